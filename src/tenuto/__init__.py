@@ -1,0 +1,63 @@
+"""Tenuto holds an agent's session.
+
+One identity, one typed state, one transcript, across turns, crashes, deploys and workers.
+"""
+
+from tenuto.errors import Bucket, TenutoError
+from tenuto.model.commit import (
+    Append,
+    BeginRun,
+    Budget,
+    Commit,
+    EndRun,
+    Held,
+    NewCheckpoint,
+    OpenWait,
+    Receipt,
+    Reset,
+    SettleWait,
+    TakeRun,
+)
+from tenuto.model.event import NewEvent
+from tenuto.model.lane import Owner, Rearm
+from tenuto.model.run import RunRef, RunStatus
+from tenuto.model.session import (
+    Kind,
+    Profile,
+    SessionFilter,
+    SessionKey,
+    SessionRecord,
+    SessionStatus,
+)
+from tenuto.store.opening import open_store
+from tenuto.store.port import Store
+
+__all__ = [
+    "Append",
+    "BeginRun",
+    "Bucket",
+    "Budget",
+    "Commit",
+    "EndRun",
+    "Held",
+    "Kind",
+    "NewCheckpoint",
+    "NewEvent",
+    "OpenWait",
+    "Owner",
+    "Profile",
+    "Rearm",
+    "Receipt",
+    "Reset",
+    "RunRef",
+    "RunStatus",
+    "SessionFilter",
+    "SessionKey",
+    "SessionRecord",
+    "SessionStatus",
+    "SettleWait",
+    "Store",
+    "TakeRun",
+    "TenutoError",
+    "open_store",
+]

@@ -1,0 +1,57 @@
+"""Time as a value: microseconds since 1970-01-01 UTC inside the store, aware datetimes outside."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+SECOND = 1_000_000
+"""One second, in the store's unit."""
+
+
+class Clock(Protocol):
+    """Tell the time in microseconds since the epoch."""
+
+    def now(self) -> int:
+        """Return the current time."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> int:
+        """Return the machine's wall-clock time."""
+        return time.time_ns() // 1000
+
+
+class FakeClock:
+    """A clock that moves only when it is told to; given to a store it stands in for the database's."""
+
+    def __init__(self, start: datetime | None = None) -> None:
+        self._now = to_micros(start or datetime(2030, 1, 1, tzinfo=UTC))
+
+    def now(self) -> int:
+        """Return the time it was set to."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move by `seconds`; negative values move back, as clocks in the field do."""
+        self._now += round(seconds * SECOND)
+
+
+def to_micros(moment: datetime) -> int:
+    """Convert an aware datetime to microseconds since the epoch, exactly."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def to_datetime(micros: int) -> datetime:
+    """Convert microseconds since the epoch to an aware UTC datetime, exactly."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def to_duration(seconds: float) -> int:
+    """Convert seconds to whole microseconds."""
+    return round(seconds * SECOND)

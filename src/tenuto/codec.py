@@ -1,0 +1,99 @@
+"""JSON text at rest: what goes in comes out equal, and what cannot is refused by path.
+
+Values are null, booleans, integers, finite floats, text, lists and string-keyed dicts, nested at most `MAX_DEPTH` deep.
+Nothing is coerced: a tuple, an enum or a datetime would come back as something else, so it is refused.
+"""
+
+import math
+from typing import Any, TypeAlias
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from tenuto.errors import NotJson, StoredDataCorrupt
+
+JSON: TypeAlias = Any
+"""A JSON value; `Any`, because a recursive type helps no caller."""
+
+MAX_DEPTH = 100
+_SCALARS = frozenset({str, int, bool, type(None)})
+
+
+def dumps(value: JSON, where: str = "$") -> str:
+    """Return `value` as JSON text, or raise `NotJson` naming the path of the first offender below `where`."""
+    if _is_json(value, MAX_DEPTH):
+        try:
+            return to_json(value).decode()
+        except (PydanticSerializationError, UnicodeError):
+            pass  # a lone surrogate; the slow walk below names the place
+    path, reason = _offender(value, where, MAX_DEPTH) or (where, "cannot be written as JSON")
+    raise NotJson(f"{path} {reason}; give plain JSON data.", path=path)
+
+
+def encode(value: JSON) -> str:
+    """Return JSON text of a value that is known to be JSON, such as one that was read from the store."""
+    return to_json(value).decode()
+
+
+def loads(text: str | bytes, what: str) -> JSON:
+    """Return the value of stored JSON text, or raise `StoredDataCorrupt` naming `what`."""
+    try:
+        return from_json(text, cache_strings="keys")
+    except (ValueError, TypeError) as error:
+        raise StoredDataCorrupt(f"{what} is not readable JSON: {error}.", what=what) from error
+
+
+def loads_many(texts: list[str], what: str) -> list[JSON]:
+    """Return the values of many stored JSON texts in one parse; `what` names them in an error."""
+    values = loads("[" + ",".join(texts) + "]", what)
+    if len(values) != len(texts):
+        raise StoredDataCorrupt(f"{what} holds something other than one JSON value each.", what=what)
+    return list(values)
+
+
+def _is_json(value: JSON, depth: int) -> bool:
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is float:
+        return math.isfinite(value)
+    if not depth:
+        return False
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str or not (type(item) in _SCALARS or _is_json(item, depth - 1)):
+                return False
+        return True
+    return kind is list and all(type(item) in _SCALARS or _is_json(item, depth - 1) for item in value)
+
+
+def _offender(value: JSON, path: str, depth: int) -> tuple[str, str] | None:
+    kind = type(value)
+    if kind is str:
+        return None if _is_text(value) else (path, "has a lone surrogate, which is not valid Unicode text")
+    if kind in _SCALARS:
+        return None
+    if kind is float:
+        return None if math.isfinite(value) else (path, f"is {value}, which JSON has no word for")
+    if kind is not dict and kind is not list:
+        return path, f"is of type {kind.__name__}, which is not a JSON type"
+    if not depth:
+        return path, f"is nested more than {MAX_DEPTH} deep"
+    if kind is list:
+        found = (_offender(item, f"{path}[{index}]", depth - 1) for index, item in enumerate(value))
+        return next(filter(None, found), None)
+    for key, item in value.items():
+        if type(key) is not str:
+            return path, f"has the key {key!r}, which is not text"
+        if not _is_text(key):
+            return path, "has a key with a lone surrogate, which is not valid Unicode text"
+        if offender := _offender(item, f"{path}.{key}", depth - 1):
+            return offender
+    return None
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

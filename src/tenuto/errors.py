@@ -1,0 +1,273 @@
+"""Every error Tenuto raises, as one tree.
+
+    TenutoError
+    ├── InvalidInput                 refused before anything was written
+    │   ├── InvalidId
+    │   ├── NotJson
+    │   ├── CommitTooLarge
+    │   ├── CursorBeyondTail
+    │   └── Unsupported
+    ├── SessionError                 what was asked does not fit what the session is now
+    │   ├── SessionNotFound
+    │   ├── SessionExists
+    │   ├── SessionDeleted
+    │   ├── StatusRefused
+    │   ├── InvocationExists
+    │   ├── OperationConflict
+    │   ├── VersionConflict
+    │   ├── ForkPointNotRetained
+    │   ├── LaneBusy
+    │   ├── LaneLost
+    │   └── CommitRefused
+    │       ├── RunNotLive
+    │       └── WaitNotOpen
+    └── StoreError                   the store itself cannot do its work
+        ├── StoreUnavailable
+        │   ├── StoreClosed
+        │   └── StoreFull
+        ├── StoreContended
+        ├── StoreUnusable
+        ├── SchemaMismatch
+        ├── StoredDataCorrupt
+        └── UpkeepFailed
+
+`category` is the stable word for programs, `bucket` says who can do something about it, and `retryable` whether the
+same call may simply be made again. The data behind an error are attributes, listed by `details()`.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class Bucket(StrEnum):
+    """Who can do something about an error."""
+
+    SESSION_TERMINATING = "session_terminating"
+    RETRYABLE_TRANSIENT = "retryable_transient"
+    USER_CORRECTABLE = "user_correctable"
+
+
+class TenutoError(Exception):
+    """The root of all errors raised by Tenuto."""
+
+    category: ClassVar[str] = "tenuto_error"
+    bucket: ClassVar[Bucket] = Bucket.USER_CORRECTABLE
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self._details = details
+        for name, value in details.items():
+            setattr(self, name, value)
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may be made again unchanged, or after a reload where the message says so."""
+        return self.bucket is Bucket.RETRYABLE_TRANSIENT
+
+    def details(self) -> dict[str, Any]:
+        """Return the data behind the error, by name."""
+        return dict(self._details)
+
+
+class InvalidInput(TenutoError):
+    """What was given is not acceptable; nothing was written."""
+
+    category = "invalid_input"
+
+
+class InvalidId(InvalidInput):
+    """An id breaks the id rules."""
+
+    category = "invalid_session_id"
+
+
+class NotJson(InvalidInput):
+    """A value cannot be kept as JSON text; `path` names the offender."""
+
+    category = "value_not_json"
+    path: str
+
+
+class CommitTooLarge(InvalidInput):
+    """A commit is over its byte or row budget."""
+
+    category = "commit_budget_exceeded"
+    measure: str
+    size: int
+    budget: int
+
+
+class CursorBeyondTail(InvalidInput):
+    """An event cursor is ahead of the session's stream, so it belongs to another session or store."""
+
+    category = "cursor_beyond_tail"
+    cursor: int
+    tail: int
+
+
+class Unsupported(InvalidInput):
+    """The backend has no such verb."""
+
+    category = "store_verb_unsupported"
+
+
+class SessionError(TenutoError):
+    """What was asked does not fit what the session is now."""
+
+
+class SessionNotFound(SessionError):
+    """There is no live session under this id."""
+
+    category = "session_not_found"
+
+
+class SessionExists(SessionError):
+    """A live session already has this id."""
+
+    category = "session_exists"
+    found_version: int
+
+
+class SessionDeleted(SessionError):
+    """The session was deleted after the caller loaded it; the caller's copy belongs to a former life."""
+
+    category = "session_deleted"
+    bucket = Bucket.SESSION_TERMINATING
+    expected_life: int
+    found_life: int
+
+
+class StatusRefused(SessionError):
+    """The session's status does not allow this."""
+
+    category = "session_status_invalid"
+    found: str
+
+
+class InvocationExists(SessionError):
+    """The invocation id was used before in this tenant."""
+
+    category = "invocation_exists"
+
+
+class OperationConflict(SessionError):
+    """The operation id was used before for something else."""
+
+    category = "operation_conflict"
+    operation_id: str
+
+
+class VersionConflict(SessionError):
+    """The session moved on since the caller read it."""
+
+    category = "session_write_conflict"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    expected: int | None
+    found: int | None
+
+
+class ForkPointNotRetained(SessionError):
+    """Nothing is kept of the session as it was at this commit; `nearest` lists points that are."""
+
+    category = "fork_point_not_retained"
+    nearest: Sequence[int]
+
+
+class LaneBusy(SessionError):
+    """Another runner holds the session's lane."""
+
+    category = "session_execution_busy"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    owner: str
+    generation: int
+    expires_at: Any
+
+
+class LaneLost(SessionError):
+    """Another runner took the lane over; nothing was written."""
+
+    category = "session_execution_lease_lost"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    expected: int
+    found: int
+
+
+class CommitRefused(SessionError):
+    """A commit names something that is not there, or not as it expects."""
+
+    category = "store_commit_failed"
+
+
+class RunNotLive(CommitRefused):
+    """The run a commit belongs to is not running with this attempt."""
+
+    run_id: str
+    found: str
+
+
+class WaitNotOpen(CommitRefused):
+    """A wait is unknown, belongs elsewhere, or is settled."""
+
+    wait_id: str
+    found: str
+
+
+class StoreError(TenutoError):
+    """The store cannot do its work."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached now; what was in flight is resolved by repeating its operation id."""
+
+    category = "store_unavailable"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+
+
+class StoreClosed(StoreUnavailable):
+    """The store was closed."""
+
+    bucket = Bucket.USER_CORRECTABLE
+
+
+class StoreFull(StoreUnavailable):
+    """There is no room left on the database's disk; nothing of the commit was written."""
+
+    category = "store_full"
+
+
+class StoreContended(StoreError):
+    """Others kept the database busy for too long; repeat the call unchanged."""
+
+    category = "store_contended"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+
+
+class StoreUnusable(StoreError):
+    """The address does not lead to a database this store can use."""
+
+    category = "store_unusable"
+
+
+class SchemaMismatch(StoreError):
+    """The database's tables and the code are of different versions."""
+
+    category = "store_schema_mismatch"
+    found: int
+    expected: int
+
+
+class StoredDataCorrupt(StoreError):
+    """Something stored cannot be read as what it should be."""
+
+    category = "stored_data_corrupt"
+    bucket = Bucket.SESSION_TERMINATING
+
+
+class UpkeepFailed(StoreError):
+    """An upkeep verb stopped part-way; `report` counts what it had done by then."""
+
+    category = "upkeep_failed"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    report: Any

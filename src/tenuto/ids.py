@@ -1,0 +1,61 @@
+"""The ids we mint, and the rules for the ids callers give."""
+
+import os
+import time
+import unicodedata
+from threading import Lock
+from uuid import UUID
+
+from tenuto.errors import InvalidId
+
+MAX_ID_BYTES = 255
+
+_lock = Lock()
+_last = 0
+
+
+def new_id() -> str:
+    """Mint a UUIDv7: unique, and ordered by the time of minting within a process."""
+    global _last
+    with _lock:
+        # 48 bits of milliseconds and 12 bits of sub-millisecond, never going back within this process.
+        _last = tick = max(_last + 1, time.time_ns() * 4096 // 1_000_000)
+    random = int.from_bytes(os.urandom(8)) & 0x3FFFFFFFFFFFFFFF
+    high = (tick >> 12) << 16 | 0x7000 | (tick & 0xFFF)
+    return str(UUID(int=high << 64 | 0x8000000000000000 | random))
+
+
+def check_id(value: object, what: str = "session_id") -> str:
+    """Return `value` if it is a valid id, or raise `InvalidId` saying which rule it breaks."""
+    if not isinstance(value, str):
+        raise InvalidId(f"{what} must be text, got {type(value).__name__}.", value=value)
+    fault = _fault(value)
+    if fault:
+        raise InvalidId(f"{what} {value[:80]!r} {fault}.", value=value)
+    return value
+
+
+def check_tenant(value: object) -> str:
+    """Return `value` if it is a valid tenant: empty, or text that follows the id rules."""
+    return "" if value == "" else check_id(value, "tenant")
+
+
+def _fault(value: str) -> str | None:
+    if value.isascii() and value.isprintable():
+        size = len(value)
+    else:
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            return "has a lone surrogate, which is not valid Unicode text"
+        if any(unicodedata.category(character) == "Cc" for character in value):
+            return "has a control character"
+    if not 1 <= size <= MAX_ID_BYTES:
+        return f"has {size} bytes of UTF-8; 1 to {MAX_ID_BYTES} are allowed"
+    if "/" in value or "\\" in value:
+        return "has a slash or backslash"
+    if value != value.strip():
+        return "begins or ends with a space"
+    if value in {".", ".."}:
+        return "names a folder"
+    return None

@@ -1,0 +1,174 @@
+"""The one kind of write: a commit, what goes into it, and the receipt that comes back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from tenuto.codec import JSON
+from tenuto.model.event import NewEvent
+from tenuto.model.lane import Rearm
+from tenuto.model.run import RunRef, RunStatus, WaitStatus
+from tenuto.model.session import Ends, LogEnd, SessionKey, SessionStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A value the store already holds under this content hash; naming it costs no bytes."""
+
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Add items to a log.
+
+    With `base`, the items belong after that end: if the log has moved on, they go on a new branch made there.
+    """
+
+    items: tuple[JSON, ...] = ()
+    base: LogEnd | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """Give a log a new branch: what `keep` names (nothing, if None), then `items`. The old branch stays until gc."""
+
+    items: tuple[JSON, ...] = ()
+    keep: LogEnd | None = None
+
+
+LogWrite: TypeAlias = Append | Reset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginRun:
+    """Begin a run in this commit.
+
+    `fresh=False` goes on with a known invocation, and then `ends` and `base_version` name where it stands,
+    if not at the head. Without a lane, the run counts as alive for `ttl` seconds from its last renewal.
+    """
+
+    run_id: str
+    invocation_id: str
+    origin_id: str | None = None
+    correlation_id: str | None = None
+    worker: str | None = None
+    fresh: bool = True
+    base_version: int | None = None
+    base_ends: Ends | None = None
+    ends: Ends | None = None
+    ttl: float = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeRun:
+    """Take over a run whose runner is gone: it must be running at `attempt`, and goes on at the next."""
+
+    run_id: str
+    attempt: int
+    worker: str | None = None
+    ttl: float = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRun:
+    """End the commit's run with this status."""
+
+    status: RunStatus
+    partial: bool = False
+    error: JSON = None
+    outcome: JSON = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCheckpoint:
+    """A checkpoint to be written; its log ends are the run's after this commit."""
+
+    step: int
+    cursor: JSON = None
+    document: Mapping[str, JSON | Held] = field(default_factory=dict)
+    schema_version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenWait:
+    """A wait to be opened for the commit's run; the receipt names its minted id."""
+
+    kind: str
+    signal_id: str | None = None
+    deadline: datetime | None = None
+    schema: JSON = None
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleWait:
+    """An open wait of this session to be settled."""
+
+    wait_id: str
+    status: WaitStatus = WaitStatus.ANSWERED
+    answer: JSON = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One atomic, guarded, receipted write to one session.
+
+    Guards: `life` and, where given, `generation` (the lane), `run` (running at this attempt), `statuses` (the
+    session's), `expected_version` and `expected_commit`. Log names with a `/` live on the run's branches only and
+    never reach a head.
+    """
+
+    key: SessionKey
+    operation_id: str
+    life: int
+
+    generation: int | None = None
+    run: RunRef | BeginRun | TakeRun | None = None
+    statuses: frozenset[SessionStatus] | None = None
+    expected_version: int | None = None
+    expected_commit: int | None = None
+
+    save: bool = False
+    document: Mapping[str, JSON | Held] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    logs: Mapping[str, LogWrite] = field(default_factory=dict)
+    schema_version: str | None = None
+
+    status: SessionStatus | None = None
+    profile: Mapping[str, JSON] = field(default_factory=dict)
+    count_resume: bool = False
+    steps: int | None = None
+    end: EndRun | None = None
+    checkpoint: NewCheckpoint | None = None
+    open_waits: tuple[OpenWait, ...] = ()
+    settle_waits: tuple[SettleWait, ...] = ()
+    events: tuple[NewEvent, ...] = ()
+
+    rearm: Rearm | None = None
+    disarm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a commit did. `replayed` says that it had landed before and nothing was written this time."""
+
+    operation_id: str
+    life: int
+    commit_number: int
+    version: int
+    generation: int
+    event_seq: int
+    ends: Ends
+    wait_ids: tuple[str, ...]
+    committed_at: datetime
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much one commit may write."""
+
+    max_bytes: int = 16 * 1024 * 1024
+    max_rows: int = 10_000

@@ -1,0 +1,78 @@
+"""The lane: the lease that lets one runner at a time change a session."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tenuto.model.session import SessionKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostProof:
+    """What shows, on the same host, that a process is gone; a missing value proves nothing."""
+
+    machine_id: str | None = None
+    boot_id: str | None = None
+    pid_namespace: str | None = None
+    pid: int | None = None
+    started: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who takes a lane: a stable name, and the incarnation of it that is running now."""
+
+    owner_id: str
+    incarnation: str
+    host: HostProof | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Displaced:
+    """The holder whose lane was taken over, as found in the same transaction."""
+
+    owner: Owner
+    generation: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """A granted lane. `generation` fences every write; only the same `nonce` re-enters."""
+
+    key: SessionKey
+    life: int
+    generation: int
+    nonce: str
+    owner: Owner
+    claimed_at: datetime
+    expires_at: datetime
+    displaced: Displaced | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneView:
+    """A lane as it stands: `free` to take, `held` by a live holder, or `lapsed`."""
+
+    key: SessionKey
+    state: str
+    generation: int
+    owner: Owner | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """What one renewal of many lanes and runs did: the new expiry, and who was lost."""
+
+    expires_at: datetime
+    renewed: frozenset[SessionKey]
+    lost: frozenset[SessionKey]
+    lost_runs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rearm:
+    """Take a disarmed lane back without acquiring it: same generation, new nonce."""
+
+    nonce: str
+    ttl: float

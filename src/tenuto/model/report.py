@@ -1,0 +1,62 @@
+"""What upkeep did, counted; zeros mean that there was nothing to do."""
+
+from dataclasses import dataclass
+
+from tenuto.model.session import SessionKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteReport:
+    """What a delete removed, and whom it left standing."""
+
+    sessions: int = 0
+    runs: int = 0
+    checkpoints: int = 0
+    waits: int = 0
+    receipts: int = 0
+    events: int = 0
+    entries: int = 0
+    branches: int = 0
+    contents: int = 0
+    children: tuple[SessionKey, ...] = ()
+    forks: tuple[SessionKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcReport:
+    """What a collection removed. `waiting` counts branches and contents still within their grace."""
+
+    families: int = 0
+    entries: int = 0
+    branches: int = 0
+    contents: int = 0
+    events: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneReport:
+    """What a prune removed by age or count."""
+
+    receipts: int = 0
+    events: int = 0
+    runs: int = 0
+    checkpoints: int = 0
+    waits: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiryReport:
+    """Which sessions ended by their `expires_at`, and which stay because a runner holds them."""
+
+    deleted: tuple[SessionKey, ...] = ()
+    held: tuple[SessionKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumReport:
+    """How many pages went back to the file system."""
+
+    pages_freed: int = 0
+    pages_left: int = 0

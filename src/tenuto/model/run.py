@@ -1,0 +1,107 @@
+"""Runs, the checkpoints they leave and the waits they suspend on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from tenuto.codec import JSON
+from tenuto.model.session import Ends, SessionKey
+
+
+class RunStatus(StrEnum):
+    """How a run goes, or went."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    SUSPENDED = "suspended"
+
+
+class WaitStatus(StrEnum):
+    """Whether a wait still needs something; every state but open is final."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    ABANDONED = "abandoned"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRef:
+    """A run as its runner knows it: the attempt says which runner may write."""
+
+    run_id: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One stretch of executing an invocation.
+
+    `ends` are the logs as the run sees them and `own_logs` those it writes on branches of its own; `base_version` and
+    `base_ends` are what its last save, or its start, left. An ended run that completed has none of them.
+    """
+
+    run_id: str
+    key: SessionKey
+    life: int
+    number: int
+    invocation_id: str
+    origin_id: str
+    correlation_id: str
+    attempt: int
+    status: RunStatus
+    generation: int | None
+    steps: int
+    partial: bool
+    start_sequence: int
+    base_version: int | None
+    base_ends: Ends
+    ends: Ends
+    own_logs: frozenset[str]
+    worker: str | None
+    error: JSON
+    outcome: JSON
+    started_at: datetime
+    ended_at: datetime | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A point a run can go on from: cursor, document, and the logs as they ended there."""
+
+    key: SessionKey
+    commit_number: int
+    run_id: str | None
+    step: int
+    cursor: JSON
+    document: Mapping[str, JSON]
+    ends: Ends
+    schema_version: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Something a suspended run needs.
+
+    `wait_id` is minted; `signal_id` is the program's word and need not be unique.
+    """
+
+    wait_id: str
+    key: SessionKey
+    run_id: str
+    kind: str
+    signal_id: str | None
+    status: WaitStatus
+    deadline: datetime | None
+    schema: JSON = None
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+    answer: JSON = None
+    commit_number: int
+    created_at: datetime
+    settled_at: datetime | None

@@ -1,0 +1,230 @@
+"""What a session is: its key, its head, its record, and how it appears in a list."""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput
+from tenuto.ids import check_id, check_tenant
+
+
+class Kind(StrEnum):
+    """What stands behind a key: a session, or a bare run that has none."""
+
+    SESSION = "session"
+    INVOCATION = "invocation"
+
+
+class SessionStatus(StrEnum):
+    """Where a session stands in its life."""
+
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SessionKey:
+    """The full name of a session; `session_id` is the caller's own."""
+
+    session_id: str
+    _: KW_ONLY
+    tenant: str = ""
+    kind: Kind = Kind.SESSION
+
+    def __post_init__(self) -> None:
+        check_id(self.session_id)
+        check_tenant(self.tenant)
+        if self.kind not in Kind:
+            raise InvalidInput(f"Unknown kind {self.kind!r}; known are {', '.join(Kind)}.", kind=self.kind)
+
+    def __str__(self) -> str:
+        """Name the session as errors and tables show it."""
+        tenant = f" of tenant {self.tenant!r}" if self.tenant else ""
+        return f"{self.kind} {self.session_id!r}{tenant}"
+
+
+Key: TypeAlias = str | SessionKey
+"""A session's key, or just its id where tenant and kind are the defaults."""
+
+
+def as_key(key: Key) -> SessionKey:
+    """Return the full key; a plain id means the default tenant and kind."""
+    return key if isinstance(key, SessionKey) else SessionKey(key)
+
+
+class LogEnd(NamedTuple):
+    """A point in a log: the first `position` entries as seen from `branch` of the session row `session`.
+
+    The position is also the number of entries up to there.
+    """
+
+    session: int
+    branch: int
+    position: int
+
+
+Ends: TypeAlias = Mapping[str, LogEnd]
+"""The end of each log, by the log's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One log entry as stored, with the schema version it was written under."""
+
+    position: int
+    commit_number: int
+    schema_version: str
+    value: JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPoint:
+    """Where a fork left its source."""
+
+    session_id: str
+    commit_number: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What is known about a session besides its state; changing it does not move the head.
+
+    `mode` can be set once. `parent`, `root` and `forked_from` are fixed by the create.
+    """
+
+    agent: str | None = None
+    title: str | None = None
+    preview: str | None = None
+    user_id: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+    definition: JSON = None
+    policy: JSON = None
+    mode: str | None = None
+    workspace: str | None = None
+    parent: str | None = None
+    root: str | None = None
+    forked_from: ForkPoint | None = None
+    failure_reason: str | None = None
+    trace: JSON = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHead:
+    """What a session is now, without its history: one row, read at one instant.
+
+    `life` counts how often the id was deleted; `event_seq` is the number of the last event at that instant.
+    """
+
+    key: SessionKey
+    life: int
+    status: SessionStatus
+    version: int
+    commit_number: int
+    schema_version: str
+    ends: Ends
+    current_run: str | None
+    resume_count: int
+    generation: int
+    event_seq: int
+    event_floor: int
+    profile: Profile
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of entries in each log."""
+        return {name: end.position for name, end in self.ends.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """A session's whole state under its schema version; `logs` names the fields that are logs.
+
+    A record to be saved needs no `head`; a loaded one has the head it was read with.
+    """
+
+    session_id: str
+    state: Mapping[str, JSON]
+    schema_version: str = ""
+    logs: frozenset[str] = frozenset()
+    head: SessionHead | None = None
+
+    @property
+    def version(self) -> int:
+        """The version the record was loaded at; 0 for one that never was."""
+        return self.head.version if self.head else 0
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When the session began; None for a record that was never stored."""
+        return self.head.created_at if self.head else None
+
+    @property
+    def updated_at(self) -> datetime | None:
+        """When the session last changed; None for a record that was never stored."""
+        return self.head.updated_at if self.head else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """One line of a list: no state, no history, the log lengths only.
+
+    `damage` says what could not be read of it; a damaged session is listed, not left out.
+    """
+
+    key: SessionKey
+    status: SessionStatus
+    version: int
+    commit_number: int
+    schema_version: str
+    counts: Mapping[str, int]
+    agent: str | None
+    title: str | None
+    preview: str | None
+    user_id: str | None
+    tags: tuple[str, ...]
+    parent: str | None
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    damage: str | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The caller's id of the session."""
+        return self.key.session_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFilter:
+    """Which sessions a list shows; every condition given must hold.
+
+    `tenant=None` means every tenant, `kind=None` every kind. Both times are exclusive.
+    """
+
+    tenant: str | None = ""
+    kind: Kind | None = Kind.SESSION
+    updated_after: datetime | None = None
+    created_after: datetime | None = None
+    schema_version: str | None = None
+    status: SessionStatus | None = None
+    agent: str | None = None
+    user_id: str | None = None
+    tag: str | None = None
+    parent: str | None = None
+
+
+class SessionPage(tuple[SessionSummary, ...]):
+    """Summaries, newest session first; `next` continues after them, or is None at the end."""
+
+    next: str | None = None

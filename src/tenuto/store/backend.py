@@ -1,0 +1,101 @@
+"""What a backend has to do: answer named reads, and apply a rule's named writes, all or none.
+
+A backend keeps the rows of `rules.rows` and knows nothing of what they mean. To add one, implement this protocol and
+run `tenuto.testing.contract` against a `Store` built on it.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol, TypeVar
+
+from tenuto.model.session import SessionKey
+from tenuto.store.rules.found import Plan, Row, Script
+
+F = TypeVar("F")
+T = TypeVar("T")
+
+Reading = Callable[[], Script[F]]
+"""Starts a reading script; a transaction that has to look again starts it again."""
+
+
+class View(Protocol):
+    """A consistent look at the store: every read sees the same instant."""
+
+    async def read(self, name: str, *params: object) -> list[Row]:
+        """Answer one named read."""
+        ...
+
+
+class Lock:
+    """Which rows a transaction depends on, for backends that have to lock them."""
+
+    def __init__(self, name: str, *params: object, at_once: bool = False) -> None:
+        self.name = name
+        self.params = params
+        self.at_once = at_once
+
+
+def session_lock(key: SessionKey) -> Lock:
+    """Return the lock of one session."""
+    return Lock("lock_session", key.tenant, str(key.kind), key.session_id)
+
+
+def family_lock(family: int) -> Lock:
+    """Return the lock of a family of forks; taken at once, since a collection looks at all of it."""
+    return Lock("lock_family", family, at_once=True)
+
+
+class Warm(NamedTuple):
+    """A commit that needs no more than its session's row and its run's: `run_id`, new if `begins`."""
+
+    key: SessionKey
+    run_id: str
+    begins: bool
+
+
+class Backend(Protocol):
+    """Where rows are kept."""
+
+    name: str
+
+    async def transact(
+        self,
+        read: Reading[F],
+        decide: Callable[[F], Plan[T]],
+        lock: Lock,
+        *,
+        size: int = 0,
+        warm: Warm | None = None,
+    ) -> T:
+        """Read, decide and write as one transaction, and return the plan's result once it is durable.
+
+        `decide` is pure and may be called again when what was read no longer stands. A write with `must` that misses
+        means just that. An error raised by `decide` leaves nothing behind. `size` is the number of bytes the plan is
+        expected to write; with `warm`, a backend may try first with what the session's last plan left (`Plan.after`)
+        instead of reading.
+        """
+        ...
+
+    async def write(self, name: str, *params: object) -> list[Row]:
+        """Run one named statement in a transaction of its own and return the rows it reports."""
+        ...
+
+    def view(self) -> AbstractAsyncContextManager[View]:
+        """Open a consistent look at the store."""
+        ...
+
+    def watch(self, key: SessionKey) -> AbstractAsyncContextManager[AsyncIterator[None]]:
+        """Yield whenever the session's stream may have grown; never busily, and never missing a change for good."""
+        ...
+
+    def announce(self, key: SessionKey) -> None:
+        """Say that the session's stream has grown; called after the transaction that did it."""
+        ...
+
+    async def vacuum(self, pages: int) -> tuple[int, int]:
+        """Give free pages back to the file system; return how many, and how many are left."""
+        ...
+
+    async def aclose(self) -> None:
+        """Finish what is under way and let go of everything; a second call does nothing."""
+        ...

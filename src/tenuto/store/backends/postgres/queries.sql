@@ -1,0 +1,540 @@
+-- moment --
+The time: the one given, or the database's.
+SELECT moment($1)
+
+-- find_session --
+A session's row with the receipt of one operation and the row of one run, and the numbers a new row would get.
+SELECT
+    moment($1), meta.life_floor, coalesce(s.sid, nextval('session_sid')),
+    s.*, o.*, r.*
+FROM meta
+LEFT JOIN session s ON s.tenant = $2 AND s.kind = $3 AND s.session_id = $4
+LEFT JOIN receipt o ON o.session = s.sid AND o.life = s.life AND o.operation_id = $5
+LEFT JOIN run r ON r.run_id = $6
+
+-- session_by_key --
+A session's row, live or not.
+SELECT * FROM session WHERE tenant = $1 AND kind = $2 AND session_id = $3
+
+-- head_by_key --
+A live session's row with its profile.
+SELECT s.*, p.* FROM session s JOIN profile p ON p.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND s.alive = 1
+
+-- life_of --
+The life an id is in, or would begin.
+SELECT coalesce((SELECT life FROM session WHERE tenant = $1 AND kind = $2 AND session_id = $3), life_floor) FROM meta
+
+-- receipt_by_id --
+The receipt of an operation in the id's present life.
+SELECT o.* FROM session s JOIN receipt o ON o.session = s.sid AND o.life = s.life AND o.operation_id = $4
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3
+
+-- profile_by_session --
+A session's profile.
+SELECT * FROM profile WHERE session = $1
+
+-- branch_by_id --
+One branch.
+SELECT * FROM branch WHERE session = $1 AND branch = $2
+
+-- branches_present --
+How many of the branches in a JSON list of [session, branch] there are.
+SELECT count(*) FROM jsonb_array_elements($1::TEXT::JSONB) p
+JOIN branch b ON b.session = (p ->> 0)::BIGINT AND b.branch = (p ->> 1)::BIGINT
+
+-- entry_exists --
+Whether a branch has an entry at a position.
+SELECT 1 FROM entry WHERE session = $1 AND branch = $2 AND position = $3
+
+-- entries_of --
+The entries of the stretches in a JSON list of [session, branch, start, stop], in their order.
+SELECT e.* FROM jsonb_array_elements($1::TEXT::JSONB) p
+JOIN entry e ON e.session = (p ->> 0)::BIGINT AND e.branch = (p ->> 1)::BIGINT
+    AND e.position >= (p ->> 2)::BIGINT AND e.position < (p ->> 3)::BIGINT
+ORDER BY e.position
+
+-- bodies_of --
+The same, positions and bodies only.
+SELECT e.position, e.body FROM jsonb_array_elements($1::TEXT::JSONB) p
+JOIN entry e ON e.session = (p ->> 0)::BIGINT AND e.branch = (p ->> 1)::BIGINT
+    AND e.position >= (p ->> 2)::BIGINT AND e.position < (p ->> 3)::BIGINT
+ORDER BY e.position
+
+-- wait_by_id --
+One wait.
+SELECT * FROM wait WHERE wait_id = $1
+
+-- wait_with_session --
+One wait with its session's row.
+SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session WHERE w.wait_id = $1
+
+-- waits_of_session --
+A session's waits, in the order they were opened; a null run or status means any.
+SELECT s.*, w.* FROM session s JOIN wait w ON w.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3
+    AND ($4::TEXT IS NULL OR w.run_id = $4) AND ($5::TEXT IS NULL OR w.status = $5)
+ORDER BY w.created_at, w.wait_id
+
+-- waits_for_signal --
+A tenant's waits for a signal, in the order they were opened.
+SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
+WHERE w.signal_id = $2 AND s.tenant = $1 AND ($3::TEXT IS NULL OR w.status = $3)
+ORDER BY w.created_at, w.wait_id
+
+-- content_exists --
+Whether a value is held.
+SELECT 1 FROM content WHERE hash = $1
+
+-- contents_by_hash --
+The values of a JSON list of hashes.
+SELECT c.hash, c.encoding, c.body FROM jsonb_array_elements_text($1::TEXT::JSONB) p JOIN content c ON c.hash = p
+
+-- loose_contents --
+How many values wait for their grace to end.
+SELECT count(*) FROM content WHERE loose_at IS NOT NULL
+
+-- runs_by_invocation --
+The runs of an invocation, oldest first.
+SELECT * FROM run WHERE tenant = $1 AND invocation_id = $2 ORDER BY chain
+
+-- runs_of_invocation --
+The same, with their sessions' rows.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
+WHERE r.tenant = $1 AND r.invocation_id = $2 ORDER BY r.chain
+
+-- bare_run --
+One run.
+SELECT * FROM run WHERE run_id = $1
+
+-- run_by_id --
+One run with its session's row.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session WHERE r.run_id = $1
+
+-- runs_of_session --
+A session's runs below a number, newest first.
+SELECT s.*, r.* FROM session s JOIN run r ON r.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND r.number < $4
+ORDER BY r.number DESC LIMIT $5
+
+-- current_run --
+The run a session's row points to.
+SELECT s.*, r.* FROM session s JOIN run r ON r.run_id = s.current_run
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3
+
+-- orphans --
+Running runs whose lane or renewal has lapsed, oldest first.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
+WHERE r.status = 'running' AND CASE
+    WHEN r.generation IS NULL THEN coalesce(r.expires_at, 0) <= moment($1)
+    ELSE NOT (s.armed = 1 AND s.generation = r.generation AND coalesce(s.lane_expires_at, 0) > moment($1))
+    END
+ORDER BY r.started_at, r.run_id LIMIT $2
+
+-- checkpoint_by_commit --
+The checkpoint a commit wrote.
+SELECT * FROM checkpoint WHERE session = $1 AND commit_no = $2
+
+-- checkpoints_near --
+The commit numbers of the checkpoints nearest to one.
+SELECT commit_no FROM (
+    SELECT commit_no FROM checkpoint WHERE session = $1 ORDER BY abs(commit_no - $2), commit_no LIMIT 4
+) near ORDER BY commit_no
+
+-- checkpoints_of_session --
+A session's checkpoints below a commit number, newest first; a null run means any.
+SELECT c.* FROM session s JOIN checkpoint c ON c.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL OR c.run_id = $4) AND c.commit_no < $5
+ORDER BY c.commit_no DESC LIMIT $6
+
+-- counts_of_session --
+How many runs, checkpoints, waits and receipts a session has.
+SELECT
+    (SELECT count(*) FROM run WHERE session = $1),
+    (SELECT count(*) FROM checkpoint WHERE session = $1),
+    (SELECT count(*) FROM wait WHERE session = $1),
+    (SELECT count(*) FROM receipt WHERE session = $1)
+
+-- counts_of_run --
+How many checkpoints and waits a run has.
+SELECT (SELECT count(*) FROM checkpoint WHERE run_id = $1), (SELECT count(*) FROM wait WHERE run_id = $1)
+
+-- children_of --
+The live sessions whose parent is the given one.
+SELECT s.* FROM profile p JOIN session s ON s.sid = p.session
+WHERE s.tenant = $1 AND s.kind = $2 AND p.parent = $3 AND s.alive = 1 ORDER BY s.sid
+
+-- forks_of --
+The live sessions forked from the given one.
+SELECT s.* FROM profile p JOIN session s ON s.sid = p.session WHERE p.forked_sid = $1 AND s.alive = 1 ORDER BY s.sid
+
+-- events_after --
+The rows of a stream that reach beyond a number; a null run means any.
+SELECT * FROM event
+WHERE session = $1 AND last_seq > $2 AND ($3::TEXT IS NULL OR run_id = $3)
+    AND first_seq >= coalesce((SELECT max(first_seq) FROM event WHERE session = $1 AND first_seq <= $2), 0)
+ORDER BY first_seq LIMIT $4
+
+-- list_sessions --
+Live sessions with their profiles, newest first, below a row number; every null condition holds.
+SELECT s.*, p.* FROM session s JOIN profile p ON p.session = s.sid
+WHERE s.alive = 1 AND ($11::BIGINT IS NULL OR s.sid < $11)
+    AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($2::TEXT IS NULL OR s.kind = $2)
+    AND ($3::BIGINT IS NULL OR s.updated_at > $3) AND ($4::BIGINT IS NULL OR s.created_at > $4)
+    AND ($5::TEXT IS NULL OR s.schema_version = $5) AND ($6::TEXT IS NULL OR s.status = $6)
+    AND ($7::TEXT IS NULL OR p.agent = $7) AND ($8::TEXT IS NULL OR p.user_id = $8)
+    AND ($9::TEXT IS NULL OR strpos(p.tags, $9) > 0) AND ($10::TEXT IS NULL OR p.parent = $10)
+ORDER BY s.sid DESC LIMIT $12
+
+-- list_sessions_of_user --
+The same for one user, by the user's index.
+SELECT s.*, p.* FROM profile p JOIN session s ON s.sid = p.session
+WHERE p.user_id = $8 AND s.alive = 1 AND ($11::BIGINT IS NULL OR p.session < $11)
+    AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($2::TEXT IS NULL OR s.kind = $2)
+    AND ($3::BIGINT IS NULL OR s.updated_at > $3) AND ($4::BIGINT IS NULL OR s.created_at > $4)
+    AND ($5::TEXT IS NULL OR s.schema_version = $5) AND ($6::TEXT IS NULL OR s.status = $6)
+    AND ($7::TEXT IS NULL OR p.agent = $7) AND ($9::TEXT IS NULL OR strpos(p.tags, $9) > 0) AND ($10::TEXT IS NULL OR p.parent = $10)
+ORDER BY p.session DESC LIMIT $12
+
+-- list_sessions_of_parent --
+The same for one parent's children, by the parent's index.
+SELECT s.*, p.* FROM profile p JOIN session s ON s.sid = p.session
+WHERE p.parent = $10 AND s.alive = 1 AND ($11::BIGINT IS NULL OR p.session < $11)
+    AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($2::TEXT IS NULL OR s.kind = $2)
+    AND ($3::BIGINT IS NULL OR s.updated_at > $3) AND ($4::BIGINT IS NULL OR s.created_at > $4)
+    AND ($5::TEXT IS NULL OR s.schema_version = $5) AND ($6::TEXT IS NULL OR s.status = $6)
+    AND ($7::TEXT IS NULL OR p.agent = $7) AND ($8::TEXT IS NULL OR p.user_id = $8) AND ($9::TEXT IS NULL OR strpos(p.tags, $9) > 0)
+ORDER BY p.session DESC LIMIT $12
+
+-- expired --
+Live sessions whose time has come.
+SELECT s.* FROM profile p JOIN session s ON s.sid = p.session
+WHERE p.expires_at <= moment($1) AND s.alive = 1 ORDER BY s.sid
+
+-- families --
+Families of forks above a number, in order.
+SELECT DISTINCT family FROM session WHERE family > $1 ORDER BY family LIMIT $2
+
+-- family_sessions --
+What decides what a family's sessions reach.
+SELECT sid, life, heads, held FROM session WHERE family = $1
+
+-- family_checkpoints --
+What a family's checkpoints reach.
+SELECT c.session, c.ends, c.held FROM session s JOIN checkpoint c ON c.session = s.sid WHERE s.family = $1
+
+-- family_runs --
+What a family's unfinished runs reach.
+SELECT r.base_ends, r.ends FROM session s JOIN run r ON r.session = s.sid WHERE s.family = $1 AND r.ends IS NOT NULL
+
+-- family_branches --
+A family's branches.
+SELECT b.* FROM session s JOIN branch b ON b.session = s.sid WHERE s.family = $1
+
+-- family_tips --
+Where each branch of a family ends.
+SELECT e.session, e.branch, max(e.position) + 1
+FROM session s JOIN entry e ON e.session = s.sid WHERE s.family = $1 GROUP BY e.session, e.branch
+
+-- family_holdings --
+Which values a family's sessions hold.
+SELECT h.session, h.hash FROM session s JOIN holding h ON h.session = s.sid WHERE s.family = $1
+
+-- old_runs --
+Runs that ended long ago and are not their session's current one.
+SELECT r.run_id FROM run r JOIN session s ON s.sid = r.session
+WHERE r.status NOT IN ('running', 'suspended') AND r.run_id IS DISTINCT FROM s.current_run
+    AND r.ended_at < moment($1) - $2
+ORDER BY r.ended_at, r.run_id LIMIT $3
+
+-- headless --
+Rows of ids that were never saved and have no run.
+SELECT * FROM session s
+WHERE alive = 0 AND status <> 'deleted' AND NOT EXISTS (SELECT 1 FROM run r WHERE r.session = s.sid)
+
+-- insert_session --
+A new id's row.
+INSERT INTO session SELECT * FROM unnest(
+    $1::BIGINT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
+    $9::BIGINT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::TEXT[],
+    $16::TEXT[], $17::TEXT[], $18::BIGINT[], $19::BIGINT[], $20::TEXT[], $21::BIGINT[], $22::BIGINT[],
+    $23::TEXT[], $24::TEXT[], $25::BIGINT[], $26::BIGINT[], $27::BIGINT[]
+) RETURNING 1
+
+-- move_session --
+Change a session's row if it still is as it was found; a renewal that came between is kept.
+UPDATE session SET
+    life = $1, family = $2, alive = $3, status = $4, version = $5, commit_no = $6, schema_version = $7,
+    branch_seq = $8, run_seq = $9, resume_count = $10, heads = $11, document = $12, held = $13,
+    event_seq = $14, event_floor = greatest(event_floor, $15), current_run = $16,
+    generation = $17, armed = $18, nonce = $19, holder = $20,
+    lane_expires_at = CASE WHEN generation = $17 AND nonce IS NOT DISTINCT FROM $19
+        THEN greatest(lane_expires_at, $21) ELSE $21 END,
+    created_at = $22, updated_at = $23
+WHERE sid = $24 AND life = $25 AND commit_no = $26 AND generation = $27 AND event_seq = $28
+    AND ($29::BIGINT = 1 OR armed = 0 OR lane_expires_at <= $30)
+RETURNING 1
+
+-- pin_session --
+Touch a session that something new will point to, if it still lives that life.
+UPDATE session SET life = life WHERE sid = $1 AND life = $2 RETURNING 1
+
+-- advance_events --
+Give out event numbers under the lane.
+UPDATE session SET event_seq = $1 WHERE sid = $2 AND life = $3 AND generation = $4 AND event_seq = $5 RETURNING 1
+
+-- put_profile --
+Write a session's profile.
+INSERT INTO profile SELECT * FROM unnest(
+    $1::BIGINT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::TEXT[], $15::BIGINT[], $16::TEXT[],
+    $17::TEXT[], $18::BIGINT[]
+)
+ON CONFLICT (session) DO UPDATE SET
+    agent = excluded.agent, title = excluded.title, preview = excluded.preview, user_id = excluded.user_id,
+    tags = excluded.tags, metadata = excluded.metadata, definition = excluded.definition, policy =
+    excluded.policy, mode = excluded.mode, workspace = excluded.workspace, parent = excluded.parent, root =
+    excluded.root, forked_from = excluded.forked_from, forked_sid = excluded.forked_sid, failure_reason =
+    excluded.failure_reason, trace = excluded.trace, expires_at = excluded.expires_at
+
+-- insert_receipts --
+Receipts.
+INSERT INTO receipt SELECT * FROM unnest(
+    $1::BIGINT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[],
+    $8::BIGINT[], $9::TEXT[], $10::TEXT[], $11::BIGINT[]
+)
+
+-- insert_runs --
+New runs.
+INSERT INTO run SELECT * FROM unnest(
+    $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
+    $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::BIGINT[],
+    $16::BIGINT[], $17::TEXT[], $18::TEXT[], $19::TEXT[], $20::TEXT[], $21::TEXT[], $22::TEXT[],
+    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[]
+)
+
+-- update_runs --
+Change a run that is running at the given attempt.
+UPDATE run SET
+    attempt = $1, status = $2, generation = $3, steps = $4, partial = $5, start_seq = $6, base_version = $7,
+    base_ends = $8, ends = $9, own_logs = $10, worker = $11, error = $12, outcome = $13,
+    started_at = $14, ended_at = $15, expires_at = $16
+WHERE run_id = $17 AND attempt = $18 AND status = 'running'
+RETURNING 1
+
+-- insert_branches --
+New branches.
+INSERT INTO branch SELECT * FROM unnest(
+    $1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[], $7::BIGINT[],
+    $8::BIGINT[], $9::BIGINT[]
+)
+
+-- share_branches --
+Mark branches that something new stands on: they are neither re-keyed nor collected from here on.
+UPDATE branch b SET shared = 1, loose_from = NULL, loose_at = NULL FROM unnest($1::BIGINT[], $2::BIGINT[]) p (session, branch)
+WHERE b.session = p.session AND b.branch = p.branch RETURNING 1
+
+-- mark_branches --
+Note from where and since when a branch is unreachable.
+UPDATE branch b SET loose_from = p.loose_from, loose_at = p.loose_at
+FROM unnest($1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::BIGINT[]) p (loose_from, loose_at, session, branch)
+WHERE b.session = p.session AND b.branch = p.branch
+
+-- rekey_branch --
+Let a run's branch point to the head's, where its entries go; not if anything stands on it.
+UPDATE branch SET start = $1, lineage = $2 WHERE session = $3 AND branch = $4 AND shared = 0 RETURNING 1
+
+-- rekey_entries --
+Move a run branch's entries onto the head's branch, keeping positions.
+UPDATE entry SET branch = $1 WHERE session = $2 AND branch = $3
+
+-- insert_entries --
+Log entries.
+INSERT INTO entry SELECT * FROM unnest(
+    $1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[]
+)
+
+-- insert_checkpoints --
+Checkpoints.
+INSERT INTO checkpoint SELECT * FROM unnest(
+    $1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::TEXT[], $10::TEXT[], $11::BIGINT[]
+)
+
+-- insert_waits --
+Waits.
+INSERT INTO wait SELECT * FROM unnest(
+    $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
+    $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[]
+)
+
+-- settle_waits --
+Settle an open wait.
+UPDATE wait w SET status = p.status, answer = p.answer, settled_at = p.settled_at
+FROM unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::TEXT[]) p (status, answer, settled_at, wait_id)
+WHERE w.wait_id = p.wait_id AND w.status = 'open' RETURNING 1
+
+-- insert_events --
+A batch of events.
+INSERT INTO event SELECT * FROM unnest(
+    $1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[]
+)
+
+-- hold_contents --
+Keep values by hash; one that is there is in use again.
+INSERT INTO content SELECT hash, encoding, body, NULL FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) p (hash, encoding, body)
+ON CONFLICT (hash) DO UPDATE SET loose_at = NULL
+
+-- touch_contents --
+Say that a value is in use again.
+UPDATE content SET loose_at = NULL FROM unnest($1::TEXT[]) p WHERE hash = p RETURNING 1
+
+-- insert_holdings --
+Say which session holds which value.
+INSERT INTO holding SELECT * FROM unnest($1::BIGINT[], $2::TEXT[]) ON CONFLICT DO NOTHING
+
+-- delete_holdings --
+A session no longer holds a value.
+DELETE FROM holding h USING unnest($1::BIGINT[], $2::TEXT[]) p (session, hash) WHERE h.session = p.session AND h.hash = p.hash
+
+-- cut_entries --
+Remove a branch's entries from a position on.
+DELETE FROM entry e USING unnest($1::BIGINT[], $2::BIGINT[], $3::BIGINT[]) p (session, branch, start)
+WHERE e.session = p.session AND e.branch = p.branch AND e.position >= p.start
+
+-- delete_branches --
+Remove a branch.
+DELETE FROM branch b USING unnest($1::BIGINT[], $2::BIGINT[]) p (session, branch) WHERE b.session = p.session AND b.branch = p.branch
+
+-- delete_run --
+Remove a run that still has the status found.
+DELETE FROM run WHERE run_id = $1 AND status = $2 RETURNING 1
+
+-- delete_checkpoints_of_run --
+Remove a run's checkpoints.
+DELETE FROM checkpoint WHERE session = $1 AND run_id = $2
+
+-- delete_waits_of_run --
+Remove a run's waits.
+DELETE FROM wait WHERE run_id = $1
+
+-- delete_session --
+Remove the row of an id that was never saved, if it is as it was found.
+DELETE FROM session WHERE sid = $1 AND life = $2 AND commit_no = $3 AND generation = $4 AND alive = 0 RETURNING 1
+
+-- raise_life_floor --
+Let new ids begin above a life.
+UPDATE meta SET life_floor = greatest(life_floor, $1)
+
+-- delete_runs_of --
+Remove a session's runs.
+DELETE FROM run WHERE session = $1
+
+-- delete_checkpoints_of --
+Remove a session's checkpoints.
+DELETE FROM checkpoint WHERE session = $1
+
+-- delete_waits_of --
+Remove a session's waits.
+DELETE FROM wait WHERE session = $1
+
+-- delete_receipts_of --
+Remove a session's receipts.
+DELETE FROM receipt WHERE session = $1
+
+-- delete_profiles_of --
+Remove a session's profile.
+DELETE FROM profile WHERE session = $1
+
+-- delete_holdings_of --
+Remove what a session holds.
+DELETE FROM holding WHERE session = $1
+
+-- delete_entries_of --
+Remove all entries a session's own branches hold.
+DELETE FROM entry WHERE session = $1
+
+-- delete_branches_of --
+Remove a session's branches.
+DELETE FROM branch WHERE session = $1
+
+-- delete_events_of --
+Remove a session's events.
+DELETE FROM event WHERE session = $1
+
+-- renew_lanes --
+Renew the lanes of a JSON list of [tenant, kind, session_id, life, generation, nonce] that are still held so.
+UPDATE session s SET lane_expires_at = greatest(lane_expires_at, moment($1) + $2)
+FROM jsonb_array_elements($3::TEXT::JSONB) p
+WHERE s.tenant = p ->> 0 AND s.kind = p ->> 1 AND s.session_id = p ->> 2 AND s.life = (p ->> 3)::BIGINT
+    AND s.generation = (p ->> 4)::BIGINT AND s.nonce = p ->> 5 AND s.armed = 1
+RETURNING s.tenant, s.kind, s.session_id, s.lane_expires_at
+
+-- renew_runs --
+Renew the runs of a JSON list of [run_id, attempt] that run without a lane.
+UPDATE run r SET expires_at = greatest(expires_at, moment($1) + $2)
+FROM jsonb_array_elements($3::TEXT::JSONB) p
+WHERE r.run_id = p ->> 0 AND r.attempt = (p ->> 1)::BIGINT AND r.status = 'running' AND r.generation IS NULL
+RETURNING r.run_id, r.expires_at
+
+-- mark_contents --
+Note since when values are held by nobody, and forget it for those that are.
+UPDATE content SET loose_at = CASE WHEN loose_at IS NULL THEN moment($1) END
+WHERE (loose_at IS NULL) <> EXISTS (SELECT 1 FROM holding h WHERE h.hash = content.hash)
+
+-- sweep_contents --
+Remove values that nobody has held for a time, some at a time.
+DELETE FROM content WHERE hash IN (
+    SELECT hash FROM content c WHERE loose_at <= moment($1) - $2
+        AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.hash = c.hash) LIMIT $3
+) AND loose_at <= moment($1) - $2 RETURNING 1
+
+-- loosen_contents --
+Let those of a JSON list of values go that nobody holds any more, whatever the grace.
+UPDATE content SET loose_at = 0
+WHERE hash IN (SELECT jsonb_array_elements_text($1::TEXT::JSONB))
+    AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.hash = content.hash)
+
+-- sweep_events --
+Remove event rows below their session's floor, some at a time.
+DELETE FROM event d USING (
+    SELECT e.session, e.first_seq FROM session s JOIN event e ON e.session = s.sid
+    WHERE e.last_seq <= s.event_floor LIMIT $1
+) p WHERE d.session = p.session AND d.first_seq = p.first_seq RETURNING d.last_seq - d.first_seq + 1
+
+-- sweep_events_of --
+The same for one session.
+DELETE FROM event d USING (
+    SELECT e.session, e.first_seq FROM session s JOIN event e ON e.session = s.sid
+    WHERE s.sid = $1 AND e.last_seq <= s.event_floor LIMIT $2
+) p WHERE d.session = p.session AND d.first_seq = p.first_seq RETURNING d.last_seq - d.first_seq + 1
+
+-- prune_receipts --
+Remove receipts older than an age, some at a time.
+DELETE FROM receipt WHERE (session, life, operation_id) IN (
+    SELECT session, life, operation_id FROM receipt
+    WHERE at < moment($1) - $2 LIMIT $3
+) RETURNING 1
+
+-- floor_events_by_age --
+Raise the floors above event rows older than an age.
+UPDATE session SET event_floor = f.floor FROM (
+    SELECT session, max(last_seq) AS floor FROM event
+    WHERE at < moment($1) - $2 GROUP BY session
+) f WHERE f.session = sid AND f.floor > event_floor
+
+-- floor_events_by_count --
+Raise the floors so that this many events stay.
+UPDATE session SET event_floor = event_seq - $1 WHERE event_seq - $1 > event_floor
+
+-- lock_session --
+Lock a session's row.
+SELECT 1 FROM session WHERE tenant = $1 AND kind = $2 AND session_id = $3 FOR UPDATE
+
+-- lock_family --
+Lock the rows of a family of forks.
+SELECT 1 FROM session WHERE family = $1 ORDER BY sid FOR UPDATE
+
+-- lock_run --
+Lock a run.
+SELECT 1 FROM run WHERE run_id = $1 FOR UPDATE

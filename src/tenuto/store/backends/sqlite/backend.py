@@ -1,0 +1,286 @@
+"""The SQLite backend: one file, one writer thread, readers beside it, several processes at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from queue import LifoQueue
+from typing import Any, TypeVar
+
+import apsw
+
+from tenuto.errors import SchemaMismatch, StoreClosed
+from tenuto.model.session import SessionKey
+from tenuto.store.backend import Lock, Reading, Warm
+from tenuto.store.backends.missed import Missed
+from tenuto.store.backends.sql import migrations, queries
+from tenuto.store.backends.sqlite.connection import check_version, connect, migrate, translated
+from tenuto.store.backends.sqlite.writer import Writer
+from tenuto.store.backends.wakeups import Wakeups
+from tenuto.store.rules.found import Plan, Row
+
+F = TypeVar("F")
+T = TypeVar("T")
+
+_READERS = 4
+_POLL_SECONDS = 0.02
+_ROWS_PER_INSERT = 32
+
+
+class SqliteBackend:
+    """Keeps rows in one SQLite file."""
+
+    name = "sqlite"
+
+    def __init__(
+        self,
+        path: str,
+        writer: apsw.Connection,
+        open_connection: Callable[[], apsw.Connection],
+        timeout: float,
+    ):
+        self.path = path
+        self.probe: Callable[[str], None] | None = None
+        self._sql = Statements()
+        self._connection = writer
+        self._open = open_connection
+        self._writer = Writer(writer, path, timeout)
+        self._readers: LifoQueue[apsw.Connection | None] = LifoQueue()
+        for _ in range(_READERS):
+            self._readers.put(None)
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix=f"tenuto-reader {path}")
+        self._wakeups = Wakeups()
+        self._poll: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        path: str,
+        *,
+        migrate: bool = True,
+        synchronous: str = "FULL",
+        lock_timeout: float = 10.0,
+        vfs: str | None = None,
+    ) -> "SqliteBackend":
+        """Open the file; with `migrate=False` tables that are not up to date are refused instead."""
+        opening = partial(_open_writer, path, migrate, synchronous, lock_timeout, vfs)
+        writer = await asyncio.to_thread(opening)
+        return cls(
+            path,
+            writer,
+            partial(connect, path, synchronous=synchronous, vfs=vfs, readonly=True),
+            lock_timeout,
+        )
+
+    async def transact(
+        self,
+        read: Reading[F],
+        decide: Callable[[F], Plan[T]],
+        lock: Lock,  # noqa: ARG002 - the file has one writer at a time
+        *,
+        size: int = 0,
+        warm: Warm | None = None,  # noqa: ARG002
+    ) -> T:
+        """See `Backend.transact`."""
+        result: T = await self._writer.submit(partial(self._transact, read, decide), size)
+        return result
+
+    async def write(self, name: str, *params: object) -> list[Row]:
+        """See `Backend.write`."""
+
+        def work(connection: apsw.Connection) -> list[Row]:
+            self._before(name)
+            return list(connection.execute(self._sql[name], params))
+
+        rows: list[Row] = await self._writer.submit(work)
+        return rows
+
+    @asynccontextmanager
+    async def view(self) -> AsyncIterator["SqliteView"]:
+        """See `Backend.view`."""
+        if self._closed:
+            raise StoreClosed("The store is closed; open it again.")
+        loop = asyncio.get_running_loop()
+        with self._reader() as connection:
+            view = SqliteView(self, connection, loop)
+            try:
+                yield view
+            finally:
+                view.end()
+
+    @asynccontextmanager
+    async def watch(self, key: SessionKey) -> AsyncIterator[AsyncIterator[None]]:
+        """See `Backend.watch`."""
+        async with self._wakeups.watch(key) as changes:
+            if self._poll is None or self._poll.done():
+                self._poll = asyncio.create_task(self._watch_file())
+            yield changes
+
+    def announce(self, key: SessionKey) -> None:
+        """See `Backend.announce`."""
+        self._wakeups.wake(key)
+
+    async def vacuum(self, pages: int) -> tuple[int, int]:
+        """See `Backend.vacuum`."""
+
+        def work(connection: apsw.Connection) -> tuple[int, int]:
+            before = int(connection.pragma("freelist_count"))
+            list(connection.execute(f"PRAGMA incremental_vacuum({pages})"))
+            left = int(connection.pragma("freelist_count"))
+            return before - left, left
+
+        freed: tuple[int, int] = await self._writer.submit(work)
+        return freed
+
+    async def aclose(self) -> None:
+        """See `Backend.aclose`."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._poll:
+            self._poll.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._poll
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._threads.shutdown()
+        while not self._readers.empty():
+            reader = self._readers.get_nowait()
+            if reader:
+                reader.close()
+        self._writer.close()
+        with suppress(apsw.Error):
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._connection.close()
+
+    def _transact(self, read: Reading[F], decide: Callable[[F], Plan[T]], connection: apsw.Connection) -> T:
+        script = read()
+        execute, sql = connection.execute, self._sql
+        try:
+            name, params = next(script)
+            while True:
+                self._before(name)
+                name, params = script.send(list(execute(sql[name], params)))
+        except StopIteration as stop:
+            plan = decide(stop.value)
+        for name, rows, must in plan.writes:
+            self._before(name)
+            hits = self._apply(connection, name, rows)
+            if must and hits != len(rows):
+                raise Missed(name)
+        return plan.result
+
+    def _apply(self, connection: apsw.Connection, name: str, rows: Any) -> int:
+        if len(rows) == 1:
+            connection.execute(self._sql[name], rows[0])
+            return connection.changes()
+        before = connection.total_changes()
+        width = self._sql.width(name)
+        if width is None:
+            connection.executemany(self._sql[name], rows)
+        else:
+            for start in range(0, len(rows), _ROWS_PER_INSERT):
+                chunk = rows[start : start + _ROWS_PER_INSERT]
+                connection.execute(self._sql.many(name, len(chunk)), [value for row in chunk for value in row])
+        return connection.total_changes() - before
+
+    def _before(self, name: str) -> None:
+        if self.probe is not None:
+            self.probe(name)
+
+    @contextmanager
+    def _reader(self) -> Iterator[apsw.Connection]:
+        connection = self._readers.get_nowait() if not self._readers.empty() else None
+        if connection is None:
+            connection = self._open()
+        try:
+            yield connection
+        finally:
+            self._readers.put(connection)
+
+    async def _watch_file(self) -> None:
+        """Wake readers when another connection has changed the file; ends when nobody watches."""
+        with self._reader() as connection:
+            seen = connection.pragma("data_version")
+            while self._wakeups:
+                await asyncio.sleep(_POLL_SECONDS)
+                version = connection.pragma("data_version")
+                if version != seen:
+                    seen = version
+                    self._wakeups.wake_all()
+
+
+class SqliteView:
+    """A read transaction on a connection of its own."""
+
+    def __init__(self, backend: SqliteBackend, connection: apsw.Connection, loop: asyncio.AbstractEventLoop) -> None:
+        self._backend = backend
+        self._connection = connection
+        self._loop = loop
+
+    async def read(self, name: str, *params: object) -> list[Row]:
+        """See `View.read`."""
+        return await self._loop.run_in_executor(self._backend._threads, self._read, name, params)
+
+    def end(self) -> None:
+        """End the look."""
+        if self._connection.in_transaction:
+            self._connection.execute("COMMIT")
+
+    def _read(self, name: str, params: Row) -> list[Row]:
+        self._backend._before(name)
+        with translated(self._backend.path):
+            if not self._connection.in_transaction:
+                self._connection.execute("BEGIN")
+            return list(self._connection.execute(self._backend._sql[name], params))
+
+
+class Statements(dict[str, str]):
+    """The named statements, and the forms of an insert that takes several rows at once."""
+
+    def __init__(self) -> None:
+        super().__init__(queries("sqlite"))
+        self._many: dict[tuple[str, int], str] = {}
+
+    def __missing__(self, name: str) -> str:
+        if not name.startswith("dump_"):
+            raise KeyError(name)
+        self[name] = f"SELECT * FROM {name.removeprefix('dump_')}"
+        return self[name]
+
+    def width(self, name: str) -> int | None:
+        """Return how many columns an insert has, or None for any other statement."""
+        text = self[name]
+        return text.count("?") if text.startswith("INSERT") and text.endswith("?)") else None
+
+    def many(self, name: str, rows: int) -> str:
+        """Return an insert for several rows."""
+        text = self._many.get((name, rows))
+        if text is None:
+            base = self[name]
+            values = base[base.rindex("(") :]
+            text = self._many[name, rows] = base + f",{values}" * (rows - 1)
+        return text
+
+
+def _open_writer(path: str, migrating: bool, synchronous: str, timeout: float, vfs: str | None) -> apsw.Connection:
+    connection = connect(path, synchronous=synchronous, vfs=vfs)
+    try:
+        if migrating:
+            migrate(connection, path, timeout)
+        else:
+            with translated(path):
+                found = check_version(connection, path)
+            if found < len(migrations("sqlite")):
+                raise SchemaMismatch(
+                    f"{path} has tables of version {found}, this code needs {len(migrations('sqlite'))}; migrate it.",
+                    found=found,
+                    expected=len(migrations("sqlite")),
+                )
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,165 @@
+"""A connection to the database file: opened with our settings, its errors translated, its tables brought up to date."""
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from tenuto.errors import (
+    SchemaMismatch,
+    StoreContended,
+    StoredDataCorrupt,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    StoreUnusable,
+)
+from tenuto.store.backends.missed import Missed
+from tenuto.store.backends.sql import migrations
+from tenuto.store.rules.found import Row
+
+APPLICATION_ID = 0x54454E55
+"""Marks a file as ours ("TENU")."""
+
+_TRANSLATION: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
+    (apsw.FullError, StoreFull, "The disk is full; make room and repeat."),
+    (apsw.BusyError, StoreContended, "Others kept the database busy for too long; repeat."),
+    (apsw.LockedError, StoreContended, "The database is locked; repeat."),
+    (apsw.NotADBError, StoreUnusable, "The file is not a database; choose another path."),
+    (apsw.CorruptError, StoredDataCorrupt, "The database file is damaged; restore it from a backup."),
+    (apsw.ReadOnlyError, StoreUnusable, "The database file cannot be written; check its permissions."),
+    (
+        apsw.CantOpenError,
+        StoreUnusable,
+        "The database file cannot be opened; check the path and its permissions.",
+    ),
+    (apsw.PermissionsError, StoreUnusable, "The database file cannot be opened; check its permissions."),
+    (apsw.IOError, StoreUnavailable, "The disk reported an error; check it and repeat."),
+)
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn driver errors into ours; a broken constraint means that what was found no longer stands."""
+    try:
+        yield
+    except apsw.ConstraintError as error:
+        raise Missed(str(error)) from error
+    except apsw.Error as error:
+        for kind, ours, advice in _TRANSLATION:
+            if isinstance(error, kind):
+                raise ours(f"{path}: {advice} ({error})", path=path) from error
+        raise StoreUnavailable(f"{path}: {error}", path=path) from error
+
+
+def connect(path: str, *, synchronous: str = "FULL", vfs: str | None = None, readonly: bool = False) -> apsw.Connection:
+    """Open the file, creating it readable by its owner only."""
+    _make_private(path)
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    with translated(path):
+        connection = apsw.Connection(path, flags=flags, vfs=vfs, statementcachesize=256)
+        try:
+            # No busy handler: it backs off to long sleeps and starves short writes. `begin` below retries in its place.
+            connection.set_busy_timeout(0)
+            _configure(connection, synchronous)
+            if readonly:
+                connection.pragma("query_only", True)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def begin(connection: apsw.Connection, timeout: float) -> None:
+    """Start a write transaction, trying again every millisecond or less until it succeeds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.0002, 0.001))
+
+
+def migrate(connection: apsw.Connection, path: str, timeout: float) -> None:
+    """Bring the tables up to date, one transaction per step; refuse a newer or a foreign database."""
+    steps = migrations("sqlite")
+    while True:
+        with translated(path):
+            version = check_version(connection, path)
+            if version == len(steps):
+                return
+            begin(connection, timeout)
+            try:
+                # Another process may have got here first.
+                version = check_version(connection, path)
+                if version < len(steps):
+                    connection.execute(steps[version].sql)
+                    connection.pragma("application_id", APPLICATION_ID)
+                    connection.pragma("user_version", version + 1)
+                connection.execute("COMMIT")
+            except BaseException:
+                rollback(connection)
+                raise
+
+
+def check_version(connection: apsw.Connection, path: str) -> int:
+    """Return the version of the tables, or refuse a database that is foreign or newer than this code."""
+    application, version = (int(connection.pragma(name)) for name in ("application_id", "user_version"))
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if application != APPLICATION_ID and (application or version or tables):
+        raise StoreUnusable(f"{path} is a database of another program; choose another path.", path=path)
+    expected = len(migrations("sqlite"))
+    if version > expected:
+        raise SchemaMismatch(
+            f"{path} has tables of version {version}, newer than this code's {expected}; upgrade tenuto.",
+            found=version,
+            expected=expected,
+        )
+    return version
+
+
+def rollback(connection: apsw.Connection) -> None:
+    """End a transaction that failed, unless the failure already did."""
+    with suppress(apsw.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def rows_of(cursor: Any) -> list[Row]:
+    """Return all rows of a statement."""
+    return list(cursor)
+
+
+def _configure(connection: apsw.Connection, synchronous: str) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            if not connection.pragma("user_version"):
+                connection.pragma("auto_vacuum", "INCREMENTAL")
+            if connection.pragma("journal_mode") != "wal":
+                connection.pragma("journal_mode", "wal")
+            connection.pragma("synchronous", synchronous)
+            connection.pragma("foreign_keys", False)
+            return
+        except apsw.BusyError:
+            # Another process is switching the new file to WAL.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.0002, 0.001))
+
+
+def _make_private(path: str) -> None:
+    try:
+        if Path(path).is_dir():
+            raise StoreUnusable(f"{path} is a directory; name a file in it.", path=path)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StoreUnusable(f"{path} cannot be opened: {error.strerror}.", path=path) from error

@@ -1,0 +1,157 @@
+"""The writer: one thread that takes the transactions waiting in its queue into one commit."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import apsw
+
+from tenuto.errors import StoreClosed, StoreContended, TenutoError
+from tenuto.store.backends.missed import Missed
+from tenuto.store.backends.sqlite.connection import begin, rollback, translated
+
+GROUP_AT_MOST = 64
+GROUP_BYTES = 1024 * 1024
+_TRIES = 3
+
+Work = Callable[[apsw.Connection], Any]
+"""What one transaction does; it writes nothing before it has decided, so a refusal leaves no trace in a group."""
+
+
+class Job:
+    """One transaction and the caller who waits for it."""
+
+    __slots__ = ("error", "future", "loop", "result", "size", "work")
+
+    def __init__(self, work: Work, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.size = size
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, connection: apsw.Connection) -> None:
+        """Do the work; a refusal is kept for the caller, a failure goes up and ends the transaction."""
+        try:
+            self.result = self.work(connection)
+            self.error = None
+        except Missed:
+            raise
+        except TenutoError as error:
+            self.error = error
+
+    def deliver(self) -> None:
+        """Answer the caller, who may have gone."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Writer:
+    """Owns the writing connection. Callers are answered after COMMIT, never before."""
+
+    def __init__(self, connection: apsw.Connection, path: str, lock_timeout: float) -> None:
+        self._connection = connection
+        self._path = path
+        self._timeout = lock_timeout
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name=f"tenuto-writer {path}", daemon=True)
+        self._thread.start()
+
+    async def submit(self, work: Work, size: int = 0) -> Any:
+        """Run one transaction and return its result once it is on disk."""
+        if self._closed:
+            raise StoreClosed("The store is closed; open it again.")
+        job = Job(work, size, asyncio.get_running_loop())
+        self._queue.put(job)
+        return await job.future
+
+    def close(self) -> None:
+        """Finish what is queued and end the thread; blocks until then."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        job = self._queue.get()
+        while job is not None:
+            group, following = self._take(job)
+            self._commit(group)
+            _deliver(group)
+            job = following if following is not _NOTHING else self._queue.get()
+
+    def _take(self, first: Job) -> tuple[list[Job], Any]:
+        group, size = [first], first.size
+        while len(group) < GROUP_AT_MOST:
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                return group, _NOTHING
+            if job is None or size + job.size > GROUP_BYTES:
+                return group, job
+            group.append(job)
+            size += job.size
+        return group, _NOTHING
+
+    def _commit(self, group: list[Job]) -> None:
+        group[:] = [job for job in group if not job.future.cancelled()]
+        if not group:
+            return
+        try:
+            self._transaction(group)
+        except BaseException as error:
+            if len(group) == 1:
+                group[0].error = error
+                return
+            # The whole transaction was undone: one by one, each gets its own answer. Receipts make that safe.
+            for job in group:
+                try:
+                    self._transaction([job])
+                except BaseException as own:
+                    job.error = own
+
+    def _transaction(self, jobs: list[Job]) -> None:
+        connection = self._connection
+        for attempt in range(_TRIES):
+            try:
+                with translated(self._path):
+                    begin(connection, self._timeout)
+                    for job in jobs:
+                        job.run(connection)
+                    connection.execute("COMMIT")
+                return
+            except Missed as error:
+                rollback(connection)
+                if attempt == _TRIES - 1:
+                    raise StoreContended(f"{self._path}: {error}; repeat.") from error
+            except BaseException:
+                rollback(connection)
+                raise
+
+
+_NOTHING: Any = object()
+
+
+def _deliver(group: list[Job]) -> None:
+    """Answer all callers of one event loop with a single wake-up."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in group:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_answer, jobs)
+        except RuntimeError:
+            continue  # the loop was closed: nobody waits any more
+
+
+def _answer(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.deliver()

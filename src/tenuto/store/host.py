@@ -1,0 +1,53 @@
+"""Proof that a process on this host is gone, from what the kernel says of it."""
+
+import os
+from functools import cache
+from pathlib import Path
+
+from tenuto.model.lane import HostProof
+from tenuto.store.rules.lane import same_host
+
+
+@cache
+def _place() -> tuple[str | None, str | None, str | None]:
+    return _text("/etc/machine-id"), _text("/proc/sys/kernel/random/boot_id"), _link("/proc/self/ns/pid")
+
+
+def this_process() -> HostProof:
+    """Describe the running process, for others on this host to check."""
+    machine, boot, namespace = _place()
+    pid = os.getpid()
+    return HostProof(machine_id=machine, boot_id=boot, pid_namespace=namespace, pid=pid, started=_started(pid))
+
+
+def is_dead(holder: HostProof | None) -> bool:
+    """Tell whether a holder is proven gone.
+
+    Same machine, boot and pid namespace, and no process with its pid and start time.
+    """
+    if holder is None or holder.pid is None or not same_host(holder, this_process()):
+        return False
+    return _started(holder.pid) != holder.started
+
+
+def _started(pid: int) -> int | None:
+    stat = _text(f"/proc/{pid}/stat")
+    if stat is None:
+        return None
+    # The command may hold spaces and parentheses; the fields after its last ")" do not. A zombie has ended.
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state in {"Z", "X"} else int(rest[18])
+
+
+def _text(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _link(path: str) -> str | None:
+    try:
+        return os.readlink(path)  # noqa: PTH115 - not a path but a name of a namespace
+    except OSError:
+        return None

@@ -1,0 +1,135 @@
+"""The lane verbs: acquire, renew, disarm, look."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tenuto.clock import to_datetime, to_duration
+from tenuto.codec import encode
+from tenuto.errors import LaneBusy
+from tenuto.ids import new_id
+from tenuto.model.lane import Lane, LaneView, Owner, Renewal
+from tenuto.model.run import Run, RunRef
+from tenuto.model.session import Key, Kind, SessionKey, as_key
+from tenuto.store.backend import session_lock
+from tenuto.store.host import is_dead
+from tenuto.store.rules.found import Ask, gather
+from tenuto.store.rules.lane import decide_acquire, decide_disarm, view_of
+from tenuto.store.rules.limits import check_count, check_name, check_ttl
+from tenuto.store.rules.rows import RunRow, SessionRow, key_of, run_of
+
+if TYPE_CHECKING:
+    from tenuto.store.port import Store
+
+_SESSION = len(SessionRow._fields)
+
+DEFAULT_TTL = 15.0
+"""How long a lane lives without renewal, in seconds; renew at least three times within it."""
+
+
+class Lanes:
+    """The lanes of sessions."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def acquire(
+        self,
+        key: Key,
+        owner: Owner,
+        *,
+        nonce: str | None = None,
+        ttl: float = DEFAULT_TTL,
+        life: int | None = None,
+    ) -> Lane:
+        """Take the session's lane, under a generation that no lane of it had before.
+
+        A live lane is `LaneBusy` for every other nonce, whoever asks, and its row stays as it is. The same nonce
+        re-enters: same generation and claim time. A lapsed holder, and one on this host whose process is provably
+        gone, is displaced and named in the result. With `life`, a session deleted meanwhile is `SessionDeleted`.
+        """
+        key, nonce = as_key(key), check_name(nonce or new_id(), "nonce")
+        check_ttl(ttl)
+        check_name(owner.owner_id, "owner_id")
+        check_name(owner.incarnation, "incarnation")
+        try:
+            return await self._acquire(key, owner, nonce, ttl, life, None)
+        except LaneBusy as refusal:
+            holder = refusal.details().get("holder")
+            if holder is None or not is_dead(holder.host):
+                raise
+            dead = (refusal.generation, refusal.details()["nonce"])
+        return await self._acquire(key, owner, nonce, ttl, life, dead)
+
+    async def renew(self, lanes: Iterable[Lane], *, ttl: float = DEFAULT_TTL, runs: Iterable[RunRef] = ()) -> Renewal:
+        """Renew many lanes, and runs without a lane, in one statement each.
+
+        Each keeps its generation and nonce and never gets an earlier expiry. A lane with another generation or nonce,
+        or disarmed, is named as lost while the others are renewed. A lapsed lane that nobody took is renewed.
+        """
+        now, term = self._store.now(), to_duration(check_ttl(ttl))
+        lanes, runs = list(lanes), list(runs)
+        claims = encode([[*_columns(lane.key), lane.life, lane.generation, lane.nonce] for lane in lanes])
+        rows = await self._store.backend.write("renew_lanes", now, term, claims) if lanes else []
+        renewed = {SessionKey(id_, tenant=tenant, kind=Kind(kind)) for tenant, kind, id_, _ in rows}
+        alive: set[str] = set()
+        if runs:
+            refs = encode([[run.run_id, run.attempt] for run in runs])
+            alive = {run_id for run_id, _ in await self._store.backend.write("renew_runs", now, term, refs)}
+        expiries = [row[-1] for row in rows]
+        if expiries:
+            expires_at = min(expiries)
+        else:
+            async with self._store.backend.view() as view:
+                ((moment,),) = await view.read("moment", now)
+            expires_at = moment + term
+        return Renewal(
+            expires_at=to_datetime(expires_at),
+            renewed=frozenset(renewed),
+            lost=frozenset(lane.key for lane in lanes) - renewed,
+            lost_runs=frozenset(run.run_id for run in runs) - alive,
+        )
+
+    async def disarm(self, lane: Lane) -> None:
+        """Free the lane at once; owner and generation stay on record.
+
+        Stale, foreign or repeated: `LaneLost`, nothing changes.
+        """
+        read = partial(gather, Ask(key=lane.key), self._store.now())
+        decide = partial(decide_disarm, lane.key, lane.life, lane.generation, lane.nonce)
+        await self._store.backend.transact(read, decide, session_lock(lane.key))
+
+    async def inspect(self, key: Key) -> LaneView | None:
+        """Describe the lane as it stands, lapsed ones too; None if the id never had one. Nothing blocks or changes."""
+        key = as_key(key)
+        async with self._store.backend.view() as view:
+            rows = await view.read("session_by_key", *_columns(key))
+            ((now,),) = await view.read("moment", self._store.now())
+        row = SessionRow(*rows[0]) if rows else None
+        return view_of(row, now) if row and row.generation else None
+
+    async def orphans(self, limit: int = 100) -> list[Run]:
+        """Return running runs whose runner is gone.
+
+        Lane lapsed, disarmed or taken, or renewal overdue; oldest first.
+        """
+        async with self._store.backend.view() as view:
+            rows = await view.read("orphans", self._store.now(), check_count(limit, "limit"))
+        return [run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
+
+    async def _acquire(
+        self,
+        key: SessionKey,
+        owner: Owner,
+        nonce: str,
+        ttl: float,
+        life: int | None,
+        dead: tuple[int, str] | None,
+    ) -> Lane:
+        read = partial(gather, Ask(key=key), self._store.now())
+        decide = partial(decide_acquire, key, owner, nonce, ttl, dead, life)
+        return await self._store.backend.transact(read, decide, session_lock(key))
+
+
+def _columns(key: SessionKey) -> tuple[str, str, str]:
+    return key.tenant, str(key.kind), key.session_id

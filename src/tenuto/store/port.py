@@ -1,0 +1,410 @@
+"""The store: one commit in, few reads out.
+
+This is the port that sessions, graphs and the runtime stand on. Every verb is one transaction and one decision; its
+docstring is the contract that `tenuto.testing.contract` checks on every backend. Verbs take a full `SessionKey`, or a
+plain id for the default tenant and kind.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from tenuto.clock import Clock
+from tenuto.codec import JSON, encode, loads, loads_many
+from tenuto.errors import InvalidInput, SessionDeleted, VersionConflict
+from tenuto.ids import new_id
+from tenuto.model.commit import Append, Budget, Commit, LogWrite, Receipt, Reset
+from tenuto.model.report import DeleteReport
+from tenuto.model.session import (
+    Key,
+    Kind,
+    Profile,
+    SessionFilter,
+    SessionHead,
+    SessionKey,
+    SessionPage,
+    SessionRecord,
+    SessionStatus,
+    as_key,
+)
+from tenuto.store.backend import Backend, View, Warm, session_lock
+from tenuto.store.events import Events
+from tenuto.store.lanes import Lanes
+from tenuto.store.logs import Logs, read_bodies, read_document
+from tenuto.store.rules.commit import ask_commit, decide_commit
+from tenuto.store.rules.found import Ask, Found, Plan, gather
+from tenuto.store.rules.lifecycle import decide_create, decide_delete, decide_fork
+from tenuto.store.rules.limits import check_count, check_name
+from tenuto.store.rules.pack import moment, pack
+from tenuto.store.rules.rows import (
+    BranchRow,
+    CheckpointRow,
+    ContentRow,
+    EntryRow,
+    EventRow,
+    ProfileRow,
+    ReceiptRow,
+    RunRow,
+    SessionRow,
+    WaitRow,
+    ends_of,
+    head_of,
+    summary_of,
+)
+from tenuto.store.rules.session_row import receipt_of
+from tenuto.store.runs import Checkpoints, Runs, Waits
+from tenuto.store.upkeep import Upkeep
+
+T = TypeVar("T")
+
+Dump: TypeAlias = dict[str, list[dict[str, Any]]]
+"""Every row by table, each as a map of column to value."""
+
+_SESSION = len(SessionRow._fields)
+_SAVE_TRIES = 100
+
+
+class Store:
+    """Keeps sessions on a backend.
+
+    `async with open_store(url) as store:` is its one lifecycle; closing twice is fine.
+    """
+
+    def __init__(self, backend: Backend, *, budget: Budget | None = None, clock: Clock | None = None) -> None:
+        self.backend = backend
+        self.budget = budget or Budget()
+        self._clock = clock
+        self.lanes = Lanes(self)
+        self.logs = Logs(self)
+        self.runs = Runs(self)
+        self.checkpoints = Checkpoints(self)
+        self.waits = Waits(self)
+        self.events = Events(self)
+        self.upkeep = Upkeep(self)
+
+    async def __aenter__(self) -> "Store":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Finish what is under way and close the backend; a second call does nothing."""
+        await self.backend.aclose()
+
+    def now(self) -> int | None:
+        """Return the time a test has set; None means that the database's clock decides."""
+        return self._clock.now() if self._clock else None
+
+    async def create(
+        self,
+        key: Key,
+        *,
+        state: Mapping[str, JSON] | None = None,
+        logs: frozenset[str] | set[str] = frozenset(),
+        schema_version: str = "",
+        profile: Profile | None = None,
+        operation_id: str | None = None,
+    ) -> Receipt:
+        """Begin a session at version 1, or at the next version of a deleted id.
+
+        Of concurrent creates exactly one wins; the others, and any create on a live id, get `SessionExists` with the
+        version found, and nothing changes. Repeated with its operation id it returns the first receipt. `logs` names
+        the fields of `state` that are logs. Parent, root and forked_from stay as given here. While a runner holds the
+        lane: `LaneBusy`.
+        """
+        state = state or {}
+        commit = Commit(
+            key=as_key(key),
+            operation_id=operation_id or new_id(),
+            life=0,
+            save=True,
+            document={name: value for name, value in state.items() if name not in logs},
+            logs={name: Append(items=_items(name, state.get(name, []))) for name in sorted(logs)},
+            schema_version=schema_version,
+        )
+        packed = pack(commit, self.budget, profile or Profile())
+        return await self._transact(ask_commit(packed), partial(decide_create, packed), packed.size)
+
+    async def exists(self, key: Key) -> bool:
+        """Tell whether there is a live session; asking creates nothing."""
+        async with self.backend.view() as view:
+            return await find_session(view, as_key(key)) is not None
+
+    async def life(self, key: Key) -> int:
+        """Return the id's life, also of an absent one; every commit names it."""
+        key = as_key(key)
+        async with self.backend.view() as view:
+            ((life,),) = await view.read("life_of", key.tenant, str(key.kind), key.session_id)
+        return int(life)
+
+    async def head(self, key: Key) -> SessionHead | None:
+        """Return what the session is now, without history or state: one row; None if there is no live session."""
+        key = as_key(key)
+        async with self.backend.view() as view:
+            rows = await view.read("head_by_key", key.tenant, str(key.kind), key.session_id)
+        return _head(rows[0]) if rows else None
+
+    async def load(self, key: Key) -> SessionRecord | None:
+        """Return the whole session, read at one instant; None if there is no live session."""
+        key = as_key(key)
+        async with self.backend.view() as view:
+            rows = await view.read("head_by_key", key.tenant, str(key.kind), key.session_id)
+            if not rows:
+                return None
+            row, head = SessionRow(*rows[0][:_SESSION]), _head(rows[0])
+            state = await read_document(view, row.document, row.held, str(key))
+            for name, end in head.ends.items():
+                bodies = await read_bodies(view, end)
+                state[name] = loads_many(bodies, f"log {name!r} of {key}")
+        return SessionRecord(
+            session_id=key.session_id,
+            state=state,
+            schema_version=head.schema_version,
+            logs=frozenset(head.ends),
+            head=head,
+        )
+
+    async def save(self, key: Key, record: SessionRecord, *, expected_version: int | None = None) -> Receipt:
+        """Write a whole record over what is there, whatever that is: the last write wins.
+
+        With `expected_version` a session at another version is refused as `VersionConflict`, and 0 expects none. A
+        known log that grew is appended to, any other change of a log resets it; an unknown session's fields are
+        document unless `record.logs` names them. A field that changes between document and log is refused. An absent
+        or deleted session begins (anew). While a runner holds the lane: `LaneBusy`.
+        """
+        key = as_key(key)
+        if expected_version is not None:
+            check_count(expected_version, "expected_version")
+        if record.session_id != key.session_id:
+            raise InvalidInput(f"The record is of {record.session_id!r}, not of {key}.", session_id=record.session_id)
+        operation_id = new_id()
+        for _ in range(_SAVE_TRIES):
+            commit = await self._whole_record(key, record, operation_id, expected_version)
+            try:
+                return await self.commit(commit)
+            except (VersionConflict, SessionDeleted) as conflict:
+                # The logs were compared with another commit's; with no version to keep, compare again and go on.
+                if expected_version is not None and getattr(conflict, "expected", None) == expected_version:
+                    raise
+                last = conflict
+        raise last
+
+    async def commit(self, commit: Commit) -> Receipt:
+        """Apply one commit, whole or not at all.
+
+        Checked inside the transaction, in this order: life (`SessionDeleted`), receipt (same operation id: the first
+        receipt, or `OperationConflict` for another intent), generation (`LaneLost`; without one, a head move under a
+        held lane is `LaneBusy`), run and attempt (`RunNotLive`, `InvocationExists`), status (`StatusRefused`),
+        version (`VersionConflict`), claims and waits (`WaitNotOpen`). Over-large or malformed commits are refused
+        before it (`CommitTooLarge`, `InvalidInput`).
+        """
+        packed = pack(commit, self.budget)
+        ask = ask_commit(packed)
+        begins = ask.invocation_id is not None
+        plain = not (ask.profile or ask.lineage or ask.points or ask.waits or ask.hashes)
+        warm = Warm(commit.key, ask.run_id, begins) if plain and commit.generation is not None else None
+        receipt = await self._transact(ask, partial(decide_commit, packed), packed.size, warm)
+        if commit.events and not receipt.replayed:
+            self.backend.announce(commit.key)
+        return receipt
+
+    async def receipt(self, key: Key, operation_id: str) -> Receipt | None:
+        """Return the receipt of an operation of the id's present life, or None if it has not landed (or was pruned)."""
+        key = as_key(key)
+        async with self.backend.view() as view:
+            rows = await view.read("receipt_by_id", key.tenant, str(key.kind), key.session_id, operation_id)
+        return receipt_of(ReceiptRow(*rows[0]), replayed=True) if rows else None
+
+    async def fork(
+        self,
+        source: Key,
+        target: Key,
+        *,
+        at: int | None = None,
+        profile: Profile | None = None,
+        operation_id: str | None = None,
+    ) -> Receipt:
+        """Begin `target` with the head of `source`, now or at the checkpoint with commit number `at`, copying no entry.
+
+        The fork is at version 1 and shares nothing that changes: no run, wait, event or receipt comes with it. Its
+        profile is the source's with `profile` over it. A missing checkpoint is `ForkPointNotRetained` naming the
+        nearest ones. A live target is `SessionExists`; repeated with its operation id it returns the first receipt.
+        """
+        source, target = as_key(source), as_key(target)
+        if at is not None:
+            check_count(at, "at")
+        operation_id = check_name(operation_id or new_id(), "operation_id")
+        ask = Ask(key=target, operation_id=operation_id, source=source, checkpoint=at)
+        return await self._transact(ask, partial(decide_fork, target, source, at, profile, operation_id))
+
+    async def delete(self, key: Key, *, cascade: bool = False) -> DeleteReport:
+        """End a session for good and report what went; deleting what is not there does nothing and reports zeros.
+
+        Needs no lane and is never busy. One small transaction writes the tombstone; entries, big values and events go
+        in slices before the call returns. Children and forks stay and are named; `cascade=True` deletes the
+        children's tree, never forks. The id may be used again: its version, commit number, generation and event
+        numbers go on.
+        """
+        key = as_key(key)
+        report = await self._transact(Ask(key=key, relatives=True), decide_delete)
+        if report.sessions:
+            self.backend.announce(key)
+        report = await self.upkeep.sweep_deleted(key, report)
+        if cascade:
+            for child in report.children:
+                report = _sum(report, await self.delete(child, cascade=True))
+        return report
+
+    async def list(
+        self,
+        filter: SessionFilter | Mapping[str, Any] | None = None,  # noqa: A002 - the protocol's own name
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> SessionPage:
+        """Return summaries of live sessions, newest first, without state and without reading any log entry.
+
+        Without a limit all of them; with one, a page whose `next` is the `after` of the following page: a session
+        that lives through the whole listing is on exactly one page. An unknown condition or cursor is `InvalidInput`.
+        """
+        wanted = _filter(filter)
+        below = _cursor(after)
+        count = -1 if limit is None else check_count(limit, "limit") + 1
+        async with self.backend.view() as view:
+            rows = await view.read(
+                _list_query(wanted),
+                wanted.tenant,
+                wanted.kind and str(wanted.kind),
+                moment(wanted.updated_after, "updated_after"),
+                moment(wanted.created_after, "created_after"),
+                wanted.schema_version,
+                wanted.status and str(wanted.status),
+                wanted.agent,
+                wanted.user_id,
+                encode(wanted.tag) if wanted.tag is not None else None,
+                wanted.parent,
+                below,
+                count if count >= 0 else 2**53,
+            )
+        page, more = (rows, False) if limit is None else (rows[:limit], len(rows) > limit)
+        found = SessionPage(summary_of(SessionRow(*row[:_SESSION]), ProfileRow(*row[_SESSION:])) for row in page)
+        found.next = str(page[-1][0]) if more and page else None
+        return found
+
+    async def dump(self) -> Dump:
+        """Return every row of every table, for tests, exports and repair; it can be as big as the store."""
+        async with self.backend.view() as view:
+            tables = {table: await view.read(f"dump_{table}") for table in DUMPED}
+        return {
+            table: [dict(zip(DUMPED[table], row, strict=True)) for row in sorted(rows, key=lambda row: row[:3])]
+            for table, rows in tables.items()
+        }
+
+    async def _transact(
+        self, ask: Ask, decide: Callable[[Found], Plan[T]], size: int = 0, warm: Warm | None = None
+    ) -> T:
+        read = partial(gather, ask, self.now())
+        return await self.backend.transact(read, decide, session_lock(ask.key), size=size, warm=warm)
+
+    async def _whole_record(
+        self, key: SessionKey, record: SessionRecord, operation_id: str, expected_version: int | None
+    ) -> Commit:
+        async with self.backend.view() as view:
+            ((life,),) = await view.read("life_of", key.tenant, str(key.kind), key.session_id)
+            row = await find_session(view, key)
+            ends = ends_of(row.heads, f"{key} heads") if row else {}
+            names = frozenset(ends) | record.logs
+            logs: dict[str, LogWrite] = {}
+            for name in sorted(names & record.state.keys()):
+                items = _items(name, record.state[name])
+                stored = await read_bodies(view, ends[name]) if name in ends else []
+                grew = stored == [encode(item) for item in items[: len(stored)]]
+                logs[name] = Append(items=items[len(stored) :]) if grew else Reset(items=items)
+        known = set(loads(row.document, "document")) | set(loads(row.held or "{}", "held")) if row else set()
+        if changed := known & record.logs:
+            raise InvalidInput(f"{key}: {sorted(changed)} are document fields; making them logs needs a migration.")
+        return Commit(
+            key=key,
+            operation_id=operation_id,
+            life=life,
+            expected_version=expected_version,
+            expected_commit=row.commit_no if row else None,
+            save=True,
+            document={name: value for name, value in record.state.items() if name not in names},
+            removed=frozenset((known | ends.keys()) - record.state.keys()),
+            logs=logs,
+            schema_version=record.schema_version,
+        )
+
+
+async def find_session(view: View, key: SessionKey) -> SessionRow | None:
+    """Return the row of a live session."""
+    rows = await view.read("session_by_key", key.tenant, str(key.kind), key.session_id)
+    row = SessionRow(*rows[0]) if rows else None
+    return row if row and row.alive else None
+
+
+DUMPED: dict[str, tuple[str, ...]] = {
+    "session": SessionRow._fields,
+    "profile": ProfileRow._fields,
+    "receipt": ReceiptRow._fields,
+    "run": RunRow._fields,
+    "branch": BranchRow._fields,
+    "entry": EntryRow._fields,
+    "checkpoint": CheckpointRow._fields,
+    "wait": WaitRow._fields,
+    "event": EventRow._fields,
+    "content": ContentRow._fields,
+    "holding": ("session", "hash"),
+}
+"""The tables of a dump and their columns."""
+
+
+def _head(columns: Sequence[Any]) -> SessionHead:
+    return head_of(SessionRow(*columns[:_SESSION]), ProfileRow(*columns[_SESSION:]))
+
+
+def _items(name: str, value: JSON) -> tuple[JSON, ...]:
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(
+            f"{name!r} is a log and must be a list, got {type(value).__name__}; changing its kind needs a migration.",
+            field=name,
+        )
+    return tuple(value)
+
+
+def _filter(given: SessionFilter | Mapping[str, Any] | None) -> SessionFilter:
+    if given is None or isinstance(given, SessionFilter):
+        wanted = given or SessionFilter()
+    else:
+        unknown = given.keys() - {f.name for f in fields(SessionFilter)}
+        if unknown:
+            raise InvalidInput(f"Unknown filter: {', '.join(sorted(map(str, unknown)))}.", unknown=sorted(unknown))
+        wanted = SessionFilter(**given)
+    for value, words in ((wanted.kind, Kind), (wanted.status, SessionStatus)):
+        if value is not None and value not in set(words):
+            raise InvalidInput(f"Unknown {words.__name__} {value!r}.")
+    return wanted
+
+
+def _list_query(wanted: SessionFilter) -> str:
+    if wanted.parent is not None:
+        return "list_sessions_of_parent"
+    return "list_sessions_of_user" if wanted.user_id is not None else "list_sessions"
+
+
+def _cursor(after: str | None) -> int | None:
+    if after is None:
+        return None
+    if not after.isascii() or not after.isdigit():
+        raise InvalidInput(f"{after!r} is not a cursor of this list; pass on a page's `next`.", cursor=after)
+    return check_count(int(after), "cursor")
+
+
+def _sum(one: DeleteReport, other: DeleteReport) -> DeleteReport:
+    counted = {
+        f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(DeleteReport) if f.name != "children"
+    }
+    return replace(one, **counted)

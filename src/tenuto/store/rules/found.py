@@ -1,0 +1,172 @@
+"""The meeting point of rules and backends: what a rule asks to see, what was found, and the writes it decides on.
+
+A rule is a pure function from `Found` to `Plan`. A backend gathers what `Ask` names, runs the rule, and applies the
+plan's writes, all or none, only if what was found still stands. `gather` is the one reading script; a backend merely
+answers its reads.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tenuto.model.session import LogEnd, SessionKey
+from tenuto.store.rules.rows import (
+    BranchRow,
+    CheckpointRow,
+    ProfileRow,
+    ReceiptRow,
+    RunRow,
+    SessionRow,
+    WaitRow,
+    ends_of,
+)
+
+T = TypeVar("T")
+
+Row = tuple[Any, ...]
+Script = Generator[tuple[str, Row], list[Row], T]
+"""A reading script: it yields a read's name and parameters, is sent the rows, and returns what it made of them."""
+
+
+class Write(NamedTuple):
+    """A named write with one parameter row per row it touches; with `must`, each has to hit exactly one."""
+
+    name: str
+    rows: Sequence[Row]
+    must: bool = False
+
+
+@dataclass(slots=True)
+class Plan(Generic[T]):
+    """What a rule decided: the writes, and the answer to give once they stand. No writes: the answer alone."""
+
+    result: T
+    writes: list[Write] = field(default_factory=list)
+    after: "Found | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a rule needs to see of one session."""
+
+    key: SessionKey
+    operation_id: str = ""
+    run_id: str = ""
+    profile: bool = False
+    lineage: bool = False
+    points: tuple[LogEnd, ...] = ()
+    waits: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ()
+    invocation_id: str | None = None
+    source: SessionKey | None = None
+    checkpoint: int | None = None
+    relatives: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What stood in the store at one instant."""
+
+    now: int
+    life_floor: int
+    next_sid: int
+    session: SessionRow | None
+    receipt: ReceiptRow | None = None
+    run: RunRow | None = None
+    profile: ProfileRow | None = None
+    branches: dict[tuple[int, int], BranchRow] = field(default_factory=dict)
+    points: set[LogEnd] = field(default_factory=set)
+    waits: dict[str, WaitRow] = field(default_factory=dict)
+    hashes: set[str] = field(default_factory=set)
+    chain: list[RunRow] = field(default_factory=list)
+    source: SessionRow | None = None
+    source_profile: ProfileRow | None = None
+    checkpoint: CheckpointRow | None = None
+    nearest: list[int] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    children: list[SessionRow] = field(default_factory=list)
+    forks: list[SessionRow] = field(default_factory=list)
+
+
+_SESSION = len(SessionRow._fields)
+_RECEIPT = _SESSION + len(ReceiptRow._fields)
+
+
+def gather(ask: Ask, now: int | None) -> Script[Found]:
+    """Read everything `ask` names."""
+    key = ask.key
+    (row,) = yield "find_session", (now, key.tenant, key.kind, key.session_id, ask.operation_id, ask.run_id)
+    moment, floor, next_sid, *columns = row
+    session = SessionRow(*columns[:_SESSION]) if columns[0] is not None else None
+    receipt, run = columns[_SESSION:_RECEIPT], columns[_RECEIPT:]
+    found = Found(
+        now=moment,
+        life_floor=floor,
+        next_sid=next_sid,
+        session=session,
+        receipt=ReceiptRow(*receipt) if receipt[0] is not None else None,
+        run=RunRow(*run) if run[0] is not None else None,
+    )
+    yield from _parts(ask, found)
+    return found
+
+
+def _parts(ask: Ask, found: Found) -> Script[None]:
+    session = found.session
+    if ask.profile and session:
+        rows = yield "profile_by_session", (session.sid,)
+        found.profile = ProfileRow(*rows[0]) if rows else None
+    if ask.source:
+        source = ask.source
+        rows = yield "session_by_key", (source.tenant, source.kind, source.session_id)
+        found.source = SessionRow(*rows[0]) if rows else None
+        if found.source:
+            yield from _source_parts(ask, found, found.source)
+    wanted = {(end.session, end.branch) for end in ask.points}
+    if ask.lineage:
+        wanted |= _branches_in_use(found)
+    for session_id, branch in sorted(wanted):
+        for row in (yield "branch_by_id", (session_id, branch)):
+            found.branches[session_id, branch] = BranchRow(*row)
+    for end in ask.points:
+        if (yield "entry_exists", (end.session, end.branch, end.position - 1)):
+            found.points.add(end)
+    for wait_id in ask.waits:
+        for row in (yield "wait_by_id", (wait_id,)):
+            found.waits[wait_id] = WaitRow(*row)
+    for content in ask.hashes:
+        if (yield "content_exists", (content,)):
+            found.hashes.add(content)
+    if ask.invocation_id is not None:
+        rows = yield "runs_by_invocation", (ask.key.tenant, ask.invocation_id)
+        found.chain = [RunRow(*row) for row in rows]
+    if ask.relatives and session:
+        key = ask.key
+        rows = yield "counts_of_session", (session.sid,)
+        found.counts = dict(zip(("runs", "checkpoints", "waits", "receipts"), rows[0], strict=True))
+        rows = yield "children_of", (key.tenant, key.kind, key.session_id)
+        found.children = [SessionRow(*row) for row in rows]
+        rows = yield "forks_of", (session.sid,)
+        found.forks = [SessionRow(*row) for row in rows]
+
+
+def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:
+    rows = yield "profile_by_session", (source.sid,)
+    found.source_profile = ProfileRow(*rows[0]) if rows else None
+    ends = source.heads
+    if ask.checkpoint is not None:
+        rows = yield "checkpoint_by_commit", (source.sid, ask.checkpoint)
+        found.checkpoint = CheckpointRow(*rows[0]) if rows else None
+        if found.checkpoint:
+            ends = found.checkpoint.ends
+        else:
+            rows = yield "checkpoints_near", (source.sid, ask.checkpoint)
+            found.nearest = [row[0] for row in rows]
+    for end in ends_of(ends, "heads").values():
+        for row in (yield "branch_by_id", (end.session, end.branch)):
+            found.branches[end.session, end.branch] = BranchRow(*row)
+
+
+def _branches_in_use(found: Found) -> set[tuple[int, int]]:
+    texts = [found.session.heads if found.session else None, found.run.ends if found.run else None]
+    return {(end.session, end.branch) for text in texts for end in ends_of(text, "heads").values()}

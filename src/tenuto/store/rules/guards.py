@@ -1,0 +1,141 @@
+"""The guards of a commit, in the order of law 2; each raises what it found, and nothing has been written."""
+
+from tenuto.errors import (
+    CommitRefused,
+    InvocationExists,
+    RunNotLive,
+    StatusRefused,
+    VersionConflict,
+    WaitNotOpen,
+)
+from tenuto.model.commit import BeginRun, Commit, TakeRun
+from tenuto.model.run import RunRef, RunStatus, WaitStatus
+from tenuto.model.session import SessionKey
+from tenuto.store.rules.found import Found
+from tenuto.store.rules.lane import busy, is_live
+from tenuto.store.rules.pack import PackedCommit
+from tenuto.store.rules.rows import RunRow, SessionRow
+from tenuto.store.rules.session_row import check_version, lane_lost
+
+
+def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow | None:
+    """Check generation, run and attempt, status, version, waits and content; return the run the commit goes on with."""
+    commit = packed.commit
+    _check_lane(commit, row, found.now)
+    run = _check_run(commit, row, found)
+    _check_status(commit, row)
+    _check_version(commit, row)
+    _check_waits(commit, row, found)
+    _check_content(packed, found)
+    return run
+
+
+def _check_lane(commit: Commit, row: SessionRow, now: int) -> None:
+    if commit.generation is None:
+        if commit.save and is_live(row, now):
+            raise busy(commit.key, row)
+        return
+    if row.generation != commit.generation:
+        raise lane_lost(commit.key, commit.generation, row.generation)
+    rearm = commit.rearm
+    if rearm is None:
+        if not row.armed:
+            raise lane_lost(commit.key, commit.generation, row.generation)
+    elif row.armed or row.commit_no != commit.expected_commit:
+        raise lane_lost(commit.key, commit.generation, row.generation)
+
+
+def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
+    wanted, run = commit.run, found.run
+    match wanted:
+        case None:
+            return None
+        case BeginRun():
+            if run is not None:
+                raise CommitRefused(f"Run {wanted.run_id} exists already.", run_id=wanted.run_id)
+            if wanted.fresh and found.chain:
+                raise InvocationExists(
+                    f"Invocation {wanted.invocation_id!r} was used before; mint a new id, or resume it.",
+                    invocation_id=wanted.invocation_id,
+                )
+            return None
+        case RunRef() | TakeRun():
+            check_run_live(commit.key, wanted, row, run, laned=commit.generation is not None)
+            return run
+
+
+def check_run_live(
+    key: SessionKey, wanted: RunRef | TakeRun, row: SessionRow, run: RunRow | None, *, laned: bool
+) -> None:
+    """Refuse a write of a run that is not this session's, not running at this attempt, or not the lane's."""
+    if run is None or (run.session, run.life) != (row.sid, row.life):
+        state = "unknown in this session"
+    elif run.status != RunStatus.RUNNING:
+        state = run.status
+    elif run.attempt != wanted.attempt:
+        state = f"at attempt {run.attempt}"
+    elif laned and row.current_run != wanted.run_id:
+        state = "not the session's current run"
+    else:
+        return
+    raise RunNotLive(
+        f"Run {wanted.run_id} of {key} is {state}, not running at attempt {wanted.attempt}; stop this runner.",
+        key=key,
+        run_id=wanted.run_id,
+        found=state,
+    )
+
+
+def _check_status(commit: Commit, row: SessionRow) -> None:
+    if commit.statuses is not None and (not row.alive or row.status not in commit.statuses):
+        status = row.status if row.alive else "absent"
+        raise StatusRefused(
+            f"{commit.key} is {status}; this needs {' or '.join(sorted(commit.statuses))}.",
+            key=commit.key,
+            found=status,
+        )
+
+
+def _check_version(commit: Commit, row: SessionRow) -> None:
+    check_version(commit.key, commit.expected_version, row)
+    if commit.expected_commit is not None and commit.expected_commit != row.commit_no:
+        raise VersionConflict(
+            f"{commit.key} is at commit {row.commit_no}, not {commit.expected_commit}; load it again.",
+            key=commit.key,
+            expected=commit.expected_commit,
+            found=row.commit_no,
+        )
+    if not row.alive and not commit.save and (commit.profile or commit.status):
+        raise StatusRefused(f"There is no {commit.key}; create it first.", key=commit.key, found="absent")
+
+
+def _check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
+    seen: set[str] = set()
+    for settled in commit.settle_waits:
+        wait = found.waits.get(settled.wait_id)
+        if wait is None or (wait.session, wait.life) != (row.sid, row.life):
+            state = "unknown in this session"
+        elif wait.status != WaitStatus.OPEN or settled.wait_id in seen:
+            state = wait.status if wait.status != WaitStatus.OPEN else "settled twice in this commit"
+        else:
+            seen.add(settled.wait_id)
+            continue
+        raise WaitNotOpen(
+            f"Wait {settled.wait_id} of {commit.key} is {state}.",
+            key=commit.key,
+            wait_id=settled.wait_id,
+            found=state,
+        )
+
+
+def _check_content(packed: PackedCommit, found: Found) -> None:
+    documents = [packed.document] + ([packed.checkpoint] if packed.checkpoint else [])
+    gone = sorted({content for document in documents for content in document.known} - found.hashes)
+    if gone:
+        raise VersionConflict(
+            f"{packed.commit.key}: the store no longer holds the value {gone[0]}; load the session again.",
+            key=packed.commit.key,
+            expected=None,
+            found=None,
+            hashes=gone,
+        )

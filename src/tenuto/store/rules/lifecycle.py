@@ -1,0 +1,203 @@
+"""How a session begins, is forked, and ends."""
+
+from dataclasses import fields, replace
+
+from tenuto.codec import encode, loads
+from tenuto.errors import ForkPointNotRetained, SessionExists, SessionNotFound
+from tenuto.model.commit import Receipt
+from tenuto.model.report import DeleteReport
+from tenuto.model.session import ForkPoint, LogEnd, Profile, SessionKey, SessionStatus
+from tenuto.store.rules.commit import write_commit
+from tenuto.store.rules.found import Found, Plan, Write
+from tenuto.store.rules.lane import busy, is_live
+from tenuto.store.rules.limits import next_count
+from tenuto.store.rules.lineage import new_branch, segments
+from tenuto.store.rules.logs import encode_ends, is_run_log
+from tenuto.store.rules.pack import PackedCommit, intent_of
+from tenuto.store.rules.profile import new_profile
+from tenuto.store.rules.rows import (
+    BranchRow,
+    ReceiptRow,
+    SessionRow,
+    ends_of,
+    key_of,
+    profile_of,
+)
+from tenuto.store.rules.session_row import blank_row, receipt_of, replay, session_write
+
+
+def decide_create(packed: PackedCommit, found: Found) -> Plan[Receipt]:
+    """Begin a session, return the receipt of its first create, or refuse a live id."""
+    row = _vacant(packed.commit.key, packed.intent, found)
+    if isinstance(row, Receipt):
+        return Plan(row)
+    packed.commit = replace(packed.commit, life=row.life)
+    return write_commit(packed, found, row, None)
+
+
+def decide_fork(
+    target: SessionKey,
+    source: SessionKey,
+    at: int | None,
+    changes: Profile | None,
+    operation_id: str,
+    found: Found,
+) -> Plan[Receipt]:
+    """Begin a session whose head is the source's, now or at a checkpoint, without copying an entry."""
+    intent = fork_intent(target, source, at)
+    row = _vacant(target, intent, found)
+    if isinstance(row, Receipt):
+        return Plan(row)
+    origin = found.source
+    if origin is None or not (origin.alive or found.checkpoint):
+        raise SessionNotFound(f"There is no {source} to fork.", key=source)
+    if at is not None and found.checkpoint is None:
+        near = ", ".join(map(str, found.nearest)) or "none"
+        raise ForkPointNotRetained(
+            f"{source} keeps nothing of commit {at}; the nearest points that can be forked are: {near}.",
+            key=source,
+            nearest=found.nearest,
+        )
+    point = found.checkpoint or origin
+    ends = found.checkpoint.ends if found.checkpoint else origin.heads
+    heads, branches, parents = _fork_logs(row, ends_of(ends, "ends"), found)
+    inline = {k: v for k, v in loads(point.document, "document").items() if not is_run_log(k)}
+    held = {k: v for k, v in loads(point.held or "{}", "held fields").items() if not is_run_log(k)}
+    new = row._replace(
+        family=origin.family,
+        alive=1,
+        status=str(SessionStatus.ACTIVE),
+        version=next_count(row.version, "the version"),
+        commit_no=next_count(row.commit_no, "the commit number"),
+        schema_version=point.schema_version,
+        branch_seq=row.branch_seq + len(branches),
+        heads=encode_ends(heads),
+        document=encode(inline),
+        held=encode(held) if held else None,
+        created_at=found.now,
+        updated_at=max(row.updated_at, found.now),
+    )
+    receipt = _receipt_row(new, operation_id, intent, found.now)
+    writes = [
+        session_write(found, new, free_lane=True),
+        Write("pin_session", [(origin.sid, origin.life)], must=True),
+    ]
+    if held:
+        hashes = sorted(set(held.values()))
+        writes.append(Write("touch_contents", [(content,) for content in hashes], must=True))
+        writes.append(Write("insert_holdings", [(new.sid, content) for content in hashes]))
+    if parents:
+        writes.append(Write("share_branches", sorted(parents), must=True))
+    if branches:
+        writes.append(Write("insert_branches", branches))
+    profile = _fork_profile(found, origin, source, point.commit_no, changes)
+    writes.append(Write("put_profile", [new_profile(new.sid, profile, origin.sid)]))
+    writes.append(Write("insert_receipts", [receipt]))
+    return Plan(receipt_of(receipt, replayed=False), writes)
+
+
+def fork_intent(target: SessionKey, source: SessionKey, at: int | None) -> str:
+    """Hash what a fork means."""
+    names = [[key.tenant, key.kind, key.session_id] for key in (target, source)]
+    return intent_of(["fork", *names, at])
+
+
+def decide_delete(found: Found) -> Plan[DeleteReport]:
+    """End the id's life: a tombstone keeps its numbers, everything else is unreachable from here on."""
+    row = found.session
+    if row is None or not (row.alive or row.armed or any(found.counts.values())):
+        return Plan(DeleteReport())
+    event = next_count(row.event_seq, "the event number")
+    tombstone = row._replace(
+        life=next_count(row.life, "the life"),
+        alive=0,
+        status=str(SessionStatus.DELETED),
+        commit_no=next_count(row.commit_no, "the commit number"),
+        resume_count=0,
+        heads="{}",
+        document="{}",
+        held=None,
+        event_seq=event,
+        event_floor=event,
+        current_run=None,
+        generation=next_count(row.generation, "the generation"),
+        armed=0,
+        nonce=None,
+        holder=None,
+        lane_expires_at=None,
+        updated_at=max(row.updated_at, found.now),
+    )
+    owned = ("runs", "checkpoints", "waits", "receipts", "profiles")
+    writes = [
+        session_write(found, tombstone),
+        *(Write(f"delete_{table}_of", [(row.sid,)]) for table in owned),
+    ]
+    report = DeleteReport(
+        sessions=1,
+        children=tuple(map(key_of, found.children)),
+        forks=tuple(map(key_of, found.forks)),
+        **found.counts,
+    )
+    return Plan(report, writes)
+
+
+def _vacant(key: SessionKey, intent: str, found: Found) -> SessionRow | Receipt:
+    row = found.session or blank_row(key, found)
+    if found.receipt:
+        return replay(found.receipt, intent)
+    if row.alive:
+        raise SessionExists(
+            f"There is a {key} already, at version {row.version}; load it, or choose another id.",
+            key=key,
+            found_version=row.version,
+        )
+    if is_live(row, found.now):
+        raise busy(key, row)
+    return row
+
+
+def _fork_logs(
+    row: SessionRow, ends: dict[str, LogEnd], found: Found
+) -> tuple[dict[str, LogEnd], list[BranchRow], set[tuple[int, int]]]:
+    heads: dict[str, LogEnd] = {}
+    branches: list[BranchRow] = []
+    parents: set[tuple[int, int]] = set()
+    for name, end in ends.items():
+        if is_run_log(name):
+            continue
+        parts = segments(found.branches.get((end.session, end.branch)), end)
+        if parts:
+            parents.add((parts[-1].session, parts[-1].branch))
+        branch = new_branch(row.sid, row.branch_seq + len(branches) + 1, row.life, name, parts)
+        branches.append(branch)
+        heads[name] = LogEnd(row.sid, branch.branch, branch.start)
+    return heads, branches, parents
+
+
+def _fork_profile(
+    found: Found, origin: SessionRow, source: SessionKey, commit: int, changes: Profile | None
+) -> Profile:
+    inherited = profile_of(found.source_profile, source) if found.source_profile else Profile()
+    point = ForkPoint(session_id=source.session_id, commit_number=commit, version=origin.version)
+    base = replace(inherited, parent=None, root=None, expires_at=None, failure_reason=None, forked_from=point)
+    if changes is None:
+        return base
+    default = Profile()
+    given = {f.name: getattr(changes, f.name) for f in fields(changes)}
+    return replace(base, **{k: v for k, v in given.items() if v != getattr(default, k) and k != "forked_from"})
+
+
+def _receipt_row(row: SessionRow, operation_id: str, intent: str, now: int) -> ReceiptRow:
+    return ReceiptRow(
+        session=row.sid,
+        life=row.life,
+        operation_id=operation_id,
+        intent=intent,
+        commit_no=row.commit_no,
+        version=row.version,
+        generation=row.generation,
+        event_seq=row.event_seq,
+        ends=row.heads,
+        wait_ids=None,
+        at=now,
+    )

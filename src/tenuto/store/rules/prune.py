@@ -1,0 +1,57 @@
+"""The rules of pruning: old runs, and ids that were never saved and have no run left."""
+
+from dataclasses import dataclass
+
+from tenuto.model.run import RunStatus
+from tenuto.model.session import SessionStatus
+from tenuto.store.rules.found import Found, Plan, Script, Write
+from tenuto.store.rules.lane import is_live
+from tenuto.store.rules.rows import RunRow
+
+
+@dataclass(slots=True)
+class OldRun:
+    """A run that may be pruned, and what would go with it."""
+
+    run: RunRow | None
+    checkpoints: int
+    waits: int
+
+
+def gather_run(run_id: str) -> Script[OldRun]:
+    """Read a run and count what hangs on it."""
+    rows = yield "bare_run", (run_id,)
+    ((checkpoints, waits),) = yield "counts_of_run", (run_id,)
+    return OldRun(RunRow(*rows[0]) if rows else None, checkpoints, waits)
+
+
+def decide_prune_run(old: OldRun) -> Plan[dict[str, int]]:
+    """Remove an ended run with its checkpoints and waits; one that runs or is suspended stays."""
+    run = old.run
+    if run is None or run.status in {RunStatus.RUNNING, RunStatus.SUSPENDED}:
+        return Plan({})
+    writes = [
+        Write("delete_run", [(run.run_id, run.status)], must=True),
+        Write("delete_checkpoints_of_run", [(run.session, run.run_id)]),
+        Write("delete_waits_of_run", [(run.run_id,)]),
+    ]
+    return Plan({"runs": 1, "checkpoints": old.checkpoints, "waits": old.waits}, writes)
+
+
+def decide_remove(found: Found) -> Plan[int]:
+    """Remove the row of an id that was never saved and has nothing left.
+
+    New ids then begin above its life, so that no copy from before can pass for one of theirs.
+    """
+    row = found.session
+    if row is None or row.alive or row.status == SessionStatus.DELETED:
+        return Plan(0)
+    if found.forks or found.counts["runs"] or found.counts["checkpoints"] or is_live(row, found.now):
+        return Plan(0)
+    owned = ("receipts", "entries", "branches", "events", "holdings")
+    writes = [
+        Write("delete_session", [(row.sid, row.life, row.commit_no, row.generation)], must=True),
+        Write("raise_life_floor", [(row.life + 1,)]),
+        *(Write(f"delete_{table}_of", [(row.sid,)]) for table in owned),
+    ]
+    return Plan(1, writes)

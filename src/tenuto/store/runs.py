@@ -1,0 +1,122 @@
+"""Reading runs, checkpoints and waits."""
+
+from typing import TYPE_CHECKING
+
+from tenuto.model.run import Checkpoint, Run, Wait, WaitStatus
+from tenuto.model.session import Key, SessionKey, as_key
+from tenuto.store.logs import read_document
+from tenuto.store.rules.limits import check_count
+from tenuto.store.rules.rows import (
+    CheckpointRow,
+    RunRow,
+    SessionRow,
+    WaitRow,
+    checkpoint_of,
+    key_of,
+    run_of,
+    wait_of,
+)
+
+if TYPE_CHECKING:
+    from tenuto.store.backend import View
+    from tenuto.store.port import Store
+
+_SESSION = len(SessionRow._fields)
+
+
+class Runs:
+    """The runs of sessions; each came from a commit that began it."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def get(self, run_id: str) -> Run | None:
+        """Return one run by its id, or None."""
+        return next(iter(await self._read("run_by_id", run_id)), None)
+
+    async def of_session(self, key: Key, *, limit: int = 100, before: int | None = None) -> list[Run]:
+        """Return a session's runs, newest first; `before` continues below a run's number."""
+        below = 2**53 if before is None else check_count(before, "before")
+        return await self._read("runs_of_session", *_columns(as_key(key)), below, check_count(limit, "limit"))
+
+    async def of_invocation(self, invocation_id: str, *, tenant: str = "") -> list[Run]:
+        """Return all runs of an invocation, oldest first."""
+        return await self._read("runs_of_invocation", tenant, invocation_id)
+
+    async def current(self, key: Key) -> Run | None:
+        """Return the run last begun under the session's lane, or None."""
+        return next(iter(await self._read("current_run", *_columns(as_key(key)))), None)
+
+    async def _read(self, query: str, *params: object) -> list[Run]:
+        async with self._store.backend.view() as view:
+            rows = await view.read(query, *params)
+        return [run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
+
+
+class Checkpoints:
+    """The checkpoints of sessions, ordered by commit number.
+
+    The latest is the last written, whatever its step count.
+    """
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def latest(self, key: Key, *, run_id: str | None = None) -> Checkpoint | None:
+        """Return the last written checkpoint of a session, or of one of its runs."""
+        return next(iter(await self._read("checkpoints_of_session", as_key(key), run_id, 2**53, 1)), None)
+
+    async def get(self, key: Key, commit_number: int) -> Checkpoint | None:
+        """Return the checkpoint a commit wrote, or None."""
+        number = check_count(commit_number, "commit_number")
+        found = await self._read("checkpoints_of_session", as_key(key), None, number + 1, 1)
+        return found[0] if found and found[0].commit_number == number else None
+
+    async def of_session(
+        self, key: Key, *, run_id: str | None = None, limit: int = 100, before: int | None = None
+    ) -> list[Checkpoint]:
+        """Return checkpoints, newest first; `before` continues below a commit number."""
+        below = 2**53 if before is None else check_count(before, "before")
+        return await self._read("checkpoints_of_session", as_key(key), run_id, below, check_count(limit, "limit"))
+
+    async def _read(self, query: str, key: SessionKey, *params: object) -> list[Checkpoint]:
+        async with self._store.backend.view() as view:
+            rows = await view.read(query, *_columns(key), *params)
+            return [await _checkpoint(view, key, CheckpointRow(*row)) for row in rows]
+
+
+class Waits:
+    """The waits of sessions."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def get(self, wait_id: str) -> Wait | None:
+        """Return one wait by its minted id, or None."""
+        return next(iter(await self._read("wait_with_session", wait_id)), None)
+
+    async def of_session(
+        self, key: Key, *, run_id: str | None = None, status: WaitStatus | None = WaitStatus.OPEN
+    ) -> list[Wait]:
+        """Return a session's waits in the order they were opened; `status=None` means all."""
+        return await self._read("waits_of_session", *_columns(as_key(key)), run_id, status and str(status))
+
+    async def for_signal(
+        self, signal_id: str, *, tenant: str = "", status: WaitStatus | None = WaitStatus.OPEN
+    ) -> list[Wait]:
+        """Return the waits of a tenant for the program's own signal id, in the order they were opened."""
+        return await self._read("waits_for_signal", tenant, signal_id, status and str(status))
+
+    async def _read(self, query: str, *params: object) -> list[Wait]:
+        async with self._store.backend.view() as view:
+            rows = await view.read(query, *params)
+        return [wait_of(WaitRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
+
+
+async def _checkpoint(view: "View", key: SessionKey, row: CheckpointRow) -> Checkpoint:
+    document = await read_document(view, row.document, row.held, f"checkpoint {row.commit_no} of {key}")
+    return checkpoint_of(row, key, document)
+
+
+def _columns(key: SessionKey) -> tuple[str, str, str]:
+    return key.tenant, str(key.kind), key.session_id

@@ -1,0 +1,218 @@
+"""Upkeep: expiry, collection, pruning, vacuum.
+
+Each verb works in small slices beside live turns and reports what it did.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from tenuto.clock import to_duration
+from tenuto.codec import encode
+from tenuto.errors import InvalidInput, TenutoError, UpkeepFailed
+from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneReport, VacuumReport
+from tenuto.model.session import SessionKey
+from tenuto.store.backend import Lock, family_lock, session_lock
+from tenuto.store.rules.collect import ROWS_PER_SLICE, decide_collect, gather_family
+from tenuto.store.rules.found import Ask, gather
+from tenuto.store.rules.lane import is_live
+from tenuto.store.rules.limits import check_count
+from tenuto.store.rules.prune import decide_prune_run, decide_remove, gather_run
+from tenuto.store.rules.rows import SessionRow, key_of
+
+if TYPE_CHECKING:
+    from tenuto.store.port import Store
+
+R = TypeVar("R", GcReport, PruneReport, ExpiryReport)
+
+DEFAULT_GRACE = 24 * 3600.0
+"""How long something must have been unreachable before it is collected, in seconds."""
+
+_PAGE = 100
+
+
+class _Progress:
+    """What a verb has done so far; a failure reports it."""
+
+    def __init__(self, report: GcReport | PruneReport | ExpiryReport) -> None:
+        self.report = report
+
+    def add(self, **counts: object) -> None:
+        old = asdict(self.report)
+        self.report = replace(self.report, **{name: old[name] + value for name, value in counts.items()})
+
+
+@asynccontextmanager
+async def _reporting(verb: str, report: GcReport | PruneReport | ExpiryReport) -> AsyncIterator[_Progress]:
+    progress = _Progress(report)
+    try:
+        yield progress
+    except TenutoError as error:
+        raise UpkeepFailed(
+            f"{verb} stopped part-way: {error.message} Run it again; what it did so far is in `report`.",
+            report=progress.report,
+        ) from error
+
+
+class Upkeep:
+    """Housekeeping for a store; run it from one place or many, as often as you like."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def expire(self) -> ExpiryReport:
+        """Delete every session whose `expires_at` has come; one that a runner holds is left and named."""
+        async with _reporting("Expiry", ExpiryReport()) as progress:
+            async with self._store.backend.view() as view:
+                rows = [SessionRow(*row) for row in await view.read("expired", self._store.now())]
+                ((now,),) = await view.read("moment", self._store.now())
+            for row in rows:
+                if is_live(row, now):
+                    progress.add(held=(key_of(row),))
+                else:
+                    await self._store.delete(key_of(row))
+                    progress.add(deleted=(key_of(row),))
+        return _as(progress.report, ExpiryReport)
+
+    async def gc(self, *, grace: float = DEFAULT_GRACE) -> GcReport:
+        """Remove entries, branches, big values and events that nobody has reached for `grace` seconds.
+
+        Heads, checkpoints, forks and every run that can still be gone on with keep what they reach. A second call
+        removes nothing more.
+        """
+        async with _reporting("Collection", GcReport()) as progress:
+            term = _term(grace)
+            last = 0
+            while families := await self._families(last):
+                for family in families:
+                    await self._collect(family, term, progress)
+                last = families[-1]
+            await self._sweep_contents(term, progress)
+            progress.add(events=await self._sweep_events())
+        return _as(progress.report, GcReport)
+
+    async def prune(
+        self,
+        *,
+        receipts_older_than: float | None = None,
+        events_older_than: float | None = None,
+        events_keep: int | None = None,
+        runs_older_than: float | None = None,
+    ) -> PruneReport:
+        """Remove what is old, by age in seconds or by count per session; what is not named is left alone.
+
+        Events leave a floor behind, so that a reader below it is told. Runs go with their checkpoints and waits once
+        they have ended (a suspended run has not), except each session's current one; ids that were never saved go
+        with their last run.
+        """
+        async with _reporting("Pruning", PruneReport()) as progress:
+            if receipts_older_than is not None:
+                progress.add(receipts=await self._slices("prune_receipts", self.now_minus(receipts_older_than)))
+            if events_older_than is not None:
+                await self._store.backend.write("floor_events_by_age", *self.now_minus(events_older_than))
+            if events_keep is not None:
+                await self._store.backend.write("floor_events_by_count", check_count(events_keep, "events_keep"))
+            if events_older_than is not None or events_keep is not None:
+                progress.add(events=await self._sweep_events())
+            if runs_older_than is not None:
+                await self._prune_runs(runs_older_than, progress)
+        return _as(progress.report, PruneReport)
+
+    async def vacuum(self, *, pages: int = 1000) -> VacuumReport:
+        """Give up to `pages` free pages back to the file system; `Unsupported` where the backend does that by
+        itself.
+        """
+        freed, left = await self._store.backend.vacuum(check_count(pages, "pages"))
+        return VacuumReport(pages_freed=freed, pages_left=left)
+
+    def now_minus(self, seconds: float) -> tuple[int | None, int]:
+        """Return the parameters of a cut-off: the time, if a test gives it, and the age."""
+        return self._store.now(), _term(seconds)
+
+    async def sweep_deleted(self, key: SessionKey, report: DeleteReport) -> DeleteReport:
+        """Remove what a deleted session left behind, counted into its report."""
+        async with self._store.backend.view() as view:
+            rows = await view.read("session_by_key", key.tenant, str(key.kind), key.session_id)
+        if not report.sessions or not rows:
+            return report
+        progress = _Progress(GcReport())
+        row = SessionRow(*rows[0])
+        dropped = await self._collect(row.family, _term(DEFAULT_GRACE), progress)
+        events = await self._slices("sweep_events_of", (row.sid,))
+        mine = sorted({content for session, content in dropped if session == row.sid})
+        await self._store.backend.write("loosen_contents", encode(mine))
+        contents = await self._slices("sweep_contents", (self._store.now(), _term(DEFAULT_GRACE))) if mine else 0
+        done = _as(progress.report, GcReport)
+        return replace(report, entries=done.entries, branches=done.branches, events=events, contents=contents)
+
+    async def _families(self, after: int) -> list[int]:
+        async with self._store.backend.view() as view:
+            return [family for (family,) in await view.read("families", after, _PAGE)]
+
+    async def _collect(self, family: int, grace: int, progress: _Progress) -> list[tuple[int, str]]:
+        more, removed = True, 0
+        dropped: list[tuple[int, str]] = []
+        while more:
+            collected = await self._store.backend.transact(
+                partial(gather_family, family, self._store.now()),
+                partial(decide_collect, grace),
+                family_lock(family),
+            )
+            report, more = collected.report, collected.more
+            progress.add(entries=report.entries, branches=report.branches)
+            removed += report.entries + report.branches
+            dropped += collected.dropped
+        progress.add(families=1 if removed else 0, waiting=report.waiting)
+        return dropped
+
+    async def _sweep_contents(self, grace: int, progress: _Progress) -> None:
+        now = self._store.now()
+        await self._store.backend.write("mark_contents", now)
+        progress.add(contents=await self._slices("sweep_contents", (now, grace)))
+        async with self._store.backend.view() as view:
+            ((waiting,),) = await view.read("loose_contents")
+        progress.add(waiting=waiting)
+
+    async def _sweep_events(self) -> int:
+        return await self._slices("sweep_events", ())
+
+    async def _prune_runs(self, age: float, progress: _Progress) -> None:
+        cut = self.now_minus(age)
+        while True:
+            async with self._store.backend.view() as view:
+                ids = [run_id for (run_id,) in await view.read("old_runs", *cut, _PAGE)]
+            for run_id in ids:
+                lock = Lock("lock_run", run_id)
+                counts = await self._store.backend.transact(partial(gather_run, run_id), decide_prune_run, lock)
+                progress.add(**counts)
+            if len(ids) < _PAGE:
+                break
+        async with self._store.backend.view() as view:
+            rows = [SessionRow(*row) for row in await view.read("headless")]
+        for row in rows:
+            key = key_of(row)
+            read = partial(gather, Ask(key=key, relatives=True), self._store.now())
+            removed = await self._store.backend.transact(read, decide_remove, session_lock(key))
+            progress.add(rows=removed)
+
+    async def _slices(self, name: str, params: tuple[object, ...]) -> int:
+        """Repeat a sliced statement until it finds nothing more; return how much it removed."""
+        total = 0
+        while True:
+            rows = await self._store.backend.write(name, *params, ROWS_PER_SLICE)
+            total += sum(int(row[0]) for row in rows)
+            if len(rows) < ROWS_PER_SLICE:
+                return total
+
+
+def _term(seconds: float) -> int:
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < float("inf"):
+        raise InvalidInput(f"An age must be 0 or more seconds, got {seconds!r}.")
+    return to_duration(seconds)
+
+
+def _as(report: object, kind: type[R]) -> R:
+    assert isinstance(report, kind)
+    return report

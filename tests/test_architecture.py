@@ -1,0 +1,60 @@
+"""Imports point down only (docs/architecture.md)."""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
+
+# A module may import from its own room and from those named for it.
+VALUES = {"clock", "codec", "errors", "ids", "model"}
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "clock": set(),
+    "ids": {"errors"},
+    "codec": {"errors"},
+    "model": {"clock", "codec", "errors", "ids"},
+    "store.rules": VALUES,
+    "store.backends": VALUES | {"store.rules", "store.backend"},
+    "store.backend": VALUES | {"store.rules"},
+    "store": VALUES | {"store.rules", "store.backend", "store.backends"},
+    "testing": VALUES | {"store", "store.rules", "store.backend", "store.backends"},
+    "demo": VALUES | {"", "store", "testing"},
+    "": VALUES | {"store"},
+}
+
+
+def room_of(module: str) -> str:
+    name = module.removeprefix("tenuto").removeprefix(".")
+    return max((room for room in ROOMS if name == room or name.startswith(f"{room}.") or not room), key=len)
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name == "tenuto" or name.startswith("tenuto.")}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = room_of(module_of(path))
+        for imported in imports_of(path):
+            target = room_of(imported)
+            if target != room and target not in ROOMS[room]:
+                wrong.append(f"{module_of(path)} imports {imported}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_folder_inits_are_empty_but_for_the_packages_own_and_the_contracts_guide() -> None:
+    told = {SOURCE / "__init__.py", SOURCE / "testing" / "contract" / "__init__.py"}
+    full = [str(path) for path in SOURCE.rglob("__init__.py") if path not in told and path.read_text().strip()]
+    assert not full
