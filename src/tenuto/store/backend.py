@@ -46,11 +46,15 @@ def family_lock(family: int) -> Lock:
 
 
 class Warm(NamedTuple):
-    """A commit that needs no more than its session's row and its run's: `run_id`, new if `begins`."""
+    """A commit that needs no more than its session's row and its run's: `run_id`, new if `begins`.
+
+    `now` is the time a test has set.
+    """
 
     key: SessionKey
     run_id: str
     begins: bool
+    now: int | None
 
 
 class Backend(Protocol):

@@ -186,7 +186,7 @@ class Store:
                 return await self.commit(commit)
             except (VersionConflict, SessionDeleted) as conflict:
                 # The logs were compared with another commit's; with no version to keep, compare again and go on.
-                if expected_version is not None and getattr(conflict, "expected", None) == expected_version:
+                if isinstance(conflict, VersionConflict) and conflict.details().get("counted") != "commits":
                     raise
                 last = conflict
         raise last
@@ -204,7 +204,7 @@ class Store:
         ask = ask_commit(packed)
         begins = ask.invocation_id is not None
         plain = not (ask.profile or ask.lineage or ask.points or ask.waits or ask.hashes)
-        warm = Warm(commit.key, ask.run_id, begins) if plain and commit.generation is not None else None
+        warm = Warm(commit.key, ask.run_id, begins, self.now()) if plain and commit.generation is not None else None
         receipt = await self._transact(ask, partial(decide_commit, packed), packed.size, warm)
         if commit.events and not receipt.replayed:
             self.backend.announce(commit.key)

@@ -64,7 +64,7 @@ def decide_commit(packed: PackedCommit, found: Found) -> Plan[Receipt]:
 
 @dataclass(slots=True)
 class _Draft:
-    """The rows of a commit as they come together."""
+    """The rows of a commit as they come together: the session's and the run's as they will be."""
 
     packed: PackedCommit
     found: Found
@@ -82,31 +82,30 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     """Say which rows a commit changes whose guards all hold."""
     commit = packed.commit
     number = next_count(old.commit_no, "the commit number")
-    schema = old.schema_version if commit.schema_version is None else commit.schema_version
-    checkpoint_schema = commit.checkpoint.schema_version if commit.checkpoint and not commit.save else schema
     begun = _begin_run(commit, old, found) if isinstance(commit.run, BeginRun) else run
-    log = LogWriter(old, begun, found, number, checkpoint_schema)
+    log = LogWriter(old, begun, found, number, _entry_schema(commit, old))
     if commit.save:
         _check_kinds(commit, old, log.heads)
-        for name in commit.removed:
-            log.heads.pop(name, None)
-        log.save(commit.logs, packed.items)
+        log.save(commit.logs, packed.items, commit.removed)
     else:
         log.checkpoint(commit.logs, packed.items)
-    row = old._replace(
-        commit_no=number,
-        branch_seq=log.branch_seq,
-        event_seq=next_count(old.event_seq, "the event number", len(commit.events)),
-        resume_count=old.resume_count + commit.count_resume,
-        updated_at=max(old.updated_at, found.now),
-    )
-    draft = _Draft(packed, found, old, row, begun, log)
+    changes: dict[str, Any] = {
+        "commit_no": number,
+        "branch_seq": log.branch_seq,
+        "event_seq": next_count(old.event_seq, "the event number", len(commit.events)),
+        "resume_count": old.resume_count + commit.count_resume,
+        "updated_at": max(old.updated_at, found.now),
+    }
     if commit.save:
-        _move_head(draft, schema)
+        changes |= _head_changes(packed, old, log, found.now)
     if commit.status is not None:
-        draft.row = draft.row._replace(status=str(commit.status))
-    _move_lane(draft)
-    writes = [*_content_writes(draft), *log.writes(), *_run_writes(draft), *_profile_writes(draft)]
+        changes["status"] = str(commit.status)
+    changes |= _lane_changes(commit, found.now)
+    changes |= _run_numbers(commit, begun)
+    row = old._replace(**changes)
+    draft = _Draft(packed, found, old, row, _run_after(packed, begun, log, row.version, found.now), log)
+    writes = [session_write(found, row, free_lane=commit.save and commit.generation is None)]
+    writes += _content_writes(draft) + log.writes() + _run_writes(draft, begun) + _profile_writes(draft)
     if commit.checkpoint:
         writes.append(Write("insert_checkpoints", [_checkpoint_row(draft)]))
     wait_ids = _wait_writes(draft, writes)
@@ -114,10 +113,15 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
         writes.append(Write("insert_events", [_event_row(draft)]))
     receipt = _receipt_row(draft, wait_ids)
     writes.append(Write("insert_receipts", [receipt]))
-    free_lane = commit.save and commit.generation is None
-    writes.insert(0, session_write(found, draft.row, free_lane=free_lane))
-    after = Found(now=found.now, life_floor=found.life_floor, next_sid=found.next_sid, session=draft.row, run=draft.run)
+    after = Found(now=found.now, life_floor=found.life_floor, next_sid=found.next_sid, session=row, run=draft.run)
     return Plan(receipt_of(receipt, replayed=False), writes, after)
+
+
+def _entry_schema(commit: Commit, old: SessionRow) -> str:
+    """Return the schema version the commit's entries are written under."""
+    if commit.checkpoint and not commit.save:
+        return commit.checkpoint.schema_version
+    return old.schema_version if commit.schema_version is None else commit.schema_version
 
 
 def _check_kinds(commit: Commit, row: SessionRow, heads: Ends) -> None:
@@ -177,9 +181,8 @@ def _check_own(commit: Commit, end: LogEnd, row: SessionRow, found: Found) -> No
         raise CommitRefused(f"{commit.key} has nothing at {end}; a run cannot begin there.", end=end)
 
 
-def _move_head(draft: _Draft, schema: str) -> None:
-    row, document = draft.row, draft.packed.document
-    removed = draft.commit.removed
+def _head_changes(packed: PackedCommit, row: SessionRow, log: LogWriter, now: int) -> dict[str, Any]:
+    document, removed = packed.document, packed.commit.removed
     inline, held = row.document, row.held
     if document.inline or document.held or (removed and (inline != "{}" or held)):
         values = loads(inline, "document")
@@ -191,26 +194,37 @@ def _move_head(draft: _Draft, schema: str) -> None:
         inline = encode(values | document.inline)
         names |= document.held
         held = encode(names) if names else None
-    draft.row = row._replace(
-        alive=1,
-        status=row.status if row.alive else str(SessionStatus.ACTIVE),
-        version=next_count(row.version, "the version"),
-        schema_version=schema,
-        heads=encode_ends(draft.log.heads),
-        document=inline,
-        held=held,
-        created_at=row.created_at if row.alive else draft.found.now,
-    )
+    changes: dict[str, Any] = {
+        "version": next_count(row.version, "the version"),
+        "heads": encode_ends(log.heads),
+        "document": inline,
+        "held": held,
+    }
+    if packed.commit.schema_version is not None:
+        changes["schema_version"] = packed.commit.schema_version
+    if not row.alive:
+        changes |= {"alive": 1, "status": str(SessionStatus.ACTIVE), "created_at": now}
+    return changes
 
 
-def _move_lane(draft: _Draft) -> None:
-    commit, now = draft.commit, draft.found.now
+def _lane_changes(commit: Commit, now: int) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
     if commit.rearm:
-        draft.row = draft.row._replace(
-            armed=1, nonce=commit.rearm.nonce, lane_expires_at=now + to_duration(commit.rearm.ttl)
-        )
+        expires_at = now + to_duration(commit.rearm.ttl)
+        changes = {"armed": 1, "nonce": commit.rearm.nonce, "lane_expires_at": expires_at}
     if commit.disarm:
-        draft.row = draft.row._replace(armed=0)
+        changes["armed"] = 0
+    return changes
+
+
+def _run_numbers(commit: Commit, run: RunRow | None) -> dict[str, Any]:
+    """Return what a run that begins or is taken over changes on its session's row."""
+    if run is None or isinstance(commit.run, RunRef):
+        return {}
+    changes: dict[str, Any] = {"run_seq": run.number} if isinstance(commit.run, BeginRun) else {}
+    if commit.generation is not None:
+        changes["current_run"] = run.run_id
+    return changes
 
 
 def _content_writes(draft: _Draft) -> list[Write]:
@@ -234,51 +248,41 @@ def content_writes(sid: int, documents: list[PackedDocument]) -> list[Write]:
     return writes
 
 
-def _run_writes(draft: _Draft) -> list[Write]:
-    commit, run, now = draft.commit, draft.run, draft.found.now
-    if run is None or commit.run is None:
-        return []
-    guard = (run.run_id, run.attempt)
-    changes: dict[str, Any] = {"steps": run.steps if commit.steps is None else commit.steps}
+def _run_after(packed: PackedCommit, run: RunRow | None, log: LogWriter, version: int, now: int) -> RunRow | None:
+    commit = packed.commit
+    if run is None:
+        return None
+    changes: dict[str, Any] = {} if commit.steps is None else {"steps": commit.steps}
     if isinstance(commit.run, TakeRun):
         laned = commit.generation is not None
         changes |= {"attempt": run.attempt + 1, "generation": commit.generation, "worker": commit.run.worker}
         changes["expires_at"] = None if laned else now + to_duration(commit.run.ttl)
-    log, version = draft.log, draft.row.version
-    changes |= {"ends": encode_ends(log.ends), "own_logs": encode(sorted(log.own)) if log.own else None}
-    if commit.save:
-        changes |= {
-            "base_version": version,
-            "base_ends": changes["ends"] if not log.own else encode_ends(log.heads),
-        }
     if commit.end:
-        changes |= _ended(draft)
-    draft.run = run = run._replace(**changes)
-    if isinstance(commit.run, RunRef):
-        return [Write("update_runs", [run[9:] + guard], must=True)]
-    if commit.generation is not None:
-        draft.row = draft.row._replace(current_run=run.run_id)
-    if isinstance(commit.run, TakeRun):
-        return [Write("update_runs", [run[9:] + guard], must=True)]
-    draft.row = draft.row._replace(run_seq=run.number)
-    return [Write("insert_runs", [run])]
-
-
-def _ended(draft: _Draft) -> dict[str, Any]:
-    end = draft.commit.end
-    assert end is not None
-    changes: dict[str, Any] = {
-        "status": str(end.status),
-        "partial": int(end.partial),
-        "error": draft.packed.error,
-        "outcome": draft.packed.outcome,
-        "ended_at": draft.found.now,
-        "expires_at": None,
-    }
-    if end.status == RunStatus.COMPLETED:
+        changes |= {
+            "status": str(commit.end.status),
+            "partial": int(commit.end.partial),
+            "error": packed.error,
+            "outcome": packed.outcome,
+            "ended_at": now,
+            "expires_at": None,
+        }
+    if commit.end and commit.end.status == RunStatus.COMPLETED:
         # A completed run is never gone on with, so nothing needs to find its branches again.
         changes |= {"base_version": None, "base_ends": None, "ends": None, "own_logs": None}
-    return changes
+    else:
+        changes |= {"ends": encode_ends(log.ends), "own_logs": encode(sorted(log.own)) if log.own else None}
+        if commit.save:
+            changes |= {"base_version": version, "base_ends": encode_ends(log.heads)}
+    return run._replace(**changes)
+
+
+def _run_writes(draft: _Draft, before: RunRow | None) -> list[Write]:
+    run = draft.run
+    if run is None or before is None:
+        return []
+    if isinstance(draft.commit.run, BeginRun):
+        return [Write("insert_runs", [run])]
+    return [Write("update_runs", [(*run[9:], before.run_id, before.attempt)], must=True)]
 
 
 def _profile_writes(draft: _Draft) -> list[Write]:

@@ -104,6 +104,7 @@ def _check_version(commit: Commit, row: SessionRow) -> None:
             key=commit.key,
             expected=commit.expected_commit,
             found=row.commit_no,
+            counted="commits",
         )
     if not row.alive and not commit.save and (commit.profile or commit.status):
         raise StatusRefused(f"There is no {commit.key}; create it first.", key=commit.key, found="absent")

@@ -180,6 +180,8 @@ def _fork_profile(
     inherited = profile_of(found.source_profile, source) if found.source_profile else Profile()
     point = ForkPoint(session_id=source.session_id, commit_number=commit, version=origin.version)
     base = replace(inherited, parent=None, root=None, expires_at=None, failure_reason=None, forked_from=point)
+    if found.checkpoint:
+        base = replace(base, preview=None)  # it shows what was said later
     if changes is None:
         return base
     default = Profile()

@@ -43,8 +43,10 @@ class LogWriter:
         self._parents: set[tuple[int, int]] = set()
         self._rekeys: list[tuple[LogEnd, LogEnd, int]] = []
 
-    def save(self, logs: Mapping[str, LogWrite], items: Mapping[str, list[str]]) -> None:
+    def save(self, logs: Mapping[str, LogWrite], items: Mapping[str, list[str]], removed: frozenset[str]) -> None:
         """Write to the head; what the run wrote on branches of its own, or went on from, is folded in."""
+        for name in removed:
+            self.heads.pop(name, None)
         for name in sorted(self._ahead - self.own - logs.keys()):
             self._write_to_run(name, Append(), [])
         for name, write in logs.items():

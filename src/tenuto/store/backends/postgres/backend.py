@@ -209,7 +209,7 @@ class Memory:
             run = found.run
             if run is None or run.run_id != warm.run_id:
                 return None
-        now = found.now + int((time.monotonic() - since) * 1_000_000)
+        now = found.now + int((time.monotonic() - since) * 1_000_000) if warm.now is None else warm.now
         try:
             return decide(replace(found, now=now, run=run))
         except TenutoError:

@@ -1,0 +1,215 @@
+"""A guided tour on a SQLite file: three turns, a writer killed in the middle of the fourth, and what is left of it.
+
+`make run` runs it. The store is the real one and the process is really killed.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tenuto import (
+    Append,
+    BeginRun,
+    Commit,
+    EndRun,
+    NewCheckpoint,
+    NewEvent,
+    Owner,
+    Profile,
+    RunRef,
+    RunStatus,
+    SessionKey,
+    Store,
+    TakeRun,
+    open_store,
+)
+from tenuto.model.lane import Lane
+from tenuto.store.host import this_process
+
+KEY = SessionKey("customer-42")
+QUESTIONS = ("Where is my order?", "It is order 7.", "When will it come?", "Then please refund it.")
+ANSWERS = ("Which order is it?", "It left us on Monday.", "On Thursday.", "Your refund is on its way.")
+
+console = Console(highlight=False)
+
+
+def owner(name: str) -> Owner:
+    """Return this process as a taker of lanes."""
+    return Owner(owner_id=name, incarnation=str(os.getpid()), host=this_process())
+
+
+def begin(turn: int, lane: Lane) -> Commit:
+    """Return the commit that accepts a turn's question; `turn` names its operations, so a repeat is known as one."""
+    return Commit(
+        key=KEY,
+        operation_id=f"turn-{turn}/begin",
+        life=lane.life,
+        generation=lane.generation,
+        run=BeginRun(run_id=f"run-{turn}", invocation_id=f"invocation-{turn}"),
+        save=True,
+        logs={"messages": Append(items=({"role": "user", "content": QUESTIONS[turn - 1]},))},
+        events=(NewEvent(type="run_started", data={"turn": turn}),),
+    )
+
+
+def thought(turn: int, lane: Lane) -> Commit:
+    """Return the checkpoint in the middle of a turn."""
+    return Commit(
+        key=KEY,
+        operation_id=f"turn-{turn}/thought",
+        life=lane.life,
+        generation=lane.generation,
+        run=RunRef(run_id=f"run-{turn}"),
+        checkpoint=NewCheckpoint(
+            step=1, cursor="answer", document={"turns": turn - 1, "/plan": f"answer question {turn}"}
+        ),
+    )
+
+
+def finish(turn: int, lane: Lane, attempt: int = 1) -> Commit:
+    """Return the commit that ends a turn: answer, state, run and lane in one."""
+    return Commit(
+        key=KEY,
+        operation_id=f"turn-{turn}/finish",
+        life=lane.life,
+        generation=lane.generation,
+        run=RunRef(run_id=f"run-{turn}", attempt=attempt),
+        save=True,
+        document={"turns": turn},
+        logs={"messages": Append(items=({"role": "assistant", "content": ANSWERS[turn - 1]},))},
+        profile={"preview": ANSWERS[turn - 1]},
+        events=(NewEvent(type="run_ended", data={"turn": turn}),),
+        end=EndRun(status=RunStatus.COMPLETED),
+        disarm=True,
+    )
+
+
+async def write_until_killed(url: str) -> None:
+    """Run three whole turns and half of a fourth, then wait to be killed."""
+    async with open_store(url) as store:
+        await store.create(
+            KEY,
+            state={"messages": [], "turns": 0},
+            logs={"messages"},
+            profile=Profile(agent="support", title="Order 7", user_id="u-9"),
+        )
+        for turn in (1, 2, 3):
+            lane = await store.lanes.acquire(KEY, owner("writer"))
+            for commit in (begin(turn, lane), thought(turn, lane), finish(turn, lane)):
+                await store.commit(commit)
+            print(f"turn {turn}", flush=True)
+        lane = await store.lanes.acquire(KEY, owner("writer"))
+        await store.commit(begin(4, lane))
+        await store.commit(thought(4, lane))
+        print("middle of turn 4", flush=True)
+        await asyncio.Event().wait()
+
+
+async def kill_a_writer(url: str) -> None:
+    """Start the writer as a process of its own and kill it in the middle of its fourth turn."""
+    arguments = ("-m", "tenuto.demo", url)
+    child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
+    assert child.stdout is not None
+    async for line in child.stdout:
+        console.print(f"   process {child.pid}: {line.decode().strip()}")
+        if line.startswith(b"middle"):
+            break
+    child.send_signal(signal.SIGKILL)
+    code = await child.wait()
+    console.print(f"   process {child.pid}: [red]killed[/red] (exit {code})")
+
+
+async def take_over(store: Store) -> None:
+    """Show what the killed writer left, and finish its turn in its place."""
+    before = await store.load(KEY)
+    assert before is not None
+    checkpoint = await store.checkpoints.latest(KEY)
+    lane = await store.lanes.acquire(KEY, owner("successor"))
+    assert lane.displaced is not None
+    (orphan,) = await store.lanes.orphans()
+    assert checkpoint is not None
+    console.print(
+        f"   {len(before.state['messages'])} messages, version {before.version}: the accepted question is kept"
+    )
+    console.print(f"   lane taken over from {lane.displaced.owner.owner_id!r} at once: its process is provably gone")
+    console.print(f"   {orphan.run_id} is found as an orphan, with its checkpoint at step {checkpoint.step}")
+    repeated = await store.commit(begin(4, lane))
+    console.print(f"   the dead writer's first commit, sent again: replayed={repeated.replayed}, nothing doubled")
+    taken = Commit(
+        key=KEY,
+        operation_id="turn-4/take",
+        life=lane.life,
+        generation=lane.generation,
+        run=TakeRun(run_id="run-4", attempt=1),
+    )
+    await store.commit(taken)
+    await store.commit(finish(4, lane, attempt=2))
+
+
+async def check(store: Store) -> None:
+    """Compare what is stored with what was said; a difference ends the tour with an error."""
+    record = await store.load(KEY)
+    assert record is not None
+    said = [text for pair in zip(QUESTIONS, ANSWERS, strict=True) for text in pair]
+    stored = [message["content"] for message in record.state["messages"]]
+    if stored != said:
+        raise SystemExit(f"lost or doubled: {stored}")
+    console.print(f"   [green]{len(stored)} messages, each once and in order; version {record.version}[/green]")
+
+
+async def show(store: Store) -> None:
+    """Print the session table."""
+    table = Table(title="sessions")
+    for column in ("session", "status", "version", "messages", "forked from", "title"):
+        table.add_column(column, no_wrap=True)
+    for summary in await store.list():
+        head = await store.head(summary.key)
+        assert head is not None
+        fork = head.profile.forked_from
+        table.add_row(
+            summary.session_id,
+            summary.status,
+            str(summary.version),
+            str(summary.counts.get("messages", 0)),
+            f"{fork.session_id} at commit {fork.commit_number}" if fork else "",
+            summary.title,
+        )
+    console.print(table)
+
+
+async def tour(folder: Path) -> None:
+    """Walk through the demonstration."""
+    url = f"sqlite:///{folder / 'shop.db'}"
+    console.print("[bold]1. A writer holds a session through three turns and dies in the fourth[/bold]")
+    await kill_a_writer(url)
+    async with open_store(url) as store:
+        console.print("[bold]2. Another process opens the file[/bold]")
+        await take_over(store)
+        console.print("[bold]3. Nothing is lost, nothing is doubled[/bold]")
+        await check(store)
+        console.print("[bold]4. A fork in the middle of the third turn copies no message[/bold]")
+        third = await store.checkpoints.latest(KEY, run_id="run-3")
+        assert third is not None
+        rows = len((await store.dump())["entry"])
+        await store.fork(KEY, "what-if", at=third.commit_number)
+        console.print(f"   entries stored before and after: {rows} and {len((await store.dump())['entry'])}")
+        await show(store)
+
+
+def main() -> None:
+    """Run the tour, or, given an address, be its writer."""
+    if len(sys.argv) > 1:
+        asyncio.run(write_until_killed(sys.argv[1]))
+        return
+    with tempfile.TemporaryDirectory(prefix="tenuto-") as folder:
+        asyncio.run(tour(Path(folder)))
+
+
+if __name__ == "__main__":
+    main()

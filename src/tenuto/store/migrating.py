@@ -1,0 +1,73 @@
+"""Migrations of our own tables, for deployments that do not let a program change its schema by itself."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tenuto.errors import InvalidInput
+from tenuto.store.backends.sql import Migration, migrations
+from tenuto.store.opening import open_store, sqlite_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationReport:
+    """Which version the tables have, which this code needs, and the SQL of the steps between."""
+
+    found: int
+    expected: int
+    pending: tuple[str, ...]
+    sql: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether this code can open the store as it is."""
+        return self.found == self.expected
+
+
+async def migrate(url: str, mode: str = "apply", **options: Any) -> MigrationReport:
+    """Bring a store's tables up to date (`apply`), or only say what is to do (`check`; `print` adds the SQL).
+
+    Only `apply` changes anything. The report describes the store before. Tables newer than this code are
+    `SchemaMismatch`.
+    """
+    if mode not in {"apply", "check", "print"}:
+        raise InvalidInput(f"Unknown mode {mode!r}; use apply, check or print.", mode=mode)
+    steps, found = await _look(url, options)
+    report = MigrationReport(
+        found=found,
+        expected=len(steps),
+        pending=tuple(step.name for step in steps[found:]),
+        sql="" if mode == "check" else "\n".join(f"-- {step.name}\n{step.sql}" for step in steps[found:]),
+    )
+    if mode == "apply" and not report.ready:
+        async with open_store(url, **options):
+            pass
+    return report
+
+
+async def _look(url: str, options: dict[str, Any]) -> tuple[tuple[Migration, ...], int]:
+    match urlsplit(url).scheme:
+        case "memory":
+            return (), 0
+        case "sqlite":
+            import apsw
+
+            from tenuto.store.backends.sqlite.connection import check_version, translated
+
+            path = sqlite_path(url)
+            if not await asyncio.to_thread(Path(path).exists):
+                return migrations("sqlite"), 0
+            with translated(path):
+                connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+                try:
+                    return migrations("sqlite"), check_version(connection, path)
+                finally:
+                    connection.close()
+        case _:
+            from tenuto.store.backends.postgres.connection import check_schema, make_pool, version_of
+
+            pool = await make_pool(url, check_schema(options.get("schema", "tenuto")), 1, {})
+            async with pool, pool.acquire() as connection:
+                return migrations("postgres"), await version_of(connection)

@@ -1,0 +1,64 @@
+"""SQL kept as SQL: the same names on both sides, all of them used, and columns in the order of the rows."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tenuto.store.backends.memory import _Reads, _Writes
+from tenuto.store.backends.sql import migrations, queries
+from tenuto.store.port import DUMPED
+from tests.conftest import OurHarness
+
+STORE = Path(__file__).parents[3] / "src" / "tenuto" / "store"
+LOCKS = {"lock_session", "lock_family", "lock_run"}
+
+
+def words_in_code() -> set[str]:
+    found: set[str] = set()
+    for path in STORE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+    tables = ("runs", "checkpoints", "waits", "receipts", "profiles", "entries", "branches", "events", "holdings")
+    return found | {f"delete_{table}_of" for table in tables}
+
+
+def test_both_dialects_have_the_same_names_but_for_the_locks_of_one() -> None:
+    assert queries("postgres").keys() - queries("sqlite").keys() == LOCKS
+    assert queries("sqlite").keys() <= queries("postgres").keys()
+
+
+def test_every_named_statement_is_used_and_the_memory_backend_has_it() -> None:
+    words = words_in_code()
+    assert not queries("postgres").keys() - words
+    for name in queries("sqlite"):
+        assert hasattr(_Reads, name) or hasattr(_Writes, name) or re.fullmatch(r"delete_\w+_of", name), name
+
+
+def test_every_block_has_a_sentence_and_a_statement() -> None:
+    for backend in ("sqlite", "postgres"):
+        for name, text in queries(backend).items():
+            assert re.match(r"(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text), (backend, name)
+
+
+def test_migrations_are_numbered_and_the_same_on_both_sides() -> None:
+    assert [step.name for step in migrations("sqlite")] == [step.name for step in migrations("postgres")]
+
+
+@pytest.mark.parametrize("harness", ["sqlite", "postgres"], indirect=True)
+async def test_columns_stand_in_the_order_of_the_rows(harness: OurHarness) -> None:
+    store = await harness.open()
+    for table, columns in DUMPED.items():
+        if harness.name == "sqlite":
+            rows = list(store.backend._connection.execute(f"PRAGMA table_info({table})"))  # type: ignore[attr-defined]
+            found = tuple(row[1] for row in rows)
+        else:
+            query = """
+                SELECT column_name FROM information_schema.columns
+                WHERE table_schema = $1 AND table_name = $2 ORDER BY ordinal_position
+            """
+            rows = await store.backend._pool.fetch(query, harness.options["schema"], table)  # type: ignore[attr-defined]
+            found = tuple(row[0] for row in rows)
+        assert found == columns, table

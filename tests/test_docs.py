@@ -1,0 +1,28 @@
+"""The documents tell the truth: the README's example runs, and so does the tour."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_readmes_example_runs_and_runs_again(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "example.py").write_text(code)
+    assert run(["example.py"], tmp_path).startswith("2 True SessionRecord(session_id='customer-42'")
+    assert run(["example.py"], tmp_path).startswith("3 True SessionRecord(session_id='customer-42'")
+
+
+def test_the_tour_ends_with_every_message_once_and_a_fork(tmp_path: Path) -> None:
+    told = run(["-m", "tenuto.demo"], tmp_path)
+    assert "killed (exit -9)" in told
+    assert "8 messages, each once and in order; version 9" in told
+    assert "what-if" in told
