@@ -1,10 +1,10 @@
 """One database for one test, on each backend."""
 
-import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import asyncpg
 import pytest
 
@@ -33,7 +33,9 @@ class OurHarness:
     async def damage(self, sql: str) -> None:
         if self.name == "sqlite":
             path = self._address.removeprefix("sqlite:///")
-            file = sqlite3.connect(path, isolation_level=None)
+            # Through the store's own SQLite: two libraries in one process undo each other's locks.
+            file = apsw.Connection(path)
+            file.set_busy_timeout(5000)
             try:
                 file.execute(sql)
             finally:

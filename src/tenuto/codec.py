@@ -42,6 +42,14 @@ def loads(text: str | bytes, what: str) -> JSON:
         raise StoredDataCorrupt(f"{what} is not readable JSON: {error}.", what=what) from error
 
 
+def loads_map(text: str | bytes, what: str) -> dict[str, JSON]:
+    """Return a stored JSON object; anything else is corrupt."""
+    value = loads(text, what)
+    if type(value) is not dict:
+        raise StoredDataCorrupt(f"{what} is not a JSON object.", what=what)
+    return value
+
+
 def loads_many(texts: list[str], what: str) -> list[JSON]:
     """Return the values of many stored JSON texts in one parse; `what` names them in an error."""
     values = loads("[" + ",".join(texts) + "]", what)

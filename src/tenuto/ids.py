@@ -4,7 +4,6 @@ import os
 import time
 import unicodedata
 from threading import Lock
-from uuid import UUID
 
 from tenuto.errors import InvalidId
 
@@ -20,9 +19,9 @@ def new_id() -> str:
     with _lock:
         # 48 bits of milliseconds and 12 bits of sub-millisecond, never going back within this process.
         _last = tick = max(_last + 1, time.time_ns() * 4096 // 1_000_000)
-    random = int.from_bytes(os.urandom(8)) & 0x3FFFFFFFFFFFFFFF
-    high = (tick >> 12) << 16 | 0x7000 | (tick & 0xFFF)
-    return str(UUID(int=high << 64 | 0x8000000000000000 | random))
+    random = int.from_bytes(os.urandom(8)) & 0x3FFFFFFFFFFFFFFF | 0x8000000000000000
+    head, tail = f"{tick >> 12:012x}", f"{random:016x}"
+    return f"{head[:8]}-{head[8:]}-7{tick & 0xFFF:03x}-{tail[:4]}-{tail[4:]}"
 
 
 def check_id(value: object, what: str = "session_id") -> str:

@@ -76,7 +76,7 @@ class Events:
             truncated=after < floor,
             floor=floor,
             tail=tail,
-            next=found[-1].last_seq if len(found) == limit else tail,
+            next=tail if len(found) < limit else found[-1].last_seq if found else after,
         )
 
     async def subscribe(self, key: Key, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[EventPage]:

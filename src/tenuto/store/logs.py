@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from tenuto.codec import JSON, encode, loads, loads_many
-from tenuto.errors import SessionNotFound, StoredDataCorrupt
+from tenuto.codec import JSON, encode, loads, loads_many, loads_map
+from tenuto.errors import InvalidInput, SessionNotFound, StoredDataCorrupt
 from tenuto.model.session import Entry, Key, LogEnd, SessionKey, as_key
 from tenuto.store.backend import View
 from tenuto.store.rules.limits import check_count
 from tenuto.store.rules.lineage import Segment, clip, segments
 from tenuto.store.rules.rows import BranchRow, EntryRow, SessionRow, ends_of
+from tenuto.store.rules.shape import check_end
 
 if TYPE_CHECKING:
     from tenuto.store.port import Store
@@ -32,8 +33,10 @@ class Logs:
         if stop is not None:
             check_count(stop, "stop")
         key = as_key(key)
+        if end is not None:
+            check_end(end, log)
         async with self._store.backend.view() as view:
-            place = end or await _end(view, key, log)
+            place = await _end(view, key, log, end)
             if place is None:
                 return []
             upto = place.position if stop is None else min(stop, place.position)
@@ -59,6 +62,7 @@ class Logs:
                 end = await _end(view, key, log)
             if end is None:
                 return []
+        check_end(end, log)
         return await self.read(key, log, start=max(0, end.position - count), end=end)
 
     async def count(self, key: Key, log: str) -> int:
@@ -76,8 +80,8 @@ async def read_bodies(view: View, end: LogEnd) -> list[str]:
 
 async def read_document(view: View, inline: str, held: str | None, what: str) -> dict[str, JSON]:
     """Put a document together from its inline fields and the values it holds by hash."""
-    document: dict[str, JSON] = loads(inline, f"document of {what}")
-    names: dict[str, str] = loads(held, f"held fields of {what}") if held else {}
+    document = loads_map(inline, f"document of {what}")
+    names = loads_map(held, f"held fields of {what}") if held else {}
     if not names:
         return document
     rows = await view.read("contents_by_hash", encode(sorted(set(names.values()))))
@@ -92,18 +96,20 @@ async def read_document(view: View, inline: str, held: str | None, what: str) ->
     return document
 
 
-async def _end(view: View, key: SessionKey, log: str) -> LogEnd | None:
+async def _end(view: View, key: SessionKey, log: str, given: LogEnd | None = None) -> LogEnd | None:
     rows = await view.read("session_by_key", key.tenant, str(key.kind), key.session_id)
     row = SessionRow(*rows[0]) if rows else None
-    if row is None or not row.alive:
+    if row is None or not (row.alive or given):
         raise SessionNotFound(f"There is no {key}.", key=key)
-    return ends_of(row.heads, f"{key} heads").get(log)
+    if given is not None and given.session != row.sid:
+        raise InvalidInput(f"{given} is not a place in {key}.", key=key, end=given)
+    return given or ends_of(row.heads, f"{key} heads").get(log)
 
 
 async def _parts(view: View, end: LogEnd) -> list[Segment]:
     rows = await view.read("branch_by_id", end.session, end.branch)
     parts = segments(BranchRow(*rows[0]) if rows else None, end)
-    if len(parts) > 1:
+    if any((part.session, part.branch) != (end.session, end.branch) for part in parts):
         places = encode([[part.session, part.branch] for part in parts])
         ((present,),) = await view.read("branches_present", places)
         if present != len(parts):

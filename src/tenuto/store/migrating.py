@@ -69,5 +69,5 @@ async def _look(url: str, options: dict[str, Any]) -> tuple[tuple[Migration, ...
             from tenuto.store.backends.postgres.connection import check_schema, make_pool, version_of
 
             pool = await make_pool(url, check_schema(options.get("schema", "tenuto")), 1, {})
-            async with pool, pool.acquire() as connection:
-                return migrations("postgres"), await version_of(connection)
+            async with pool, pool.acquire() as server:
+                return migrations("postgres"), await version_of(server)

@@ -46,7 +46,7 @@ def open_store(url: str, *, budget: Budget | None = None, clock: Clock | None = 
 
 
 async def _backend(url: str, options: dict[str, Any]) -> Any:
-    scheme = urlsplit(url).scheme
+    scheme = url.partition(":")[0]
     match scheme:
         case "memory":
             from tenuto.store.backends.memory import MemoryBackend

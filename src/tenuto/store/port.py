@@ -6,13 +6,14 @@ plain id for the default tenant and kind.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from tenuto.clock import Clock
-from tenuto.codec import JSON, encode, loads, loads_many
-from tenuto.errors import InvalidInput, SessionDeleted, VersionConflict
+from tenuto.codec import JSON, dumps, loads, loads_many
+from tenuto.errors import InvalidInput, SessionDeleted, StoredDataCorrupt, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, Budget, Commit, LogWrite, Receipt, Reset
 from tenuto.model.report import DeleteReport
@@ -35,7 +36,7 @@ from tenuto.store.logs import Logs, read_bodies, read_document
 from tenuto.store.rules.commit import ask_commit, decide_commit
 from tenuto.store.rules.found import Ask, Found, Plan, gather
 from tenuto.store.rules.lifecycle import decide_create, decide_delete, decide_fork
-from tenuto.store.rules.limits import check_count, check_name
+from tenuto.store.rules.limits import check_count, check_name, check_text
 from tenuto.store.rules.pack import moment, pack
 from tenuto.store.rules.rows import (
     BranchRow,
@@ -248,13 +249,19 @@ class Store:
         numbers go on.
         """
         key = as_key(key)
-        report = await self._transact(Ask(key=key, relatives=True), decide_delete)
-        if report.sessions:
-            self.backend.announce(key)
-        report = await self.upkeep.sweep_deleted(key, report)
+        report = await self.bury(key)
+        with suppress(StoredDataCorrupt):  # of a fork that shares entries: nobody can tell what it reaches
+            report = await self.upkeep.sweep_deleted(key, report)
         if cascade:
             for child in report.children:
                 report = _sum(report, await self.delete(child, cascade=True))
+        return report
+
+    async def bury(self, key: SessionKey) -> DeleteReport:
+        """Write the tombstone of a delete and report what it ends; what that leaves is the sweep's, or gc's."""
+        report = await self._transact(Ask(key=key, relatives=True), decide_delete)
+        if report.sessions:
+            self.backend.announce(key)
         return report
 
     async def list(
@@ -283,7 +290,7 @@ class Store:
                 wanted.status and str(wanted.status),
                 wanted.agent,
                 wanted.user_id,
-                encode(wanted.tag) if wanted.tag is not None else None,
+                wanted.tag,
                 wanted.parent,
                 below,
                 count if count >= 0 else 2**53,
@@ -320,7 +327,8 @@ class Store:
             for name in sorted(names & record.state.keys()):
                 items = _items(name, record.state[name])
                 stored = await read_bodies(view, ends[name]) if name in ends else []
-                grew = stored == [encode(item) for item in items[: len(stored)]]
+                texts = [dumps(item, f"{name}[{index}]") for index, item in enumerate(items[: len(stored)])]
+                grew = stored == texts
                 logs[name] = Append(items=items[len(stored) :]) if grew else Reset(items=items)
         known = set(loads(row.document, "document")) | set(loads(row.held or "{}", "held")) if row else set()
         if changed := known & record.logs:
@@ -386,6 +394,9 @@ def _filter(given: SessionFilter | Mapping[str, Any] | None) -> SessionFilter:
     for value, words in ((wanted.kind, Kind), (wanted.status, SessionStatus)):
         if value is not None and value not in set(words):
             raise InvalidInput(f"Unknown {words.__name__} {value!r}.")
+    for name in ("tenant", "schema_version", "agent", "user_id", "tag", "parent"):
+        if getattr(wanted, name) is not None:
+            check_text(getattr(wanted, name), name)
     return wanted
 
 
@@ -398,7 +409,7 @@ def _list_query(wanted: SessionFilter) -> str:
 def _cursor(after: str | None) -> int | None:
     if after is None:
         return None
-    if not after.isascii() or not after.isdigit():
+    if type(after) is not str or not after.isascii() or not after.isdigit() or len(after) > 16:
         raise InvalidInput(f"{after!r} is not a cursor of this list; pass on a page's `next`.", cursor=after)
     return check_count(int(after), "cursor")
 

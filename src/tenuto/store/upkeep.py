@@ -5,9 +5,9 @@ Each verb works in small slices beside live turns and reports what it did.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.clock import to_duration
 from tenuto.codec import encode
@@ -39,9 +39,10 @@ class _Progress:
     def __init__(self, report: GcReport | PruneReport | ExpiryReport) -> None:
         self.report = report
 
-    def add(self, **counts: object) -> None:
-        old = asdict(self.report)
-        self.report = replace(self.report, **{name: old[name] + value for name, value in counts.items()})
+    def add(self, **counts: Any) -> None:
+        """Add to the counts, and to the tuples of keys."""
+        sums = {name: getattr(self.report, name) + value for name, value in counts.items()}
+        self.report = replace(self.report, **sums)
 
 
 @asynccontextmanager
@@ -72,8 +73,9 @@ class Upkeep:
                 if is_live(row, now):
                     progress.add(held=(key_of(row),))
                 else:
-                    await self._store.delete(key_of(row))
+                    report = await self._store.bury(key_of(row))
                     progress.add(deleted=(key_of(row),))
+                    await self.sweep_deleted(key_of(row), report)
         return _as(progress.report, ExpiryReport)
 
     async def gc(self, *, grace: float = DEFAULT_GRACE) -> GcReport:
@@ -90,7 +92,8 @@ class Upkeep:
                     await self._collect(family, term, progress)
                 last = families[-1]
             await self._sweep_contents(term, progress)
-            progress.add(events=await self._sweep_events())
+            async for removed in self._slices("sweep_events"):
+                progress.add(events=removed)
         return _as(progress.report, GcReport)
 
     async def prune(
@@ -109,13 +112,15 @@ class Upkeep:
         """
         async with _reporting("Pruning", PruneReport()) as progress:
             if receipts_older_than is not None:
-                progress.add(receipts=await self._slices("prune_receipts", self.now_minus(receipts_older_than)))
+                async for removed in self._slices("prune_receipts", *self._cut(receipts_older_than)):
+                    progress.add(receipts=removed)
             if events_older_than is not None:
-                await self._store.backend.write("floor_events_by_age", *self.now_minus(events_older_than))
+                await self._store.backend.write("floor_events_by_age", *self._cut(events_older_than))
             if events_keep is not None:
                 await self._store.backend.write("floor_events_by_count", check_count(events_keep, "events_keep"))
             if events_older_than is not None or events_keep is not None:
-                progress.add(events=await self._sweep_events())
+                async for removed in self._slices("sweep_events"):
+                    progress.add(events=removed)
             if runs_older_than is not None:
                 await self._prune_runs(runs_older_than, progress)
         return _as(progress.report, PruneReport)
@@ -127,10 +132,6 @@ class Upkeep:
         freed, left = await self._store.backend.vacuum(check_count(pages, "pages"))
         return VacuumReport(pages_freed=freed, pages_left=left)
 
-    def now_minus(self, seconds: float) -> tuple[int | None, int]:
-        """Return the parameters of a cut-off: the time, if a test gives it, and the age."""
-        return self._store.now(), _term(seconds)
-
     async def sweep_deleted(self, key: SessionKey, report: DeleteReport) -> DeleteReport:
         """Remove what a deleted session left behind, counted into its report."""
         async with self._store.backend.view() as view:
@@ -140,12 +141,16 @@ class Upkeep:
         progress = _Progress(GcReport())
         row = SessionRow(*rows[0])
         dropped = await self._collect(row.family, _term(DEFAULT_GRACE), progress)
-        events = await self._slices("sweep_events_of", (row.sid,))
+        events = await self._total("sweep_events_of", row.sid)
         mine = sorted({content for session, content in dropped if session == row.sid})
         await self._store.backend.write("loosen_contents", encode(mine))
-        contents = await self._slices("sweep_contents", (self._store.now(), _term(DEFAULT_GRACE))) if mine else 0
+        contents = await self._total("sweep_contents", self._store.now(), _term(DEFAULT_GRACE)) if mine else 0
         done = _as(progress.report, GcReport)
         return replace(report, entries=done.entries, branches=done.branches, events=events, contents=contents)
+
+    def _cut(self, seconds: float) -> tuple[int | None, int]:
+        """Return the parameters of a cut-off: the time, if a test gives it, and the age."""
+        return self._store.now(), _term(seconds)
 
     async def _families(self, after: int) -> list[int]:
         async with self._store.backend.view() as view:
@@ -170,16 +175,14 @@ class Upkeep:
     async def _sweep_contents(self, grace: int, progress: _Progress) -> None:
         now = self._store.now()
         await self._store.backend.write("mark_contents", now)
-        progress.add(contents=await self._slices("sweep_contents", (now, grace)))
+        async for removed in self._slices("sweep_contents", now, grace):
+            progress.add(contents=removed)
         async with self._store.backend.view() as view:
             ((waiting,),) = await view.read("loose_contents")
         progress.add(waiting=waiting)
 
-    async def _sweep_events(self) -> int:
-        return await self._slices("sweep_events", ())
-
     async def _prune_runs(self, age: float, progress: _Progress) -> None:
-        cut = self.now_minus(age)
+        cut = self._cut(age)
         while True:
             async with self._store.backend.view() as view:
                 ids = [run_id for (run_id,) in await view.read("old_runs", *cut, _PAGE)]
@@ -197,14 +200,16 @@ class Upkeep:
             removed = await self._store.backend.transact(read, decide_remove, session_lock(key))
             progress.add(rows=removed)
 
-    async def _slices(self, name: str, params: tuple[object, ...]) -> int:
-        """Repeat a sliced statement until it finds nothing more; return how much it removed."""
-        total = 0
+    async def _slices(self, name: str, *params: object) -> AsyncIterator[int]:
+        """Repeat a sliced statement until it finds nothing more; yield how much each slice removed."""
         while True:
             rows = await self._store.backend.write(name, *params, ROWS_PER_SLICE)
-            total += sum(int(row[0]) for row in rows)
+            yield sum(int(row[0]) for row in rows)
             if len(rows) < ROWS_PER_SLICE:
-                return total
+                return
+
+    async def _total(self, name: str, *params: object) -> int:
+        return sum([removed async for removed in self._slices(name, *params)])
 
 
 def _term(seconds: float) -> int:

@@ -53,7 +53,7 @@ class Tables:
         self.event: dict[tuple[int, int], EventRow] = {}
         self.content: dict[str, ContentRow] = {}
         self.holding: dict[tuple[int, str], tuple[int, str]] = {}
-        self.meta: dict[str, int] = {"life_floor": 1, "next_sid": 1}
+        self.meta: dict[str, int] = {"life_floor": 1, "event_floor": 0, "next_sid": 1}
         self.wakeups = Wakeups()
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
 
@@ -165,6 +165,7 @@ class MemoryBackend:
     async def aclose(self) -> None:
         """See `Backend.aclose`."""
         self._closed = True
+        self.tables.wakeups.wake_all()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -195,7 +196,7 @@ class _Reads:
         row = self._row(tenant, kind, session_id)
         receipt = t.receipt.get((row.sid, row.life, operation_id)) if row else None
         run = t.run.get(run_id)
-        numbers = (_moment(now), t.meta["life_floor"], t.meta["next_sid"])
+        numbers = (_moment(now), t.meta["life_floor"], t.meta["event_floor"], t.meta["next_sid"])
         return [numbers + (row or _EMPTY_SESSION) + (receipt or _EMPTY_RECEIPT) + (run or _EMPTY_RUN)]
 
     def moment(self, now: int | None) -> list[Row]:
@@ -348,6 +349,10 @@ class _Reads:
     def forks_of(self, sid: int) -> list[Row]:
         return self._alive(lambda _, p: p.forked_sid == sid)
 
+    def count_kin(self, family: int, sid: int) -> list[Row]:
+        kin = [s for s in self._family(family) if s.sid != sid and (s.alive or s.status != "deleted")]
+        return [(len(kin),)]
+
     def events_after(self, sid: int, after: int, run_id: str | None, limit: int) -> list[Row]:
         found = [
             e for e in self._t.event.values() if e.session == sid and e.last_seq > after and run_id in (None, e.run_id)
@@ -379,7 +384,7 @@ class _Reads:
             if created_after is None or s.created_at > created_after
             if schema_version in (None, s.schema_version) and status in (None, s.status)
             if agent in (None, p.agent) and user_id in (None, p.user_id) and parent in (None, p.parent)
-            if tag is None or tag in (p.tags or "")
+            if tag is None or tag in loads(p.tags or "[]", "tags")
             if below is None or s.sid < below
         ]
         found.sort(key=lambda row: -row[0])
@@ -483,14 +488,10 @@ class _Writes:
         return 1
 
     def move_session(self, *columns: Any) -> int:
-        *values, sid, life, commit_no, generation, event_seq, held_ok, now = columns
+        *values, sid, life, commit_no, generation, armed, event_seq, held_ok, now = columns
         old = self._t.session.get(sid)
-        if old is None or (old.life, old.commit_no, old.generation, old.event_seq) != (
-            life,
-            commit_no,
-            generation,
-            event_seq,
-        ):
+        counters = (life, commit_no, generation, armed, event_seq)
+        if old is None or (old.life, old.commit_no, old.generation, old.armed, old.event_seq) != counters:
             return 0
         if not held_ok and old.armed and (old.lane_expires_at or 0) > now:
             return 0
@@ -627,8 +628,9 @@ class _Writes:
         self._t.drop(self._t.by_key, [(row.tenant, row.kind, row.session_id)])
         return self._t.drop(self._t.session, [sid])
 
-    def raise_life_floor(self, floor: int) -> int:
-        self._t.put(self._t.meta, "life_floor", max(self._t.meta["life_floor"], floor))
+    def raise_floors(self, life: int, event: int) -> int:
+        self._t.put(self._t.meta, "life_floor", max(self._t.meta["life_floor"], life))
+        self._t.put(self._t.meta, "event_floor", max(self._t.meta["event_floor"], event))
         return 1
 
     def delete_profiles_of(self, sid: int) -> int:

@@ -11,17 +11,17 @@ from tenuto.clock import to_duration
 from tenuto.codec import encode, loads
 from tenuto.errors import CommitRefused
 from tenuto.ids import new_id
-from tenuto.model.commit import Append, BeginRun, Commit, Receipt, TakeRun
-from tenuto.model.run import RunRef, RunStatus, WaitStatus
-from tenuto.model.session import Ends, LogEnd, Profile, SessionStatus
+from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Receipt, TakeRun
+from tenuto.model.run import RunStatus, WaitStatus
+from tenuto.model.session import Ends, Profile, SessionStatus
 from tenuto.store.rules.found import Ask, Found, Plan, Write
 from tenuto.store.rules.guards import check_guards
 from tenuto.store.rules.limits import next_count
-from tenuto.store.rules.logs import LogWriter, encode_ends, is_run_log
+from tenuto.store.rules.logs import LogWriter, Stand, check_point, encode_ends, is_run_log, stand_of
 from tenuto.store.rules.pack import PackedCommit, PackedDocument
 from tenuto.store.rules.profile import changed_profile, new_profile
-from tenuto.store.rules.rows import CheckpointRow, EventRow, ReceiptRow, RunRow, SessionRow, WaitRow, ends_of
-from tenuto.store.rules.session_row import blank_row, check_life, receipt_of, replay, session_write
+from tenuto.store.rules.rows import CheckpointRow, EventRow, ReceiptRow, RunRow, SessionRow, WaitRow
+from tenuto.store.rules.session_row import blank_row, check_life, new_receipt, replay, session_write
 
 
 def ask_commit(packed: PackedCommit) -> Ask:
@@ -31,7 +31,6 @@ def ask_commit(packed: PackedCommit) -> Ask:
     begin = commit.run if isinstance(commit.run, BeginRun) else None
     if begin:
         points += [*(begin.base_ends or {}).values(), *(begin.ends or {}).values()]
-    known = packed.document.known | (packed.checkpoint.known if packed.checkpoint else set())
     # A plain append to the head needs no branch row; everything that may branch or fold does.
     fresh = commit.run is None or (begin is not None and begin.fresh)
     plain = (
@@ -47,7 +46,7 @@ def ask_commit(packed: PackedCommit) -> Ask:
         lineage=bool(commit.logs or commit.save) and not plain,
         points=tuple({point for point in points if point is not None}),
         waits=tuple(settled.wait_id for settled in commit.settle_waits),
-        hashes=tuple(sorted(known)),
+        hashes=tuple(sorted({content for document in packed.holders for content in document.known})),
         invocation_id=begin.invocation_id if begin else None,
     )
 
@@ -80,41 +79,77 @@ class _Draft:
 
 def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRow | None) -> Plan[Receipt]:
     """Say which rows a commit changes whose guards all hold."""
-    commit = packed.commit
+    commit, now = packed.commit, found.now
     number = next_count(old.commit_no, "the commit number")
-    begun = _begin_run(commit, old, found) if isinstance(commit.run, BeginRun) else run
-    log = LogWriter(old, begun, found, number, _entry_schema(commit, old))
-    if commit.save:
-        _check_kinds(commit, old, log.heads)
-        log.save(commit.logs, packed.items, commit.removed)
-    else:
-        log.checkpoint(commit.logs, packed.items)
+    begin = commit.run if isinstance(commit.run, BeginRun) else None
+    stand = _begin_stand(begin, old, found) if begin else stand_of(run) if run else Stand()
+    log = LogWriter(old, stand, found, number, _entry_schema(commit, old))
     changes: dict[str, Any] = {
         "commit_no": number,
-        "branch_seq": log.branch_seq,
         "event_seq": next_count(old.event_seq, "the event number", len(commit.events)),
-        "resume_count": old.resume_count + commit.count_resume,
-        "updated_at": max(old.updated_at, found.now),
+        "updated_at": max(old.updated_at, now),
     }
+    if commit.logs or commit.document:
+        _check_kinds(commit, old, log.heads)
     if commit.save:
-        changes |= _head_changes(packed, old, log, found.now)
+        log.save(commit.logs, packed.items, commit.removed)
+        changes |= _head_changes(packed, old, log, now)
+    else:
+        log.checkpoint(commit.logs, packed.items)
+    changes["branch_seq"] = log.branch_seq
     if commit.status is not None:
         changes["status"] = str(commit.status)
-    changes |= _lane_changes(commit, found.now)
-    changes |= _run_numbers(commit, begun)
+    if commit.count_resume:
+        changes["resume_count"] = next_count(old.resume_count, "the resume count")
+    if commit.rearm or commit.disarm:
+        changes |= _lane_changes(commit, now)
+    if begin:
+        changes["run_seq"] = next_count(old.run_seq, "the run number")
+    if commit.generation is not None and isinstance(commit.run, BeginRun | TakeRun):
+        changes["current_run"] = commit.run.run_id
     row = old._replace(**changes)
-    draft = _Draft(packed, found, old, row, _run_after(packed, begun, log, row.version, found.now), log)
+    after = _begun_run(packed, begin, row, log, found) if begin else _run_after(packed, run, row, log, now)
+    draft = _Draft(packed, found, old, row, after, log)
     writes = [session_write(found, row, free_lane=commit.save and commit.generation is None)]
-    writes += _content_writes(draft) + log.writes() + _run_writes(draft, begun) + _profile_writes(draft)
+    wait_ids = _add_parts(draft, writes)
+    if begin and after:
+        writes.append(Write("insert_runs", [after]))
+    elif run and after:
+        writes.append(Write("update_runs", [(*after[9:], run.run_id, run.attempt)], must=True))
+    ends = log.heads if commit.save or after is None else log.ends
+    text = row.heads if commit.save else encode_ends(ends)
+    receipt = _receipt_row(draft, text, wait_ids)
+    writes.append(Write("insert_receipts", [receipt]))
+    return Plan(new_receipt(receipt, ends, tuple(wait_ids)), writes, _found_after(found, row, after))
+
+
+def _found_after(found: Found, row: SessionRow, run: RunRow | None) -> Found:
+    """Return what the next plain read will find; the numbers for new rows do not matter, since this one is there."""
+    return Found(
+        now=found.now,
+        life_floor=found.life_floor,
+        event_floor=found.event_floor,
+        next_sid=found.next_sid,
+        session=row,
+        run=run,
+    )
+
+
+def _add_parts(draft: _Draft, writes: list[Write]) -> list[str]:
+    """Add the writes of every part the commit has; return the ids of the waits it opens."""
+    packed, commit = draft.packed, draft.commit
+    if holders := packed.holders:
+        writes += content_writes(draft.row.sid, holders)
+    writes += draft.log.writes()
+    if packed.profile or not draft.old.alive:
+        writes += _profile_writes(draft)
     if commit.checkpoint:
         writes.append(Write("insert_checkpoints", [_checkpoint_row(draft)]))
-    wait_ids = _wait_writes(draft, writes)
     if packed.events:
         writes.append(Write("insert_events", [_event_row(draft)]))
-    receipt = _receipt_row(draft, wait_ids)
-    writes.append(Write("insert_receipts", [receipt]))
-    after = Found(now=found.now, life_floor=found.life_floor, next_sid=found.next_sid, session=row, run=draft.run)
-    return Plan(receipt_of(receipt, replayed=False), writes, after)
+    if not (commit.open_waits or commit.settle_waits):
+        return []
+    return _wait_writes(draft, writes)
 
 
 def _entry_schema(commit: Commit, old: SessionRow) -> str:
@@ -127,7 +162,7 @@ def _entry_schema(commit: Commit, old: SessionRow) -> str:
 def _check_kinds(commit: Commit, row: SessionRow, heads: Ends) -> None:
     """Refuse a field that would change between document and log; that needs a migration, which removes it first."""
     clash = (commit.document.keys() & heads.keys()) - commit.removed
-    new_logs = {name for name in commit.logs if not is_run_log(name)} - heads.keys()
+    new_logs = {name for name in commit.logs if name not in heads and not is_run_log(name)}
     if new_logs and row.alive:
         known = loads(row.document, "document").keys() | loads(row.held or "{}", "held fields").keys()
         clash |= (new_logs & known) - commit.removed
@@ -138,47 +173,58 @@ def _check_kinds(commit: Commit, row: SessionRow, heads: Ends) -> None:
         )
 
 
-def _begin_run(commit: Commit, row: SessionRow, found: Found) -> RunRow:
-    begin = commit.run
-    assert isinstance(begin, BeginRun)
-    base = ends_of(row.heads, "heads") if begin.base_ends is None else dict(begin.base_ends)
+def _begin_stand(begin: BeginRun, row: SessionRow, found: Found) -> Stand:
+    """Return where a new run begins: at the head, or where the caller says, if that is there."""
+    if begin.ends is None and begin.base_ends is None:
+        return Stand()
+    base = None if begin.base_ends is None else dict(begin.base_ends)
     ends = base if begin.ends is None else dict(begin.ends)
-    for end in {*(begin.base_ends or {}).values(), *(begin.ends or {}).values()}:
-        _check_own(commit, end, row, found)
-    laned = commit.generation is not None
+    for stand in (base, ends):
+        for name, end in (stand or {}).items():
+            check_point(name, end, row, found)
+    return Stand(dict(ends) if ends is not None else None, base)
+
+
+def _begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWriter, found: Found) -> RunRow:
+    commit, now = packed.commit, found.now
+    laned, end = commit.generation is not None, commit.end
+    ended = end is not None
+    base_version = row.version if commit.save or begin.base_version is None else begin.base_version
+    base, ends, own = _stand_texts(log, end)
     return RunRow(
-        run_id=begin.run_id,
-        session=row.sid,
-        life=row.life,
-        tenant=row.tenant,
-        invocation_id=begin.invocation_id,
-        chain=1 + max((run.chain for run in found.chain), default=0),
-        number=row.run_seq + 1,
-        origin_id=begin.origin_id,
-        correlation_id=begin.correlation_id,
-        attempt=1,
-        status=str(RunStatus.RUNNING),
-        generation=commit.generation,
-        steps=0,
-        partial=0,
-        start_seq=row.event_seq,
-        base_version=row.version if begin.base_version is None else begin.base_version,
-        base_ends=encode_ends(base),
-        ends=encode_ends(ends),
-        own_logs=None,
-        worker=begin.worker,
-        error=None,
-        outcome=None,
-        started_at=found.now,
-        ended_at=None,
-        expires_at=None if laned else found.now + to_duration(begin.ttl),
+        begin.run_id,
+        row.sid,
+        row.life,
+        row.tenant,
+        begin.invocation_id,
+        1 + max((run.chain for run in found.chain), default=0),
+        row.run_seq,
+        begin.origin_id,
+        begin.correlation_id,
+        1,
+        str(end.status) if end else "running",
+        commit.generation,
+        commit.steps or 0,
+        int(end.partial) if end else 0,
+        row.event_seq - len(commit.events),
+        None if base is None else base_version,
+        base,
+        ends,
+        own,
+        begin.worker,
+        packed.error,
+        packed.outcome,
+        now,
+        now if ended else None,
+        None if laned or ended else now + to_duration(begin.ttl),
     )
 
 
-def _check_own(commit: Commit, end: LogEnd, row: SessionRow, found: Found) -> None:
-    branch = found.branches.get((end.session, end.branch))
-    if end.session != row.sid or branch is None or not (end.position <= branch.start or end in found.points):
-        raise CommitRefused(f"{commit.key} has nothing at {end}; a run cannot begin there.", end=end)
+def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | None, str | None]:
+    """Return base, ends and own logs as a run's row keeps them; a completed run is never gone on with and has none."""
+    if end is not None and end.status == RunStatus.COMPLETED:
+        return None, None, None
+    return encode_ends(log.base), encode_ends(log.ends), encode(sorted(log.own)) if log.own else None
 
 
 def _head_changes(packed: PackedCommit, row: SessionRow, log: LogWriter, now: int) -> dict[str, Any]:
@@ -217,22 +263,6 @@ def _lane_changes(commit: Commit, now: int) -> dict[str, Any]:
     return changes
 
 
-def _run_numbers(commit: Commit, run: RunRow | None) -> dict[str, Any]:
-    """Return what a run that begins or is taken over changes on its session's row."""
-    if run is None or isinstance(commit.run, RunRef):
-        return {}
-    changes: dict[str, Any] = {"run_seq": run.number} if isinstance(commit.run, BeginRun) else {}
-    if commit.generation is not None:
-        changes["current_run"] = run.run_id
-    return changes
-
-
-def _content_writes(draft: _Draft) -> list[Write]:
-    packed = draft.packed
-    documents = [packed.document] + ([packed.checkpoint] if packed.checkpoint else [])
-    return content_writes(draft.row.sid, documents)
-
-
 def content_writes(sid: int, documents: list[PackedDocument]) -> list[Write]:
     """Return the writes that keep documents' big values and say which session holds them."""
     bodies = {content: text for document in documents for content, text in document.bodies.items()}
@@ -248,11 +278,18 @@ def content_writes(sid: int, documents: list[PackedDocument]) -> list[Write]:
     return writes
 
 
-def _run_after(packed: PackedCommit, run: RunRow | None, log: LogWriter, version: int, now: int) -> RunRow | None:
+def _run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: LogWriter, now: int) -> RunRow | None:
     commit = packed.commit
     if run is None:
         return None
-    changes: dict[str, Any] = {} if commit.steps is None else {"steps": commit.steps}
+    base, ends, own = _stand_texts(log, commit.end)
+    changes: dict[str, Any] = {"base_ends": base, "ends": ends, "own_logs": own}
+    if base is None:
+        changes["base_version"] = None
+    elif commit.save:
+        changes["base_version"] = row.version
+    if commit.steps is not None:
+        changes["steps"] = commit.steps
     if isinstance(commit.run, TakeRun):
         laned = commit.generation is not None
         changes |= {"attempt": run.attempt + 1, "generation": commit.generation, "worker": commit.run.worker}
@@ -266,28 +303,12 @@ def _run_after(packed: PackedCommit, run: RunRow | None, log: LogWriter, version
             "ended_at": now,
             "expires_at": None,
         }
-    if commit.end and commit.end.status == RunStatus.COMPLETED:
-        # A completed run is never gone on with, so nothing needs to find its branches again.
-        changes |= {"base_version": None, "base_ends": None, "ends": None, "own_logs": None}
-    else:
-        changes |= {"ends": encode_ends(log.ends), "own_logs": encode(sorted(log.own)) if log.own else None}
-        if commit.save:
-            changes |= {"base_version": version, "base_ends": encode_ends(log.heads)}
     return run._replace(**changes)
-
-
-def _run_writes(draft: _Draft, before: RunRow | None) -> list[Write]:
-    run = draft.run
-    if run is None or before is None:
-        return []
-    if isinstance(draft.commit.run, BeginRun):
-        return [Write("insert_runs", [run])]
-    return [Write("update_runs", [(*run[9:], before.run_id, before.attempt)], must=True)]
 
 
 def _profile_writes(draft: _Draft) -> list[Write]:
     changes, born = draft.packed.profile, draft.row.alive and not draft.old.alive
-    if not changes and not born:
+    if not (changes or born):
         return []
     row = None if born else draft.found.profile
     profile = changed_profile(row or new_profile(draft.row.sid, draft.packed.birth or Profile()), changes)
@@ -357,19 +378,18 @@ def _event_row(draft: _Draft) -> EventRow:
     )
 
 
-def _receipt_row(draft: _Draft, wait_ids: list[str]) -> ReceiptRow:
+def _receipt_row(draft: _Draft, ends: str, wait_ids: list[str]) -> ReceiptRow:
     row = draft.row
-    ends = draft.log.heads if draft.run is None or draft.commit.save else draft.log.ends
     return ReceiptRow(
-        session=row.sid,
-        life=row.life,
-        operation_id=draft.commit.operation_id,
-        intent=draft.packed.intent,
-        commit_no=row.commit_no,
-        version=row.version,
-        generation=row.generation,
-        event_seq=row.event_seq,
-        ends=encode_ends(ends),
-        wait_ids=encode(wait_ids) if wait_ids else None,
-        at=draft.found.now,
+        row.sid,
+        row.life,
+        draft.commit.operation_id,
+        draft.packed.intent,
+        row.commit_no,
+        row.version,
+        row.generation,
+        row.event_seq,
+        ends,
+        encode(wait_ids) if wait_ids else None,
+        draft.found.now,
     )

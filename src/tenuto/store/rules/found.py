@@ -38,15 +38,17 @@ class Write(NamedTuple):
 
 @dataclass(slots=True)
 class Plan(Generic[T]):
-    """What a rule decided: the writes, and the answer to give once they stand. No writes: the answer alone."""
+    """What a rule decided: the writes, and the answer to give once they stand. No writes: the answer alone.
+
+    `after` is what a plain read will find once they stand, for a backend that remembers.
+    """
 
     result: T
     writes: list[Write] = field(default_factory=list)
     after: "Found | None" = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(NamedTuple):
     """What a rule needs to see of one session."""
 
     key: SessionKey
@@ -69,6 +71,7 @@ class Found:
 
     now: int
     life_floor: int
+    event_floor: int
     next_sid: int
     session: SessionRow | None
     receipt: ReceiptRow | None = None
@@ -86,6 +89,7 @@ class Found:
     counts: dict[str, int] = field(default_factory=dict)
     children: list[SessionRow] = field(default_factory=list)
     forks: list[SessionRow] = field(default_factory=list)
+    kin: int = 0
 
 
 _SESSION = len(SessionRow._fields)
@@ -96,12 +100,13 @@ def gather(ask: Ask, now: int | None) -> Script[Found]:
     """Read everything `ask` names."""
     key = ask.key
     (row,) = yield "find_session", (now, key.tenant, key.kind, key.session_id, ask.operation_id, ask.run_id)
-    moment, floor, next_sid, *columns = row
+    moment, life_floor, event_floor, next_sid, *columns = row
     session = SessionRow(*columns[:_SESSION]) if columns[0] is not None else None
     receipt, run = columns[_SESSION:_RECEIPT], columns[_RECEIPT:]
     found = Found(
         now=moment,
-        life_floor=floor,
+        life_floor=life_floor,
+        event_floor=event_floor,
         next_sid=next_sid,
         session=session,
         receipt=ReceiptRow(*receipt) if receipt[0] is not None else None,
@@ -148,6 +153,7 @@ def _parts(ask: Ask, found: Found) -> Script[None]:
         found.children = [SessionRow(*row) for row in rows]
         rows = yield "forks_of", (session.sid,)
         found.forks = [SessionRow(*row) for row in rows]
+        ((found.kin,),) = yield "count_kin", (session.family, session.sid)
 
 
 def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:

@@ -67,13 +67,18 @@ def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
 def check_run_live(
     key: SessionKey, wanted: RunRef | TakeRun, row: SessionRow, run: RunRow | None, *, laned: bool
 ) -> None:
-    """Refuse a write of a run that is not this session's, not running at this attempt, or not the lane's."""
+    """Refuse a write of a run that is not this session's, not running at this attempt, or not the lane's.
+
+    A run begun under a lane is written under a lane: leaving the generation out does not get round it.
+    """
     if run is None or (run.session, run.life) != (row.sid, row.life):
         state = "unknown in this session"
     elif run.status != RunStatus.RUNNING:
         state = run.status
     elif run.attempt != wanted.attempt:
         state = f"at attempt {run.attempt}"
+    elif not laned and run.generation is not None:
+        raise lane_lost(key, run.generation, row.generation)
     elif laned and row.current_run != wanted.run_id:
         state = "not the session's current run"
     else:
@@ -130,8 +135,7 @@ def _check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
 
 
 def _check_content(packed: PackedCommit, found: Found) -> None:
-    documents = [packed.document] + ([packed.checkpoint] if packed.checkpoint else [])
-    gone = sorted({content for document in documents for content in document.known} - found.hashes)
+    gone = sorted({content for document in packed.holders for content in document.known} - found.hashes)
     if gone:
         raise VersionConflict(
             f"{packed.commit.key}: the store no longer holds the value {gone[0]}; load the session again.",

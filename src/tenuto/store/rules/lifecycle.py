@@ -44,7 +44,7 @@ def decide_fork(
     found: Found,
 ) -> Plan[Receipt]:
     """Begin a session whose head is the source's, now or at a checkpoint, without copying an entry."""
-    intent = fork_intent(target, source, at)
+    intent = fork_intent(target, source, at, changes)
     row = _vacant(target, intent, found)
     if isinstance(row, Receipt):
         return Plan(row)
@@ -96,10 +96,10 @@ def decide_fork(
     return Plan(receipt_of(receipt, replayed=False), writes)
 
 
-def fork_intent(target: SessionKey, source: SessionKey, at: int | None) -> str:
+def fork_intent(target: SessionKey, source: SessionKey, at: int | None, changes: Profile | None) -> str:
     """Hash what a fork means."""
     names = [[key.tenant, key.kind, key.session_id] for key in (target, source)]
-    return intent_of(["fork", *names, at])
+    return intent_of(["fork", *names, at, new_profile(0, changes) if changes else None])
 
 
 def decide_delete(found: Found) -> Plan[DeleteReport]:

@@ -31,7 +31,7 @@ def segments(branch: BranchRow | None, end: LogEnd) -> list[Segment]:
         )
     found: list[Segment] = []
     start = 0
-    for session, number, upto in loads(branch.lineage, f"lineage of branch {branch.branch}"):
+    for session, number, upto in _steps(branch):
         if upto <= start or (session, number) == (branch.session, branch.branch):
             raise StoredDataCorrupt(f"The lineage of branch {branch.branch} is not in order.", end=end)
         found.append(Segment(session, number, start, upto))
@@ -40,6 +40,17 @@ def segments(branch: BranchRow | None, end: LogEnd) -> list[Segment]:
         raise StoredDataCorrupt(f"The lineage of branch {branch.branch} ends at {start}, not {branch.start}.", end=end)
     found.append(Segment(branch.session, branch.branch, branch.start, max(end.position, branch.start)))
     return clip(found, 0, end.position)
+
+
+def _steps(branch: BranchRow) -> list[tuple[int, int, int]]:
+    what = f"The lineage of branch {branch.branch}"
+    steps = loads(branch.lineage, what)
+    if type(steps) is not list:
+        raise StoredDataCorrupt(f"{what} is not a list.", what=what)
+    for step in steps:
+        if type(step) is not list or len(step) != 3 or not all(type(number) is int for number in step):
+            raise StoredDataCorrupt(f"{what} has a step that is not three numbers: {step}.", what=what)
+    return [(session, number, upto) for session, number, upto in steps]
 
 
 def clip(parts: Sequence[Segment], start: int, stop: int) -> list[Segment]:

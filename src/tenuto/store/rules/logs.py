@@ -5,13 +5,14 @@ run that writes before its save does so on branches of its own; the save folds t
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tenuto.codec import encode, loads
 from tenuto.errors import CommitRefused, InvalidInput
 from tenuto.model.commit import Append, LogWrite
 from tenuto.model.session import Ends, LogEnd
 from tenuto.store.rules.found import Found, Write
-from tenuto.store.rules.limits import MAX_COUNT
+from tenuto.store.rules.limits import MAX_COUNT, next_count
 from tenuto.store.rules.lineage import Segment, lineage_text, new_branch, segments
 from tenuto.store.rules.rows import BranchRow, EntryRow, RunRow, SessionRow, ends_of
 
@@ -24,16 +25,30 @@ def is_run_log(name: str) -> bool:
     return "/" in name
 
 
+class Stand(NamedTuple):
+    """Where a run stands: its logs' ends, its base (None: the head's), and the logs on branches of its own."""
+
+    ends: dict[str, LogEnd] | None = None
+    base: dict[str, LogEnd] | None = None
+    own: frozenset[str] = frozenset()
+
+
+def stand_of(run: RunRow) -> Stand:
+    """Read where a stored run stands."""
+    own = frozenset(loads(run.own_logs, "own logs")) if run.own_logs else frozenset()
+    return Stand(ends_of(run.ends, "run ends"), ends_of(run.base_ends, "run base"), own)
+
+
 class LogWriter:
     """Works out one commit's log writes from what was found. `heads`, `ends` and `own` are the result for the rows."""
 
-    def __init__(self, session: SessionRow, run: RunRow | None, found: Found, commit_no: int, schema_version: str):
+    def __init__(self, session: SessionRow, stand: Stand, found: Found, commit_no: int, schema_version: str):
         self.heads = ends_of(session.heads, "heads")
-        self.ends = ends_of(run.ends, "run ends") if run else {}
-        self.own: set[str] = set(loads(run.own_logs, "own logs")) if run and run.own_logs else set()
-        base = ends_of(run.base_ends, "run base") if run and run.base_ends != run.ends else self.ends
+        self.ends = stand.ends if stand.ends is not None else dict(self.heads)
+        self.base = stand.base if stand.base is not None else dict(self.heads)
+        self.own = set(stand.own)
         # Logs the run stands further on than its base, also where a former run of its invocation wrote them.
-        self._ahead = {name for name, end in self.ends.items() if not is_run_log(name) and end != base.get(name)}
+        self._ahead = {name for name, end in self.ends.items() if not is_run_log(name) and end != self.base.get(name)}
         self.branch_seq = session.branch_seq
         self._session = session
         self._found = found
@@ -58,6 +73,7 @@ class LogWriter:
             self._fold(name)
         self.own = {name for name in self.own if is_run_log(name)}
         self.ends = {name: end for name, end in self.ends.items() if is_run_log(name)} | self.heads
+        self.base = self.heads
 
     def checkpoint(self, logs: Mapping[str, LogWrite], items: Mapping[str, list[str]]) -> None:
         """Write to the run's own branches; the head does not change."""
@@ -140,23 +156,25 @@ class LogWriter:
     def _branch(self, name: str, after: LogEnd | None, *, trusted: bool = False) -> LogEnd:
         sid = self._session.sid
         parts: list[Segment] = []
+        if after is not None and not trusted:
+            check_point(name, after, self._session, self._found)
         if after is not None and after.position > 0:
-            if not trusted:
-                self._check_point(after, name)
             parts = segments(self._found.branches.get((after.session, after.branch)), after)
             # A branch named as parent must not be re-keyed or collected while this commit is under way.
             self._parents.add((parts[-1].session, parts[-1].branch))
-        self.branch_seq += 1
+        self.branch_seq = next_count(self.branch_seq, "the branch number")
         row = new_branch(sid, self.branch_seq, self._session.life, name, parts)
         self._branches.append(row)
         return LogEnd(sid, row.branch, row.start)
 
-    def _check_point(self, end: LogEnd, name: str) -> None:
-        branch = self._found.branches.get((end.session, end.branch))
-        if end.session != self._session.sid or branch is None or branch.log != name:
-            raise CommitRefused(f"Log {name!r} of this session has no branch {end.branch}.", log=name, end=end)
-        if end.position > branch.start and end not in self._found.points:
-            raise CommitRefused(f"Branch {end.branch} of log {name!r} ends before {end.position}.", log=name, end=end)
+
+def check_point(name: str, end: LogEnd, session: SessionRow, found: Found) -> None:
+    """Refuse a point that is not in this log of this session's present life."""
+    branch = found.branches.get((end.session, end.branch))
+    if end.session != session.sid or branch is None or (branch.log, branch.life) != (name, session.life):
+        raise CommitRefused(f"Log {name!r} of this session has no branch {end.branch}.", log=name, end=end)
+    if end.position > branch.start and end not in found.points:
+        raise CommitRefused(f"Branch {end.branch} of log {name!r} ends before {end.position}.", log=name, end=end)
 
 
 def encode_ends(ends: Ends) -> str:

@@ -4,7 +4,7 @@ The intent hash covers what a commit means and leaves out clocks, versions, live
 known as one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -20,15 +20,15 @@ from tenuto.model.commit import (
     Commit,
     Held,
     LogWrite,
-    NewCheckpoint,
     OpenWait,
     TakeRun,
 )
 from tenuto.model.event import NewEvent
-from tenuto.model.session import Ends, LogEnd, Profile
-from tenuto.store.rules.limits import check_count, check_name, check_text, check_ttl
-from tenuto.store.rules.profile import PROFILE_COLUMNS, new_profile, pack_profile
+from tenuto.model.session import Ends, Profile
+from tenuto.store.rules.limits import check_name, check_text
+from tenuto.store.rules.profile import new_profile, pack_profile
 from tenuto.store.rules.rows import ends_text
+from tenuto.store.rules.shape import check_shape
 
 HELD_FROM_BYTES = 1024
 """A document value whose JSON text is this long is held by its content hash."""
@@ -62,18 +62,23 @@ class PackedCommit:
     commit: Commit
     document: PackedDocument
     items: dict[str, list[str]]
-    checkpoint: PackedDocument | None
-    cursor: str | None
     events: str | None
-    waits: list[tuple[OpenWait, int | None, str | None, str | None]]
-    answers: list[str | None]
-    error: str | None
-    outcome: str | None
-    profile: dict[str, Any]
-    birth: Profile | None = None
+    birth: Profile | None
+    checkpoint: PackedDocument | None = None
+    cursor: str | None = None
+    waits: list[tuple[OpenWait, int | None, str | None, str | None]] = field(default_factory=list)
+    answers: list[str | None] = field(default_factory=list)
+    error: str | None = None
+    outcome: str | None = None
+    profile: dict[str, Any] = field(default_factory=dict)
     size: int = 0
     rows: int = 0
     intent: str = ""
+
+    @property
+    def holders(self) -> list[PackedDocument]:
+        """The documents that hold values by hash."""
+        return [document for document in (self.document, self.checkpoint) if document and document.held]
 
 
 def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> PackedCommit:
@@ -81,22 +86,26 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
 
     `birth` is the profile a create gives its session.
     """
-    _check_shape(commit)
-    end, checkpoint = commit.end, commit.checkpoint
+    check_shape(commit)
     packed = PackedCommit(
         commit=commit,
         document=pack_document(commit.document, "document"),
         items={name: _pack_items(name, write) for name, write in commit.logs.items()},
-        checkpoint=pack_document(checkpoint.document, "checkpoint.document") if checkpoint else None,
-        cursor=_maybe(checkpoint.cursor, "checkpoint.cursor") if checkpoint else None,
         events=pack_events(commit.events),
-        waits=[_pack_wait(wait, index) for index, wait in enumerate(commit.open_waits)],
-        answers=[_maybe(settled.answer, "settle_waits.answer") for settled in commit.settle_waits],
-        error=_maybe(end.error, "end.error") if end else None,
-        outcome=_maybe(end.outcome, "end.outcome") if end else None,
-        profile=pack_profile(commit.profile) if commit.profile else {},
         birth=birth,
     )
+    if commit.checkpoint:
+        packed.checkpoint = pack_document(commit.checkpoint.document, "checkpoint.document")
+        packed.cursor = _maybe(commit.checkpoint.cursor, "checkpoint.cursor")
+    if commit.open_waits:
+        packed.waits = [_pack_wait(wait, index) for index, wait in enumerate(commit.open_waits)]
+    if commit.settle_waits:
+        packed.answers = [_maybe(settled.answer, "settle_waits.answer") for settled in commit.settle_waits]
+    if commit.end:
+        packed.error = _maybe(commit.end.error, "end.error")
+        packed.outcome = _maybe(commit.end.outcome, "end.outcome")
+    if commit.profile:
+        packed.profile = pack_profile(commit.profile)
     _measure(packed, budget)
     packed.intent = _intent(packed)
     return packed
@@ -108,7 +117,7 @@ def pack_document(fields: Mapping[str, JSON | Held], where: str) -> PackedDocume
     for name, value in fields.items():
         check_name(name, "a document field")
         if isinstance(value, Held):
-            packed.held[name] = value.hash
+            packed.held[name] = check_name(value.hash, "a content hash")
             continue
         text = dumps(value, f"{where}.{name}")
         size = byte_size(text)
@@ -162,11 +171,11 @@ def _pack_wait(wait: OpenWait, index: int) -> tuple[OpenWait, int | None, str | 
 
 
 def moment(value: datetime | None, what: str) -> int | None:
-    """Return an aware datetime in microseconds; a naive one is refused."""
+    """Return an aware datetime in microseconds; anything else is refused."""
     if value is None:
         return None
-    if value.tzinfo is None:
-        raise InvalidInput(f"{what} has no time zone; give an aware datetime.", what=what)
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidInput(f"{what} must be a datetime with a time zone, got {value!r}.", what=what)
     return to_micros(value)
 
 
@@ -174,103 +183,58 @@ def _maybe(value: JSON, where: str) -> str | None:
     return None if value is None else dumps(value, where)
 
 
-def _check_shape(commit: Commit) -> None:
-    check_name(commit.operation_id, "operation_id")
-    check_count(commit.life, "life")
-    for value, what in (
-        (commit.generation, "generation"),
-        (commit.expected_version, "expected_version"),
-        (commit.expected_commit, "expected_commit"),
-        (commit.steps, "steps"),
-        (commit.checkpoint.step if commit.checkpoint else None, "checkpoint.step"),
-    ):
-        if value is not None:
-            check_count(value, what)
-    for name, write in commit.logs.items():
-        check_name(name, "a log")
-        base = write.base if isinstance(write, Append) else write.keep
-        if base is not None:
-            _check_end(base, name)
-        if name in commit.document:
-            raise InvalidInput(f"{name!r} is given both as a log and as a document field.", field=name)
-    if commit.rearm:
-        check_ttl(commit.rearm.ttl)
-    match commit.run:
-        case BeginRun() as begin:
-            check_ttl(begin.ttl)
-            check_name(begin.run_id, "run_id")
-            check_name(begin.invocation_id, "invocation_id")
-        case TakeRun() as take:
-            check_ttl(take.ttl)
-    _check_combination(commit)
-
-
-def _check_end(end: LogEnd, name: str) -> None:
-    for part, what in zip(end, end._fields, strict=True):
-        check_count(part, f"{name}.{what}")
-
-
-def _check_combination(commit: Commit) -> None:
-    if not commit.save:
-        if commit.document or commit.removed or commit.schema_version is not None:
-            raise InvalidInput("document, removed and schema_version move the head: set save=True.")
-        if commit.logs and commit.run is None:
-            raise InvalidInput("Log writes belong to a head or to a run: set save=True or name the run.")
-    run_parts = commit.end or commit.steps is not None or commit.open_waits
-    if commit.run is None and run_parts:
-        raise InvalidInput("end, steps and open_waits belong to a run: name it.")
-    if commit.run is None and any("/" in name for name in commit.logs):
-        raise InvalidInput("A log with a slash in its name belongs to a run: name it.")
-    if commit.rearm and (commit.generation is None or commit.expected_commit is None):
-        raise InvalidInput("rearm needs the generation and commit number of the cached copy.")
-    if commit.disarm and commit.generation is None:
-        raise InvalidInput("disarm needs the lane's generation.")
-    unknown = commit.profile.keys() - PROFILE_COLUMNS
-    if unknown:
-        raise InvalidInput(f"Unknown or fixed profile fields: {', '.join(sorted(map(str, unknown)))}.")
-
-
 def _measure(packed: PackedCommit, budget: Budget) -> None:
-    documents = [packed.document] + ([packed.checkpoint] if packed.checkpoint else [])
+    size, rows = packed.document.size, len(packed.document.bodies) + len(packed.commit.events)
+    for items in packed.items.values():
+        rows += len(items)
+        size += sum(map(byte_size, items))
+    if packed.checkpoint:
+        size += packed.checkpoint.size
+        rows += len(packed.checkpoint.bodies)
+    rows += len(packed.waits) + len(packed.answers)
     texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome, *packed.answers]
-    texts += [text for _, _, schema, metadata in packed.waits for text in (schema, metadata)]
-    texts += [text for text in packed.profile.values() if isinstance(text, str)]
-    texts += [text for items in packed.items.values() for text in items]
-    packed.size = sum(map(byte_size, filter(None, texts))) + sum(document.size for document in documents)
-    packed.rows = (
-        sum(map(len, packed.items.values()))
-        + sum(len(document.bodies) for document in documents)
-        + len(packed.waits)
-        + len(packed.answers)
-        + len(packed.commit.events)
-    )
-    check_budget(packed.size, packed.rows, budget)
+    texts += [text for _, _, *parts in packed.waits for text in parts]
+    profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
+    texts += [text for text in profile if isinstance(text, str)]
+    packed.size = size + sum(byte_size(text) for text in texts if text)
+    packed.rows = rows
+    check_budget(packed.size, rows, budget)
 
 
 def _intent(packed: PackedCommit) -> str:
-    commit = packed.commit
-    logs = [[name, *_log_meaning(commit.logs[name]), packed.items[name]] for name in sorted(packed.items)]
-    meaning = [
-        [commit.key.tenant, commit.key.kind, commit.key.session_id],
+    """Hash what the commit means: its parts, then the texts of its log items in the order of the logs' names."""
+    commit, document = packed.commit, packed.document
+    meaning: list[Any] = [
+        commit.key.tenant,
+        commit.key.kind,
+        commit.key.session_id,
         [commit.save, commit.disarm, commit.count_resume, commit.steps, commit.schema_version, commit.status],
-        packed.document.meaning(),
-        sorted(commit.removed),
-        logs,
-        sorted(packed.profile.items()),
+        [sorted(document.inline.items()), sorted(document.held.items()), sorted(commit.removed)],
+        [[name, *_log_meaning(commit.logs[name]), len(packed.items[name])] for name in sorted(packed.items)],
         _run_meaning(commit),
-        [commit.end.status, commit.end.partial, packed.error, packed.outcome] if commit.end else None,
-        _checkpoint_meaning(commit.checkpoint, packed),
-        [[wait.kind, wait.signal_id, *texts] for wait, *texts in packed.waits],
-        [[s.wait_id, s.status, a] for s, a in zip(commit.settle_waits, packed.answers, strict=True)],
-        packed.events,
-        new_profile(0, packed.birth) if packed.birth else None,
     ]
-    return intent_of(meaning)
+    if commit.end:
+        meaning.append(["end", commit.end.status, commit.end.partial, packed.error, packed.outcome])
+    if commit.checkpoint and packed.checkpoint:
+        place = [commit.checkpoint.step, commit.checkpoint.schema_version, packed.cursor]
+        meaning.append(["checkpoint", place, packed.checkpoint.meaning()])
+    if packed.profile:
+        meaning.append(["profile", sorted(packed.profile.items())])
+    if packed.birth:
+        meaning.append(["birth", new_profile(0, packed.birth)])
+    if packed.waits:
+        meaning.append(["waits", [[wait.kind, wait.signal_id, *texts] for wait, *texts in packed.waits]])
+    if packed.answers:
+        settled = zip(commit.settle_waits, packed.answers, strict=True)
+        meaning.append(["answers", [[each.wait_id, each.status, answer] for each, answer in settled]])
+    if packed.events:
+        meaning.append(["events", packed.events])
+    return intent_of(meaning, [text for name in sorted(packed.items) for text in packed.items[name]])
 
 
-def intent_of(meaning: Iterable[Any]) -> str:
-    """Hash what an operation means."""
-    return sha256(encode(meaning).encode()).hexdigest()[:_INTENT_CHARACTERS]
+def intent_of(meaning: list[Any], texts: Sequence[str] = ()) -> str:
+    """Hash what an operation means; JSON text never holds the character that parts the texts."""
+    return sha256("\0".join([encode(meaning), *texts]).encode()).hexdigest()[:_INTENT_CHARACTERS]
 
 
 def _log_meaning(write: LogWrite) -> list[Any]:
@@ -296,9 +260,3 @@ def _run_meaning(commit: Commit) -> list[Any] | None:
 
 def _ends_meaning(ends: Ends | None) -> Any:
     return None if ends is None else sorted(ends_text(ends).items())
-
-
-def _checkpoint_meaning(checkpoint: NewCheckpoint | None, packed: PackedCommit) -> list[Any] | None:
-    if checkpoint is None or packed.checkpoint is None:
-        return None
-    return [checkpoint.step, checkpoint.schema_version, packed.cursor, packed.checkpoint.meaning()]

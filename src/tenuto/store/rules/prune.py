@@ -41,17 +41,17 @@ def decide_prune_run(old: OldRun) -> Plan[dict[str, int]]:
 def decide_remove(found: Found) -> Plan[int]:
     """Remove the row of an id that was never saved and has nothing left.
 
-    New ids then begin above its life, so that no copy from before can pass for one of theirs.
+    New ids then begin above its life and its stream, so that no copy or cursor from before can pass for one of theirs.
     """
     row = found.session
     if row is None or row.alive or row.status == SessionStatus.DELETED:
         return Plan(0)
-    if found.forks or found.counts["runs"] or found.counts["checkpoints"] or is_live(row, found.now):
+    if found.kin or found.counts["runs"] or found.counts["checkpoints"] or is_live(row, found.now):
         return Plan(0)
     owned = ("receipts", "entries", "branches", "events", "holdings")
     writes = [
         Write("delete_session", [(row.sid, row.life, row.commit_no, row.generation)], must=True),
-        Write("raise_life_floor", [(row.life + 1,)]),
+        Write("raise_floors", [(row.life + 1, row.event_seq + 1 if row.event_seq else 0)]),
         *(Write(f"delete_{table}_of", [(row.sid,)]) for table in owned),
     ]
     return Plan(1, writes)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tenuto.clock import to_datetime
-from tenuto.codec import JSON, loads
+from tenuto.codec import JSON, loads, loads_map
 from tenuto.errors import StoredDataCorrupt
 from tenuto.model.lane import HostProof, Owner
 from tenuto.model.run import Checkpoint, Run, RunStatus, Wait, WaitStatus
@@ -61,9 +61,9 @@ class SessionRow(NamedTuple):
 
 
 class ProfileRow(NamedTuple):
-    """The cold half of a session: rewritten only when it changes."""
+    """The cold half of a session: rewritten only when it changes. Without a session it is the row of a missing one."""
 
-    session: int
+    session: int | None
     agent: str | None
     title: str | None
     preview: str | None
@@ -225,9 +225,13 @@ def ends_of(text: str | None, what: str) -> dict[str, LogEnd]:
     if not text or text == "{}":
         return {}
     try:
-        return {name: LogEnd(*end) for name, end in loads(text, what).items()}
-    except (AttributeError, TypeError) as error:
+        ends = {name: LogEnd(*end) for name, end in loads_map(text, what).items()}
+    except TypeError as error:
         raise StoredDataCorrupt(f"{what} is not a map of log ends.", what=what) from error
+    for end in ends.values():
+        if not (type(end.session) is type(end.branch) is type(end.position) is int):
+            raise StoredDataCorrupt(f"{what} has an end that is not three numbers: {end}.", what=what)
+    return ends
 
 
 def owner_of(text: str) -> tuple[Owner, int]:
@@ -262,21 +266,22 @@ def head_of(row: SessionRow, profile: ProfileRow) -> SessionHead:
 
 def profile_of(row: ProfileRow, key: SessionKey) -> Profile:
     """Read a session's profile."""
-    forked = _optional(row.forked_from, f"{key} forked_from")
+    if row.session is None:
+        raise StoredDataCorrupt(f"The profile of {key} is missing; restore it from a backup.", what=f"{key} profile")
     return Profile(
         agent=row.agent,
         title=row.title,
         preview=row.preview,
         user_id=row.user_id,
-        tags=tuple(_optional(row.tags, f"{key} tags") or ()),
-        metadata=_optional(row.metadata, f"{key} metadata") or {},
+        tags=_tags(row, key),
+        metadata=loads_map(row.metadata, f"{key} metadata") if row.metadata else {},
         definition=_optional(row.definition, f"{key} definition"),
         policy=_optional(row.policy, f"{key} policy"),
         mode=row.mode,
         workspace=row.workspace,
         parent=row.parent,
         root=row.root,
-        forked_from=ForkPoint(**forked) if forked else None,
+        forked_from=_fork_point(row.forked_from, f"{key} forked_from"),
         failure_reason=row.failure_reason,
         trace=_optional(row.trace, f"{key} trace"),
         expires_at=_time(row.expires_at, f"{key} expires_at"),
@@ -297,6 +302,8 @@ def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
 
     epoch = to_datetime(0)
     ends = sound(lambda: ends_of(row.heads, f"{key} heads"), {})
+    if profile.session is None:
+        damage.append(f"The profile of {key} is missing.")
     return SessionSummary(
         key=key,
         status=sound(lambda: _word(SessionStatus, row.status, f"{key} status"), SessionStatus.FAILED),
@@ -308,12 +315,12 @@ def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
         title=profile.title,
         preview=profile.preview,
         user_id=profile.user_id,
-        tags=tuple(sound(lambda: _optional(profile.tags, f"{key} tags"), None) or ()),
+        tags=sound(lambda: _tags(profile, key), ()),
         parent=profile.parent,
         created_at=sound(lambda: time_of(row.created_at, f"{key} created_at"), epoch),
         updated_at=sound(lambda: time_of(row.updated_at, f"{key} updated_at"), epoch),
         expires_at=sound(lambda: _time(profile.expires_at, f"{key} expires_at"), None),
-        damage=" ".join(damage) or None,
+        damage=" ".join(dict.fromkeys(damage)) or None,
     )
 
 
@@ -399,6 +406,22 @@ def _time(micros: Any, what: str) -> Any:
 
 def _optional(text: str | None, what: str) -> JSON:
     return None if text is None else loads(text, what)
+
+
+def _tags(row: ProfileRow, key: SessionKey) -> tuple[str, ...]:
+    tags = _optional(row.tags, f"{key} tags") or []
+    if type(tags) is not list or not all(type(tag) is str for tag in tags):
+        raise StoredDataCorrupt(f"{key} tags are not a list of texts.", what=f"{key} tags")
+    return tuple(tags)
+
+
+def _fork_point(text: str | None, what: str) -> ForkPoint | None:
+    if text is None:
+        return None
+    try:
+        return ForkPoint(**loads_map(text, what))
+    except TypeError as error:
+        raise StoredDataCorrupt(f"{what} is not a fork point.", what=what) from error
 
 
 def _word(words: Any, value: str, what: str) -> Any:

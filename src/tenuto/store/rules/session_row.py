@@ -4,7 +4,7 @@ from tenuto.clock import to_datetime
 from tenuto.codec import loads
 from tenuto.errors import LaneLost, OperationConflict, SessionDeleted, VersionConflict
 from tenuto.model.commit import Receipt
-from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.model.session import Ends, SessionKey, SessionStatus
 from tenuto.store.rules.found import Found, Write
 from tenuto.store.rules.rows import ReceiptRow, SessionRow, ends_of
 
@@ -29,8 +29,8 @@ def blank_row(key: SessionKey, found: Found) -> SessionRow:
         heads="{}",
         document="{}",
         held=None,
-        event_seq=0,
-        event_floor=0,
+        event_seq=found.event_floor,
+        event_floor=found.event_floor,
         current_run=None,
         generation=0,
         armed=0,
@@ -80,21 +80,14 @@ def lane_lost(key: SessionKey, expected: int, found: int) -> LaneLost:
 def session_write(found: Found, row: SessionRow, *, free_lane: bool = False) -> Write:
     """Return the guarded write of a session row.
 
-    It lands only if life, commit number, generation and event number are still those found; with `free_lane`, only
-    while no runner holds the lane.
+    It lands only if life, commit number, generation, arming and event number are still those found; with
+    `free_lane`, only while no runner holds the lane.
     """
     old = found.session
     if old is None:
         return Write("insert_session", [row], must=True)
-    guard = (
-        old.sid,
-        old.life,
-        old.commit_no,
-        old.generation,
-        old.event_seq,
-        0 if free_lane else 1,
-        found.now,
-    )
+    counters = (old.life, old.commit_no, old.generation, old.armed, old.event_seq)
+    guard = (old.sid, *counters, 0 if free_lane else 1, found.now)
     return Write("move_session", [row[4:] + guard], must=True)
 
 
@@ -111,6 +104,12 @@ def replay(receipt: ReceiptRow, intent: str) -> Receipt:
 
 def receipt_of(row: ReceiptRow, *, replayed: bool) -> Receipt:
     """Read a stored receipt."""
+    wait_ids = tuple(loads(row.wait_ids, "receipt waits")) if row.wait_ids else ()
+    return new_receipt(row, ends_of(row.ends, "receipt ends"), wait_ids, replayed=replayed)
+
+
+def new_receipt(row: ReceiptRow, ends: Ends, wait_ids: tuple[str, ...], *, replayed: bool = False) -> Receipt:
+    """Return the receipt of a row whose parts are at hand."""
     return Receipt(
         operation_id=row.operation_id,
         life=row.life,
@@ -118,8 +117,8 @@ def receipt_of(row: ReceiptRow, *, replayed: bool) -> Receipt:
         version=row.version,
         generation=row.generation,
         event_seq=row.event_seq,
-        ends=ends_of(row.ends, "receipt ends"),
-        wait_ids=tuple(loads(row.wait_ids, "receipt waits")) if row.wait_ids else (),
+        ends=ends,
+        wait_ids=wait_ids,
         committed_at=to_datetime(row.at),
         replayed=replayed,
     )

@@ -6,16 +6,13 @@ that the next one under the same lane needs no read at all.
 """
 
 import asyncio
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import asyncpg
 
-from tenuto.errors import SchemaMismatch, StoreClosed, StoreContended, TenutoError, Unsupported
+from tenuto.errors import SchemaMismatch, StoreClosed, StoreContended, Unsupported
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, Warm
 from tenuto.store.backends.missed import Missed
@@ -23,14 +20,14 @@ from tenuto.store.backends.postgres.connection import check_schema, make_pool, m
 from tenuto.store.backends.postgres.notices import Notices
 from tenuto.store.backends.postgres.statements import compose, statement
 from tenuto.store.backends.sql import migrations
-from tenuto.store.rules.found import Found, Plan, Row, Script, Write
+from tenuto.store.backends.warm import WarmMemory
+from tenuto.store.rules.found import Plan, Row, Script, Write
 
 F = TypeVar("F")
 T = TypeVar("T")
 
 _OPTIMISTIC_TRIES = 3
 _TRIES = 20
-_REMEMBERED = 10_000
 
 
 class PostgresBackend:
@@ -43,7 +40,7 @@ class PostgresBackend:
         self.probe: Callable[[str], None] | None = None
         self._pool = pool
         self._notices = Notices(url, schema, pool)
-        self._memory = Memory()
+        self._memory = WarmMemory()
         self._closed = False
 
     @classmethod
@@ -71,7 +68,7 @@ class PostgresBackend:
         """See `Backend.transact`."""
         self._check_open()
         if warm:
-            plan = self._memory.plan(warm, decide)  # type: ignore[arg-type]
+            plan = self._memory.plan(warm, decide)
             if plan is not None:
                 with suppress(Missed):
                     await self._apply_alone(plan.writes)
@@ -187,41 +184,6 @@ class PostgresView:
         self._backend._before(name)
         with translated():
             return [tuple(row) for row in await self._connection.fetch(statement(name), *params)]
-
-
-class Memory:
-    """What our own last commit left of each session, tried before reading.
-
-    It is only ever a guess: the write's guard confirms it, and a wrong one costs a look. The clock is the database's
-    as last read, carried forward by this machine's monotonic one.
-    """
-
-    def __init__(self) -> None:
-        self._found: OrderedDict[SessionKey, tuple[Found, float]] = OrderedDict()
-
-    def plan(self, warm: Warm, decide: Callable[[Found], Plan[T]]) -> Plan[T] | None:
-        """Decide on what is remembered, or return None where it does not suffice."""
-        found, since = self._found.pop(warm.key, (None, 0.0))
-        if found is None:
-            return None
-        run = None
-        if warm.run_id and not warm.begins:
-            run = found.run
-            if run is None or run.run_id != warm.run_id:
-                return None
-        now = found.now + int((time.monotonic() - since) * 1_000_000) if warm.now is None else warm.now
-        try:
-            return decide(replace(found, now=now, run=run))
-        except TenutoError:
-            return None  # perhaps refused on a stale memory: look, then refuse
-
-    def keep(self, key: SessionKey, plan: Plan[Any]) -> None:
-        """Remember what a commit that landed left."""
-        if plan.after is None:
-            return
-        self._found[key] = (plan.after, time.monotonic())
-        if len(self._found) > _REMEMBERED:
-            self._found.popitem(last=False)
 
 
 async def _prepare(pool: "asyncpg.Pool[Any]", schema: str, migrating: bool) -> None:

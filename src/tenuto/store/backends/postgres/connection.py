@@ -53,7 +53,7 @@ def translated() -> Iterator[None]:
         if error.sqlstate == GUARD_MISSED:
             raise Missed(str(error)) from error
         raise _unavailable(error) from error
-    except (TimeoutError, asyncpg.InterfaceError, OSError, EOFError) as error:
+    except (TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError) as error:
         raise _unavailable(error) from error
 
 
@@ -90,6 +90,10 @@ async def make_pool(url: str, schema: str, size: int, options: dict[str, Any]) -
             )
         except ValueError as error:
             raise StoreUnusable(f"The PostgreSQL address is not usable: {error}.") from error
+
+
+async def _keep_as_it_is(_connection: Any) -> None:
+    """Send no reset when a connection goes back: we leave no session state behind, and it is a round trip."""
 
 
 async def migrate(pool: "asyncpg.Pool[Any]", schema: str) -> None:

@@ -50,7 +50,8 @@ class Notices:
             yield changes
 
     async def aclose(self) -> None:
-        """Send what is due and stop listening."""
+        """Send what is due, stop listening, and let those who wait see that the store is closed."""
+        self._wakeups.wake_all()
         if self._sender and not self._sender.done():
             with suppress(Exception):
                 await self._sender

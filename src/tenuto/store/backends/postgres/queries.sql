@@ -5,7 +5,7 @@ SELECT moment($1)
 -- find_session --
 A session's row with the receipt of one operation and the row of one run, and the numbers a new row would get.
 SELECT
-    moment($1), meta.life_floor, coalesce(s.sid, nextval('session_sid')),
+    moment($1), meta.life_floor, meta.event_floor, coalesce(s.sid, nextval('session_sid')),
     s.*, o.*, r.*
 FROM meta
 LEFT JOIN session s ON s.tenant = $2 AND s.kind = $3 AND s.session_id = $4
@@ -18,7 +18,7 @@ SELECT * FROM session WHERE tenant = $1 AND kind = $2 AND session_id = $3
 
 -- head_by_key --
 A live session's row with its profile.
-SELECT s.*, p.* FROM session s JOIN profile p ON p.session = s.sid
+SELECT s.*, p.* FROM session s LEFT JOIN profile p ON p.session = s.sid
 WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND s.alive = 1
 
 -- life_of --
@@ -168,6 +168,10 @@ WHERE s.tenant = $1 AND s.kind = $2 AND p.parent = $3 AND s.alive = 1 ORDER BY s
 The live sessions forked from the given one.
 SELECT s.* FROM profile p JOIN session s ON s.sid = p.session WHERE p.forked_sid = $1 AND s.alive = 1 ORDER BY s.sid
 
+-- count_kin --
+How many other sessions of a family are not deleted.
+SELECT count(*) FROM session WHERE family = $1 AND sid <> $2 AND (alive = 1 OR status <> 'deleted')
+
 -- events_after --
 The rows of a stream that reach beyond a number; a null run means any.
 SELECT * FROM event
@@ -177,13 +181,13 @@ ORDER BY first_seq LIMIT $4
 
 -- list_sessions --
 Live sessions with their profiles, newest first, below a row number; every null condition holds.
-SELECT s.*, p.* FROM session s JOIN profile p ON p.session = s.sid
+SELECT s.*, p.* FROM session s LEFT JOIN profile p ON p.session = s.sid
 WHERE s.alive = 1 AND ($11::BIGINT IS NULL OR s.sid < $11)
     AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($2::TEXT IS NULL OR s.kind = $2)
     AND ($3::BIGINT IS NULL OR s.updated_at > $3) AND ($4::BIGINT IS NULL OR s.created_at > $4)
     AND ($5::TEXT IS NULL OR s.schema_version = $5) AND ($6::TEXT IS NULL OR s.status = $6)
     AND ($7::TEXT IS NULL OR p.agent = $7) AND ($8::TEXT IS NULL OR p.user_id = $8)
-    AND ($9::TEXT IS NULL OR strpos(p.tags, $9) > 0) AND ($10::TEXT IS NULL OR p.parent = $10)
+    AND ($9::TEXT IS NULL OR CASE WHEN p.tags IS JSON ARRAY THEN p.tags::JSONB ? $9 END) AND ($10::TEXT IS NULL OR p.parent = $10)
 ORDER BY s.sid DESC LIMIT $12
 
 -- list_sessions_of_user --
@@ -193,7 +197,7 @@ WHERE p.user_id = $8 AND s.alive = 1 AND ($11::BIGINT IS NULL OR p.session < $11
     AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($2::TEXT IS NULL OR s.kind = $2)
     AND ($3::BIGINT IS NULL OR s.updated_at > $3) AND ($4::BIGINT IS NULL OR s.created_at > $4)
     AND ($5::TEXT IS NULL OR s.schema_version = $5) AND ($6::TEXT IS NULL OR s.status = $6)
-    AND ($7::TEXT IS NULL OR p.agent = $7) AND ($9::TEXT IS NULL OR strpos(p.tags, $9) > 0) AND ($10::TEXT IS NULL OR p.parent = $10)
+    AND ($7::TEXT IS NULL OR p.agent = $7) AND ($9::TEXT IS NULL OR CASE WHEN p.tags IS JSON ARRAY THEN p.tags::JSONB ? $9 END) AND ($10::TEXT IS NULL OR p.parent = $10)
 ORDER BY p.session DESC LIMIT $12
 
 -- list_sessions_of_parent --
@@ -203,7 +207,7 @@ WHERE p.parent = $10 AND s.alive = 1 AND ($11::BIGINT IS NULL OR p.session < $11
     AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($2::TEXT IS NULL OR s.kind = $2)
     AND ($3::BIGINT IS NULL OR s.updated_at > $3) AND ($4::BIGINT IS NULL OR s.created_at > $4)
     AND ($5::TEXT IS NULL OR s.schema_version = $5) AND ($6::TEXT IS NULL OR s.status = $6)
-    AND ($7::TEXT IS NULL OR p.agent = $7) AND ($8::TEXT IS NULL OR p.user_id = $8) AND ($9::TEXT IS NULL OR strpos(p.tags, $9) > 0)
+    AND ($7::TEXT IS NULL OR p.agent = $7) AND ($8::TEXT IS NULL OR p.user_id = $8) AND ($9::TEXT IS NULL OR CASE WHEN p.tags IS JSON ARRAY THEN p.tags::JSONB ? $9 END)
 ORDER BY p.session DESC LIMIT $12
 
 -- expired --
@@ -259,7 +263,7 @@ INSERT INTO session SELECT * FROM unnest(
     $9::BIGINT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::TEXT[],
     $16::TEXT[], $17::TEXT[], $18::BIGINT[], $19::BIGINT[], $20::TEXT[], $21::BIGINT[], $22::BIGINT[],
     $23::TEXT[], $24::TEXT[], $25::BIGINT[], $26::BIGINT[], $27::BIGINT[]
-) RETURNING 1
+) p RETURNING 1
 
 -- move_session --
 Change a session's row if it still is as it was found; a renewal that came between is kept.
@@ -271,8 +275,8 @@ UPDATE session SET
     lane_expires_at = CASE WHEN generation = $17 AND nonce IS NOT DISTINCT FROM $19
         THEN greatest(lane_expires_at, $21) ELSE $21 END,
     created_at = $22, updated_at = $23
-WHERE sid = $24 AND life = $25 AND commit_no = $26 AND generation = $27 AND event_seq = $28
-    AND ($29::BIGINT = 1 OR armed = 0 OR lane_expires_at <= $30)
+WHERE sid = $24 AND life = $25 AND commit_no = $26 AND generation = $27 AND armed = $28 AND event_seq = $29
+    AND ($30::BIGINT = 1 OR armed = 0 OR lane_expires_at <= $31)
 RETURNING 1
 
 -- pin_session --
@@ -289,7 +293,7 @@ INSERT INTO profile SELECT * FROM unnest(
     $1::BIGINT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
     $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::TEXT[], $15::BIGINT[], $16::TEXT[],
     $17::TEXT[], $18::BIGINT[]
-)
+) p
 ON CONFLICT (session) DO UPDATE SET
     agent = excluded.agent, title = excluded.title, preview = excluded.preview, user_id = excluded.user_id,
     tags = excluded.tags, metadata = excluded.metadata, definition = excluded.definition, policy =
@@ -302,7 +306,7 @@ Receipts.
 INSERT INTO receipt SELECT * FROM unnest(
     $1::BIGINT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[],
     $8::BIGINT[], $9::TEXT[], $10::TEXT[], $11::BIGINT[]
-)
+) p
 
 -- insert_runs --
 New runs.
@@ -311,7 +315,7 @@ INSERT INTO run SELECT * FROM unnest(
     $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::BIGINT[],
     $16::BIGINT[], $17::TEXT[], $18::TEXT[], $19::TEXT[], $20::TEXT[], $21::TEXT[], $22::TEXT[],
     $23::BIGINT[], $24::BIGINT[], $25::BIGINT[]
-)
+) p
 
 -- update_runs --
 Change a run that is running at the given attempt.
@@ -327,7 +331,7 @@ New branches.
 INSERT INTO branch SELECT * FROM unnest(
     $1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[], $7::BIGINT[],
     $8::BIGINT[], $9::BIGINT[]
-)
+) p
 
 -- share_branches --
 Mark branches that something new stands on: they are neither re-keyed nor collected from here on.
@@ -352,21 +356,21 @@ UPDATE entry SET branch = $1 WHERE session = $2 AND branch = $3
 Log entries.
 INSERT INTO entry SELECT * FROM unnest(
     $1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[]
-)
+) p
 
 -- insert_checkpoints --
 Checkpoints.
 INSERT INTO checkpoint SELECT * FROM unnest(
     $1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
     $9::TEXT[], $10::TEXT[], $11::BIGINT[]
-)
+) p
 
 -- insert_waits --
 Waits.
 INSERT INTO wait SELECT * FROM unnest(
     $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
     $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[]
-)
+) p
 
 -- settle_waits --
 Settle an open wait.
@@ -378,7 +382,7 @@ WHERE w.wait_id = p.wait_id AND w.status = 'open' RETURNING 1
 A batch of events.
 INSERT INTO event SELECT * FROM unnest(
     $1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[]
-)
+) p
 
 -- hold_contents --
 Keep values by hash; one that is there is in use again.
@@ -387,11 +391,11 @@ ON CONFLICT (hash) DO UPDATE SET loose_at = NULL
 
 -- touch_contents --
 Say that a value is in use again.
-UPDATE content SET loose_at = NULL FROM unnest($1::TEXT[]) p WHERE hash = p RETURNING 1
+UPDATE content c SET loose_at = NULL FROM unnest($1::TEXT[]) p (hash) WHERE c.hash = p.hash RETURNING 1
 
 -- insert_holdings --
 Say which session holds which value.
-INSERT INTO holding SELECT * FROM unnest($1::BIGINT[], $2::TEXT[]) ON CONFLICT DO NOTHING
+INSERT INTO holding SELECT * FROM unnest($1::BIGINT[], $2::TEXT[]) p ON CONFLICT DO NOTHING
 
 -- delete_holdings --
 A session no longer holds a value.
@@ -422,9 +426,9 @@ DELETE FROM wait WHERE run_id = $1
 Remove the row of an id that was never saved, if it is as it was found.
 DELETE FROM session WHERE sid = $1 AND life = $2 AND commit_no = $3 AND generation = $4 AND alive = 0 RETURNING 1
 
--- raise_life_floor --
-Let new ids begin above a life.
-UPDATE meta SET life_floor = greatest(life_floor, $1)
+-- raise_floors --
+Let new ids begin above a life, and their streams above a number.
+UPDATE meta SET life_floor = greatest(life_floor, $1), event_floor = greatest(event_floor, $2)
 
 -- delete_runs_of --
 Remove a session's runs.

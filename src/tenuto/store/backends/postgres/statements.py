@@ -3,12 +3,21 @@
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from tenuto.store.backends.sql import queries
 from tenuto.store.rules.found import Row, Write
 
 _PARAMETER = re.compile(r"\$(\d+)")
+_ROWS = re.compile(r"unnest\(([^)]*)\)")
+_TYPE = re.compile(r"\$\d+::(\w+)\[\]")
+
+VALUES_AT_MOST = 8
+"""Up to this many rows are sent as plain parameters; more as one array per column, which costs the driver more."""
+
+Shape = tuple[tuple[str, int, bool], ...]
+"""The writes of a plan without their values: name, rows (0 for arrays), and whether each row must hit."""
 
 
 def statement(name: str) -> str:
@@ -20,44 +29,59 @@ def statement(name: str) -> str:
 
 def compose(writes: Sequence[Write]) -> tuple[str, list[Any]]:
     """Return one statement that does all writes, and its parameters."""
-    shape = tuple((write.name, len(write.rows) if write.must else None) for write in expanded(writes))
+    shape: list[tuple[str, int, bool]] = []
+    checks: list[int] = []
     parameters: list[Any] = []
-    for write in expanded(writes):
-        parameters.extend(_columns(write.name, write.rows))
-    return _text(shape), parameters
+    for name, rows, must in writes:
+        for part in _parts(name, rows):
+            as_values = len(part) <= VALUES_AT_MOST
+            shape.append((name, len(part) if as_values else 0, must))
+            parameters += chain.from_iterable(part) if as_values else map(list, zip(*part, strict=True))
+            if must:
+                checks.append(len(part))
+    return _text(tuple(shape)), parameters + checks
 
 
-def expanded(writes: Sequence[Write]) -> list[Write]:
-    """Return the writes, those that take one row at a time as one write per row."""
-    found: list[Write] = []
-    for write in writes:
-        if len(write.rows) == 1 or _takes_many(write.name):
-            found.append(write)
-        else:
-            found.extend(Write(write.name, [row], write.must) for row in write.rows)
-    return found
+def _parts(name: str, rows: Sequence[Row]) -> list[Sequence[Row]]:
+    """Return the rows as one part where the statement takes many, one by one where it does not."""
+    return [rows] if _takes_many(name) else [[row] for row in rows]
 
 
 @lru_cache(maxsize=512)
-def _text(shape: tuple[tuple[str, int | None], ...]) -> str:
-    parts, checks, offset = [], [], 0
-    for index, (name, rows) in enumerate(shape):
-        text = queries("postgres")[name]
-        numbers = [int(number) for number in _PARAMETER.findall(text)]
-        shift = offset
-        parts.append(f"w{index} AS (\n{_PARAMETER.sub(lambda m, by=shift: f'${int(m[1]) + by}', text)}\n)")  # type: ignore[misc]
-        offset += max(numbers)
-        if rows is not None:
-            checks.append(f"require((SELECT count(*) FROM w{index}) = {rows}, '{name}')")
+def _text(shape: Shape) -> str:
+    parts, guarded, offset = [], [], 0
+    for index, (name, rows, must) in enumerate(shape):
+        text, width = _with_rows(name, rows)
+        parts.append(f"w{index} AS (\n{_shifted(text, offset)}\n)")
+        offset += width
+        if must:
+            guarded.append((index, name))
+    checks = [
+        f"require((SELECT count(*) FROM w{index}) = ${offset + place}::BIGINT, '{name}')"
+        for place, (index, name) in enumerate(guarded, start=1)
+    ]
     return "WITH " + ",\n".join(parts) + "\nSELECT " + (", ".join(checks) or "1")
+
+
+def _with_rows(name: str, rows: int) -> tuple[str, int]:
+    """Return a statement for so many rows (0: for arrays) and the number of its parameters."""
+    text = queries("postgres")[name]
+    found = _ROWS.search(text)
+    if found is None or rows == 0:
+        return text, max(int(number) for number in _PARAMETER.findall(text))
+    types = _TYPE.findall(found[1])
+    width = len(types)
+    values = ", ".join(
+        "(" + ", ".join(f"${row * width + column}::{kind}" for column, kind in enumerate(types, start=1)) + ")"
+        for row in range(rows)
+    )
+    return text.replace(found[0], f"(VALUES {values})"), width * rows
+
+
+def _shifted(text: str, by: int) -> str:
+    return _PARAMETER.sub(lambda match: f"${int(match[1]) + by}", text) if by else text
 
 
 @lru_cache(maxsize=256)
 def _takes_many(name: str) -> bool:
-    return "unnest($1" in "".join(queries("postgres")[name].split())
-
-
-def _columns(name: str, rows: Sequence[Row]) -> Sequence[Any]:
-    if _takes_many(name):
-        return [list(column) for column in zip(*rows, strict=True)]
-    return rows[0]
+    return _ROWS.search(queries("postgres")[name]) is not None

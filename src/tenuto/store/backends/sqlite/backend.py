@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 
 import apsw
 
-from tenuto.errors import SchemaMismatch, StoreClosed
+from tenuto.errors import SchemaMismatch, StoreClosed, StoreContended, TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, Warm
-from tenuto.store.backends.missed import Missed
+from tenuto.store.backends.missed import Missed, Refused
 from tenuto.store.backends.sql import migrations, queries
 from tenuto.store.backends.sqlite.connection import check_version, connect, migrate, translated
 from tenuto.store.backends.sqlite.writer import Writer
 from tenuto.store.backends.wakeups import Wakeups
-from tenuto.store.rules.found import Plan, Row
+from tenuto.store.backends.warm import WarmMemory
+from tenuto.store.rules.found import Plan, Row, Write
 
 F = TypeVar("F")
 T = TypeVar("T")
@@ -26,6 +27,7 @@ T = TypeVar("T")
 _READERS = 4
 _POLL_SECONDS = 0.02
 _ROWS_PER_INSERT = 32
+_TRIES = 3
 
 
 class SqliteBackend:
@@ -51,6 +53,7 @@ class SqliteBackend:
             self._readers.put(None)
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix=f"tenuto-reader {path}")
         self._wakeups = Wakeups()
+        self._memory = WarmMemory()
         self._poll: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -81,14 +84,28 @@ class SqliteBackend:
         lock: Lock,  # noqa: ARG002 - the file has one writer at a time
         *,
         size: int = 0,
-        warm: Warm | None = None,  # noqa: ARG002
+        warm: Warm | None = None,
     ) -> T:
         """See `Backend.transact`."""
-        result: T = await self._writer.submit(partial(self._transact, read, decide), size)
-        return result
+        self.check_open()
+        if warm:
+            plan = self._memory.plan(warm, decide)
+            if plan is not None:
+                with suppress(Missed):
+                    await self._writer.submit(partial(self._apply_all, plan.writes), size)
+                    self._memory.keep(warm.key, plan)
+                    return plan.result
+        for _ in range(_TRIES):
+            with suppress(Missed):
+                found: Plan[T] = await self._writer.submit(partial(self._transact, read, decide), size)
+                if warm:
+                    self._memory.keep(warm.key, found)
+                return found.result
+        raise StoreContended(f"{self.path}: what was found kept changing under the write; repeat it.")
 
     async def write(self, name: str, *params: object) -> list[Row]:
         """See `Backend.write`."""
+        self.check_open()
 
         def work(connection: apsw.Connection) -> list[Row]:
             self._before(name)
@@ -100,8 +117,7 @@ class SqliteBackend:
     @asynccontextmanager
     async def view(self) -> AsyncIterator["SqliteView"]:
         """See `Backend.view`."""
-        if self._closed:
-            raise StoreClosed("The store is closed; open it again.")
+        self.check_open()
         loop = asyncio.get_running_loop()
         with self._reader() as connection:
             view = SqliteView(self, connection, loop)
@@ -115,7 +131,9 @@ class SqliteBackend:
         """See `Backend.watch`."""
         async with self._wakeups.watch(key) as changes:
             if self._poll is None or self._poll.done():
-                self._poll = asyncio.create_task(self._watch_file())
+                # The version from before the watcher's first look: whatever changes after it is noticed.
+                connection = self._open()
+                self._poll = asyncio.create_task(self._watch_file(connection, connection.pragma("data_version")))
             yield changes
 
     def announce(self, key: SessionKey) -> None:
@@ -139,6 +157,7 @@ class SqliteBackend:
         if self._closed:
             return
         self._closed = True
+        self._wakeups.wake_all()
         if self._poll:
             self._poll.cancel()
             with suppress(asyncio.CancelledError):
@@ -154,24 +173,35 @@ class SqliteBackend:
         self._writer.close()
         with suppress(apsw.Error):
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        self._connection.close()
+        with suppress(apsw.Error):
+            self._connection.close()
 
-    def _transact(self, read: Reading[F], decide: Callable[[F], Plan[T]], connection: apsw.Connection) -> T:
+    def _transact(self, read: Reading[F], decide: Callable[[F], Plan[T]], connection: apsw.Connection) -> Plan[T]:
+        try:
+            plan = decide(self._gather(read, connection))
+        except TenutoError as error:
+            raise Refused(error) from error
+        self._apply_all(plan.writes, connection)
+        return plan
+
+    def _gather(self, read: Reading[F], connection: apsw.Connection) -> F:
         script = read()
-        execute, sql = connection.execute, self._sql
         try:
             name, params = next(script)
             while True:
                 self._before(name)
-                name, params = script.send(list(execute(sql[name], params)))
+                name, params = script.send(list(connection.execute(self._sql[name], params)))
         except StopIteration as stop:
-            plan = decide(stop.value)
-        for name, rows, must in plan.writes:
-            self._before(name)
+            found: F = stop.value
+            return found
+
+    def _apply_all(self, writes: list[Write], connection: apsw.Connection) -> None:
+        for name, rows, must in writes:
+            if self.probe is not None:
+                self.probe(name)
             hits = self._apply(connection, name, rows)
             if must and hits != len(rows):
                 raise Missed(name)
-        return plan.result
 
     def _apply(self, connection: apsw.Connection, name: str, rows: Any) -> int:
         if len(rows) == 1:
@@ -187,6 +217,11 @@ class SqliteBackend:
                 connection.execute(self._sql.many(name, len(chunk)), [value for row in chunk for value in row])
         return connection.total_changes() - before
 
+    def check_open(self) -> None:
+        """Refuse work for a closed store."""
+        if self._closed:
+            raise StoreClosed("The store is closed; open it again.")
+
     def _before(self, name: str) -> None:
         if self.probe is not None:
             self.probe(name)
@@ -199,18 +234,22 @@ class SqliteBackend:
         try:
             yield connection
         finally:
-            self._readers.put(connection)
+            if self._closed:
+                connection.close()
+            else:
+                self._readers.put(connection)
 
-    async def _watch_file(self) -> None:
+    async def _watch_file(self, connection: apsw.Connection, seen: Any) -> None:
         """Wake readers when another connection has changed the file; ends when nobody watches."""
-        with self._reader() as connection:
-            seen = connection.pragma("data_version")
+        try:
             while self._wakeups:
                 await asyncio.sleep(_POLL_SECONDS)
                 version = connection.pragma("data_version")
                 if version != seen:
                     seen = version
                     self._wakeups.wake_all()
+        finally:
+            connection.close()
 
 
 class SqliteView:
@@ -223,7 +262,18 @@ class SqliteView:
 
     async def read(self, name: str, *params: object) -> list[Row]:
         """See `View.read`."""
-        return await self._loop.run_in_executor(self._backend._threads, self._read, name, params)
+        self._backend.check_open()
+        work = self._loop.run_in_executor(self._backend._threads, self._read, name, params)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # The thread still uses the connection: nobody else may have it before it is done.
+            while not work.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({work})
+            if not work.cancelled():
+                work.exception()
+            raise
 
     def end(self) -> None:
         """End the look."""

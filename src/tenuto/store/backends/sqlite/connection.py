@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -21,7 +20,6 @@ from tenuto.errors import (
 )
 from tenuto.store.backends.missed import Missed
 from tenuto.store.backends.sql import migrations
-from tenuto.store.rules.found import Row
 
 APPLICATION_ID = 0x54454E55
 """Marks a file as ours ("TENU")."""
@@ -45,16 +43,23 @@ _TRANSLATION: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn driver errors into ours; a broken constraint means that what was found no longer stands."""
+    """Turn driver errors into ours."""
     try:
         yield
-    except apsw.ConstraintError as error:
-        raise Missed(str(error)) from error
     except apsw.Error as error:
-        for kind, ours, advice in _TRANSLATION:
-            if isinstance(error, kind):
-                raise ours(f"{path}: {advice} ({error})", path=path) from error
-        raise StoreUnavailable(f"{path}: {error}", path=path) from error
+        raise translate(error, path) from error
+
+
+def translate(error: BaseException, path: str) -> BaseException:
+    """Return our error for a driver's; a broken constraint means that what was found no longer stands."""
+    if isinstance(error, apsw.ConstraintError):
+        return Missed(str(error))
+    if not isinstance(error, apsw.Error):
+        return error
+    for kind, ours, advice in _TRANSLATION:
+        if isinstance(error, kind):
+            return ours(f"{path}: {advice} ({error})", path=path)
+    return StoreUnavailable(f"{path}: {error}", path=path)
 
 
 def connect(path: str, *, synchronous: str = "FULL", vfs: str | None = None, readonly: bool = False) -> apsw.Connection:
@@ -66,7 +71,7 @@ def connect(path: str, *, synchronous: str = "FULL", vfs: str | None = None, rea
         try:
             # No busy handler: it backs off to long sleeps and starves short writes. `begin` below retries in its place.
             connection.set_busy_timeout(0)
-            _configure(connection, synchronous)
+            _configure(connection, path, synchronous)
             if readonly:
                 connection.pragma("query_only", True)
         except BaseException:
@@ -77,12 +82,13 @@ def connect(path: str, *, synchronous: str = "FULL", vfs: str | None = None, rea
 
 def begin(connection: apsw.Connection, timeout: float) -> None:
     """Start a write transaction, trying again every millisecond or less until it succeeds."""
-    deadline = time.monotonic() + timeout
+    deadline = None
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
             return
         except apsw.BusyError:
+            deadline = deadline or time.monotonic() + timeout
             if time.monotonic() > deadline:
                 raise
             time.sleep(random.uniform(0.0002, 0.001))
@@ -133,21 +139,19 @@ def rollback(connection: apsw.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-def rows_of(cursor: Any) -> list[Row]:
-    """Return all rows of a statement."""
-    return list(cursor)
-
-
-def _configure(connection: apsw.Connection, synchronous: str) -> None:
+def _configure(connection: apsw.Connection, path: str, synchronous: str) -> None:
     deadline = time.monotonic() + 10
     while True:
         try:
+            # Nothing is changed before the file is known to be ours or new.
+            check_version(connection, path)
             if not connection.pragma("user_version"):
                 connection.pragma("auto_vacuum", "INCREMENTAL")
             if connection.pragma("journal_mode") != "wal":
                 connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", synchronous)
-            connection.pragma("foreign_keys", False)
+            # Without it SQLite looks at the bound values and plans anew on every execution, at many times the cost.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             return
         except apsw.BusyError:
             # Another process is switching the new file to WAL.
@@ -160,6 +164,10 @@ def _make_private(path: str) -> None:
     try:
         if Path(path).is_dir():
             raise StoreUnusable(f"{path} is a directory; name a file in it.", path=path)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        # Only ever a new file: closing a descriptor of one that is open ends this process's locks on it.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StoreUnusable(f"{path} cannot be opened: it must be readable and writable.", path=path) from None
     except OSError as error:
         raise StoreUnusable(f"{path} cannot be opened: {error.strerror}.", path=path) from error

@@ -7,6 +7,7 @@ A session's row with the receipt of one operation and the row of one run, and th
 SELECT
     coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     meta.life_floor,
+    meta.event_floor,
     CASE WHEN s.sid IS NULL
         THEN 1 + coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'session'), 0)
         ELSE s.sid
@@ -23,7 +24,7 @@ SELECT * FROM session WHERE tenant = ?1 AND kind = ?2 AND session_id = ?3
 
 -- head_by_key --
 A live session's row with its profile.
-SELECT s.*, p.* FROM session s JOIN profile p ON p.session = s.sid
+SELECT s.*, p.* FROM session s LEFT JOIN profile p ON p.session = s.sid
 WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND s.alive
 
 -- life_of --
@@ -170,6 +171,10 @@ WHERE s.tenant = ?1 AND s.kind = ?2 AND p.parent = ?3 AND s.alive ORDER BY s.sid
 The live sessions forked from the given one.
 SELECT s.* FROM profile p JOIN session s ON s.sid = p.session WHERE p.forked_sid = ?1 AND s.alive ORDER BY s.sid
 
+-- count_kin --
+How many other sessions of a family are not deleted.
+SELECT count(*) FROM session WHERE family = ?1 AND sid <> ?2 AND (alive OR status <> 'deleted')
+
 -- events_after --
 The rows of a stream that reach beyond a number; a null run means any.
 SELECT * FROM event
@@ -179,13 +184,14 @@ ORDER BY first_seq LIMIT ?4
 
 -- list_sessions --
 Live sessions with their profiles, newest first, below a row number; every null condition holds.
-SELECT s.*, p.* FROM session s JOIN profile p ON p.session = s.sid
+SELECT s.*, p.* FROM session s LEFT JOIN profile p ON p.session = s.sid
 WHERE s.alive AND (?11 IS NULL OR s.sid < ?11)
     AND (?1 IS NULL OR s.tenant = ?1) AND (?2 IS NULL OR s.kind = ?2)
     AND (?3 IS NULL OR s.updated_at > ?3) AND (?4 IS NULL OR s.created_at > ?4)
     AND (?5 IS NULL OR s.schema_version = ?5) AND (?6 IS NULL OR s.status = ?6)
     AND (?7 IS NULL OR p.agent = ?7) AND (?8 IS NULL OR p.user_id = ?8)
-    AND (?9 IS NULL OR instr(p.tags, ?9)) AND (?10 IS NULL OR p.parent = ?10)
+    AND (?9 IS NULL OR EXISTS (
+        SELECT 1 FROM json_each(CASE WHEN json_valid(p.tags) THEN p.tags END) t WHERE t.value = ?9)) AND (?10 IS NULL OR p.parent = ?10)
 ORDER BY s.sid DESC LIMIT ?12
 
 -- list_sessions_of_user --
@@ -195,7 +201,8 @@ WHERE p.user_id = ?8 AND s.alive AND (?11 IS NULL OR p.session < ?11)
     AND (?1 IS NULL OR s.tenant = ?1) AND (?2 IS NULL OR s.kind = ?2)
     AND (?3 IS NULL OR s.updated_at > ?3) AND (?4 IS NULL OR s.created_at > ?4)
     AND (?5 IS NULL OR s.schema_version = ?5) AND (?6 IS NULL OR s.status = ?6)
-    AND (?7 IS NULL OR p.agent = ?7) AND (?9 IS NULL OR instr(p.tags, ?9)) AND (?10 IS NULL OR p.parent = ?10)
+    AND (?7 IS NULL OR p.agent = ?7) AND (?9 IS NULL OR EXISTS (
+        SELECT 1 FROM json_each(CASE WHEN json_valid(p.tags) THEN p.tags END) t WHERE t.value = ?9)) AND (?10 IS NULL OR p.parent = ?10)
 ORDER BY p.session DESC LIMIT ?12
 
 -- list_sessions_of_parent --
@@ -205,7 +212,8 @@ WHERE p.parent = ?10 AND s.alive AND (?11 IS NULL OR p.session < ?11)
     AND (?1 IS NULL OR s.tenant = ?1) AND (?2 IS NULL OR s.kind = ?2)
     AND (?3 IS NULL OR s.updated_at > ?3) AND (?4 IS NULL OR s.created_at > ?4)
     AND (?5 IS NULL OR s.schema_version = ?5) AND (?6 IS NULL OR s.status = ?6)
-    AND (?7 IS NULL OR p.agent = ?7) AND (?8 IS NULL OR p.user_id = ?8) AND (?9 IS NULL OR instr(p.tags, ?9))
+    AND (?7 IS NULL OR p.agent = ?7) AND (?8 IS NULL OR p.user_id = ?8) AND (?9 IS NULL OR EXISTS (
+        SELECT 1 FROM json_each(CASE WHEN json_valid(p.tags) THEN p.tags END) t WHERE t.value = ?9))
 ORDER BY p.session DESC LIMIT ?12
 
 -- expired --
@@ -270,8 +278,8 @@ UPDATE session SET
     lane_expires_at = CASE WHEN generation = ?17 AND nonce IS ?19
         THEN nullif(max(coalesce(lane_expires_at, 0), coalesce(?21, 0)), 0) ELSE ?21 END,
     created_at = ?22, updated_at = ?23
-WHERE sid = ?24 AND life = ?25 AND commit_no = ?26 AND generation = ?27 AND event_seq = ?28
-    AND (?29 OR NOT armed OR lane_expires_at <= ?30)
+WHERE sid = ?24 AND life = ?25 AND commit_no = ?26 AND generation = ?27 AND armed = ?28 AND event_seq = ?29
+    AND (?30 OR NOT armed OR lane_expires_at <= ?31)
 
 -- pin_session --
 Touch a session that something new will point to, if it still lives that life.
@@ -381,9 +389,9 @@ DELETE FROM wait WHERE run_id = ?1
 Remove the row of an id that was never saved, if it is as it was found.
 DELETE FROM session WHERE sid = ?1 AND life = ?2 AND commit_no = ?3 AND generation = ?4 AND NOT alive
 
--- raise_life_floor --
-Let new ids begin above a life.
-UPDATE meta SET life_floor = max(life_floor, ?1)
+-- raise_floors --
+Let new ids begin above a life, and their streams above a number.
+UPDATE meta SET life_floor = max(life_floor, ?1), event_floor = max(event_floor, ?2)
 
 -- delete_runs_of --
 Remove a session's runs.

@@ -3,18 +3,16 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import apsw
 
-from tenuto.errors import StoreClosed, StoreContended, TenutoError
-from tenuto.store.backends.missed import Missed
-from tenuto.store.backends.sqlite.connection import begin, rollback, translated
+from tenuto.store.backends.missed import Refused
+from tenuto.store.backends.sqlite.connection import begin, rollback, translate
 
 GROUP_AT_MOST = 64
 GROUP_BYTES = 1024 * 1024
-_TRIES = 3
 
 Work = Callable[[apsw.Connection], Any]
 """What one transaction does; it writes nothing before it has decided, so a refusal leaves no trace in a group."""
@@ -38,10 +36,8 @@ class Job:
         try:
             self.result = self.work(connection)
             self.error = None
-        except Missed:
-            raise
-        except TenutoError as error:
-            self.error = error
+        except Refused as refusal:
+            self.error = refusal.error
 
     def deliver(self) -> None:
         """Answer the caller, who may have gone."""
@@ -67,8 +63,6 @@ class Writer:
 
     async def submit(self, work: Work, size: int = 0) -> Any:
         """Run one transaction and return its result once it is on disk."""
-        if self._closed:
-            raise StoreClosed("The store is closed; open it again.")
         job = Job(work, size, asyncio.get_running_loop())
         self._queue.put(job)
         return await job.future
@@ -90,11 +84,8 @@ class Writer:
 
     def _take(self, first: Job) -> tuple[list[Job], Any]:
         group, size = [first], first.size
-        while len(group) < GROUP_AT_MOST:
-            try:
-                job = self._queue.get_nowait()
-            except Empty:
-                return group, _NOTHING
+        while not self._queue.empty() and len(group) < GROUP_AT_MOST:
+            job = self._queue.get()
             if job is None or size + job.size > GROUP_BYTES:
                 return group, job
             group.append(job)
@@ -120,21 +111,14 @@ class Writer:
 
     def _transaction(self, jobs: list[Job]) -> None:
         connection = self._connection
-        for attempt in range(_TRIES):
-            try:
-                with translated(self._path):
-                    begin(connection, self._timeout)
-                    for job in jobs:
-                        job.run(connection)
-                    connection.execute("COMMIT")
-                return
-            except Missed as error:
-                rollback(connection)
-                if attempt == _TRIES - 1:
-                    raise StoreContended(f"{self._path}: {error}; repeat.") from error
-            except BaseException:
-                rollback(connection)
-                raise
+        try:
+            begin(connection, self._timeout)
+            for job in jobs:
+                job.run(connection)
+            connection.execute("COMMIT")
+        except BaseException as error:
+            rollback(connection)
+            raise translate(error, self._path) from error
 
 
 _NOTHING: Any = object()
@@ -142,10 +126,9 @@ _NOTHING: Any = object()
 
 def _deliver(group: list[Job]) -> None:
     """Answer all callers of one event loop with a single wake-up."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-    for job in group:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
+    loops = {job.loop for job in group}
+    for loop in loops:
+        jobs = group if len(loops) == 1 else [job for job in group if job.loop is loop]
         try:
             loop.call_soon_threadsafe(_answer, jobs)
         except RuntimeError:

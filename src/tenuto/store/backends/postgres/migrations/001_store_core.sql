@@ -16,9 +16,10 @@ $$;
 CREATE SEQUENCE session_sid;
 
 CREATE TABLE meta (
-    life_floor BIGINT NOT NULL CHECK (life_floor > 0)
+    life_floor BIGINT NOT NULL,
+    event_floor BIGINT NOT NULL
 );
-INSERT INTO meta VALUES (1);
+INSERT INTO meta VALUES (1, 0);
 
 CREATE TABLE session (
     sid BIGINT PRIMARY KEY,

@@ -1,9 +1,10 @@
 -- The store core: sessions, their history, runs, waits and events. Columns stand in the order of rules/rows.py.
 
 CREATE TABLE meta (
-    life_floor INTEGER NOT NULL CHECK (life_floor > 0)
+    life_floor INTEGER NOT NULL,
+    event_floor INTEGER NOT NULL
 ) STRICT;
-INSERT INTO meta VALUES (1);
+INSERT INTO meta VALUES (1, 0);
 
 CREATE TABLE session (
     sid INTEGER PRIMARY KEY AUTOINCREMENT,

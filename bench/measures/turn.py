@@ -1,0 +1,114 @@
+"""The warm turn on SQLite: what it asks of the disk, of SQLite, of the processor, and of the one who waits."""
+
+from collections.abc import Awaitable, Callable
+
+from bench.counters import counting_statements, counting_syncs
+from bench.floors import AwaitedSqliteFloor, SqliteFloor
+from bench.harness import Clock, Measure, Scene, Stopwatch, cpu, wall
+from bench.workload import Messages, WarmSession, document, messages
+from tenuto import open_store
+
+_TURNS = 500
+
+
+async def fsyncs(scene: Scene) -> float:
+    """Return the mean number of syncs, checkpoints of the WAL included."""
+    with counting_syncs() as counter:
+        async with open_store(scene.url(), vfs=counter.name) as store:
+            session = await WarmSession.begin(store)
+            await session.turn(messages())
+            before = counter.syncs
+            for _ in scene.rounds(_TURNS):
+                await session.turn(messages())
+            return (counter.syncs - before) / _TURNS
+
+
+async def statements(scene: Scene) -> float:
+    """Return the mean number of SQL statements, BEGIN and COMMIT included."""
+    with counting_statements() as counter:
+        async with open_store(scene.url(), synchronous="OFF") as store:
+            session = await WarmSession.begin(store)
+            await session.turn(messages())
+            before = counter.statements
+            for _ in scene.rounds(_TURNS):
+                await session.turn(messages())
+            return (counter.statements - before) / _TURNS
+
+
+async def processor(scene: Scene) -> float:
+    """Return the CPU time of all threads against the floor's, without syncs."""
+    # A batch is longer than the way to the next checkpoint of the WAL, so that each has its share of them.
+    return await _against_floor(scene, cpu, "OFF", batch=150, rounds=25)
+
+
+async def waiting(scene: Scene) -> float:
+    """Return the time to a durable turn against the floor's."""
+    return await _against_floor(scene, wall, "FULL", batch=1, rounds=400)
+
+
+async def processor_unawaited(scene: Scene) -> float:
+    """Return the CPU time against the same statements on the caller's own thread, which then stands still."""
+    floor = SqliteFloor(scene.folder / "floor.db", synchronous="OFF")
+
+    async def raw(items: Messages, number: int) -> None:
+        floor.turn(items, document(number))
+
+    try:
+        return await _compare(scene, cpu, "OFF", raw, batch=150, rounds=25)
+    finally:
+        floor.close()
+
+
+async def _against_floor(scene: Scene, clock: Clock, synchronous: str, *, batch: int, rounds: int) -> float:
+    floor = AwaitedSqliteFloor(scene.folder / "floor.db", synchronous=synchronous)
+
+    async def raw(items: Messages, number: int) -> None:
+        await floor.turn(items, document(number))
+
+    try:
+        return await _compare(scene, clock, synchronous, raw, batch=batch, rounds=rounds)
+    finally:
+        floor.close()
+
+
+async def _compare(
+    scene: Scene,
+    clock: Clock,
+    synchronous: str,
+    floor: Callable[[Messages, int], Awaitable[None]],
+    *,
+    batch: int,
+    rounds: int,
+) -> float:
+    async with open_store(scene.url(), synchronous=synchronous) as store:
+        session = await WarmSession.begin(store)
+
+        async def ours() -> float:
+            work = [messages() for _ in range(batch)]
+            with Stopwatch(clock) as watch:
+                for items in work:
+                    await session.turn(items)
+            return watch.seconds / batch
+
+        async def raw() -> float:
+            work = [messages() for _ in range(batch)]
+            with Stopwatch(clock) as watch:
+                for number, items in enumerate(work):
+                    await floor(items, number)
+            return watch.seconds / batch
+
+        return await scene.ratio(ours, raw, rounds=rounds)
+
+
+MEASURES = (
+    Measure(name="warm turn, SQLite: fsyncs", unit="per turn", bar=1.05, run=fsyncs),
+    Measure(name="warm turn, SQLite: statements", unit="per turn", bar=9, run=statements),
+    Measure(name="warm turn, SQLite: CPU against the raw floor", unit="x", bar=1.8, run=processor),
+    Measure(
+        name="warm turn, SQLite: CPU against the floor's statements unawaited",
+        unit="x",
+        bar=None,
+        run=processor_unawaited,
+    ),
+    Measure(name="warm turn, SQLite FULL: wall against the raw floor", unit="x", bar=None, run=waiting),
+)

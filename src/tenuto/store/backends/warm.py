@@ -1,0 +1,49 @@
+"""What our own last commit left of each session, tried before reading."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tenuto.errors import TenutoError
+from tenuto.model.session import SessionKey
+from tenuto.store.backend import Warm
+from tenuto.store.rules.found import Found, Plan
+
+T = TypeVar("T")
+
+_REMEMBERED = 10_000
+
+
+class WarmMemory:
+    """A guess at what a read would find. The write's guard confirms it, and a wrong one costs a look.
+
+    A repeat is not seen in it, but its receipt is there already and makes the write miss. The clock is the database's
+    as last read, carried forward by this machine's monotonic one.
+    """
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[SessionKey, tuple[Found, float]] = OrderedDict()
+
+    def plan(self, warm: Warm, decide: Callable[[Any], Plan[T]]) -> Plan[T] | None:
+        """Decide on what is remembered, or return None where it does not suffice."""
+        found, since = self._found.pop(warm.key, (None, 0.0))
+        if found is None:
+            return None
+        if warm.begins or not warm.run_id:
+            found.run = None
+        elif found.run is None or found.run.run_id != warm.run_id:
+            return None
+        found.now = found.now + int((time.monotonic() - since) * 1_000_000) if warm.now is None else warm.now
+        try:
+            return decide(found)
+        except TenutoError:
+            return None  # perhaps refused on a stale memory: look, then refuse
+
+    def keep(self, key: SessionKey, plan: Plan[Any]) -> None:
+        """Remember what a commit that landed left."""
+        if plan.after is None:
+            return
+        self._found[key] = (plan.after, time.monotonic())
+        if len(self._found) > _REMEMBERED:
+            self._found.popitem(last=False)

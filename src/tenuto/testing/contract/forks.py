@@ -1,0 +1,207 @@
+"""Forks and rewinds: a session goes back, or goes two ways, and no entry is copied."""
+
+from dataclasses import replace
+
+import pytest
+
+from tenuto.errors import (
+    CommitRefused,
+    ForkPointNotRetained,
+    SessionExists,
+    SessionNotFound,
+    StoredDataCorrupt,
+)
+from tenuto.ids import new_id
+from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, OpenWait, Reset
+from tenuto.model.event import NewEvent
+from tenuto.model.run import RunStatus
+from tenuto.model.session import Profile, SessionStatus
+from tenuto.store.port import Store
+from tenuto.testing.contract.watching import messages_of, rows, statements, unchanged
+from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_owner
+
+
+@pytest.mark.parametrize("how", ["reset", "rewind", "last write wins", "whole record"])
+async def test_what_leaves_the_head_reads_whole_until_gc(store: Store, how: str) -> None:
+    """C12: no commit removes anything; gc with no grace then takes what nobody reaches."""
+    key, created = await a_session(store, None, "a", "b", "c")
+    old = created.ends["messages"]
+    before = await rows(store, "entry")
+    match how:
+        case "reset":
+            await store.commit(a_commit(key, save=True, logs={"messages": Reset(items=("z",))}))
+        case "rewind":
+            keep = old._replace(position=1)
+            await store.commit(a_commit(key, save=True, logs={"messages": Reset(keep=keep)}))
+        case "last write wins":
+            base = old._replace(position=1)
+            await store.commit(a_commit(key, save=True, logs={"messages": Append(items=("z",), base=base)}))
+        case _:
+            record = await store.load(key)
+            assert record is not None
+            await store.save(key, replace(record, state={"messages": ["a", "z"]}))
+    kept = {"reset": ["z"], "rewind": ["a"], "last write wins": ["a", "z"], "whole record": ["a", "z"]}[how]
+    after = await rows(store, "entry")
+    assert [row for row in before if row not in after] == []
+    assert await messages_of(store, key) == kept
+    assert await messages_of(store, key, old) == ["a", "b", "c"]
+    report = await store.upkeep.gc(grace=0)
+    assert report.entries == {"reset": 3, "rewind": 2, "last write wins": 2, "whole record": 3}[how]
+    assert await messages_of(store, key) == kept
+    with pytest.raises(StoredDataCorrupt):
+        await messages_of(store, key, old)
+
+
+async def test_a_rewind_copies_no_entry_and_raises_the_version(store: Store) -> None:
+    """C12: back to each earlier commit and on from there; positions go on from where it went back to."""
+    key, created = await a_session(store, None, "a", "b")
+    grown = await store.commit(a_save(key, "c", "d"))
+    count = len(await rows(store, "entry"))
+    back = await store.commit(a_commit(key, save=True, logs={"messages": Reset(keep=created.ends["messages"])}))
+    assert len(await rows(store, "entry")) == count
+    assert (back.version, back.ends["messages"].position) == (3, 2)
+    assert await messages_of(store, key) == ["a", "b"]
+    await store.commit(a_save(key, "e"))
+    assert [(e.position, e.value) for e in await store.logs.read(key, "messages")] == [(0, "a"), (1, "b"), (2, "e")]
+    forth = Reset(keep=grown.ends["messages"], items=("f",))
+    await store.commit(a_commit(key, save=True, logs={"messages": forth}))
+    assert await messages_of(store, key) == ["a", "b", "c", "d", "f"]
+    assert len(await rows(store, "entry")) == count + 2
+    empty = Reset(keep=grown.ends["messages"]._replace(position=0))
+    await store.commit(a_commit(key, save=True, logs={"messages": empty}))
+    assert await messages_of(store, key) == []
+
+
+async def test_a_fork_copies_no_entry_and_goes_its_own_way(store: Store) -> None:
+    """C12: one branch per log, whatever the history's length; neither side sees the other's later entries."""
+    source, _ = await a_session(store, None, *range(200), state={"notes": ["n"], "x": 1}, logs={"notes"})
+    fork, second = a_key(), a_key()
+    before = await store.dump()
+    receipt = await store.fork(source, fork)
+    after = await store.dump()
+    assert after["entry"] == before["entry"]
+    assert len(after["branch"]) == len(before["branch"]) + 2
+    assert (receipt.version, receipt.commit_number, receipt.life) == (1, 1, 1)
+    await store.commit(a_save(fork, "fork"))
+    await store.commit(a_save(source, "source"))
+    await store.fork(fork, second)
+    await store.commit(a_save(second, "second"))
+    assert (await messages_of(store, source))[199:] == [199, "source"]
+    assert (await messages_of(store, fork))[199:] == [199, "fork"]
+    assert (await messages_of(store, second))[199:] == [199, "fork", "second"]
+    assert len(await rows(store, "entry")) == len(before["entry"]) + 3
+    record = await store.load(second)
+    assert record is not None
+    assert (record.state["notes"], record.state["x"]) == (["n"], 1)
+
+
+async def test_a_fork_rewinds_into_its_sources_part_of_the_history(store: Store) -> None:
+    """C12: the kept place lies on the source's branch, and still nothing is copied."""
+    source, _ = await a_session(store, None, "a", "b", "c")
+    fork = a_key()
+    receipt = await store.fork(source, fork)
+    await store.commit(a_save(fork, "d"))
+    count = len(await rows(store, "entry"))
+    keep = receipt.ends["messages"]._replace(position=1)
+    await store.commit(a_commit(fork, save=True, logs={"messages": Reset(keep=keep)}))
+    assert len(await rows(store, "entry")) == count
+    assert (await messages_of(store, fork), await messages_of(store, source)) == (["a"], ["a", "b", "c"])
+
+
+async def test_the_cost_of_fork_and_rewind_does_not_grow_with_history(store: Store) -> None:
+    """C12, law 5: the same statements for three entries and for three thousand, and for a fork of forks."""
+    ran: list[list[str]] = []
+    for count in (3, 3000):
+        source, created = await a_session(store, None, *range(count))
+        with statements(store) as names:
+            await store.fork(source, a_key())
+            keep = Reset(keep=created.ends["messages"]._replace(position=2))
+            await store.commit(a_commit(source, save=True, logs={"messages": keep}))
+        ran.append(list(names))
+    assert ran[0] == ran[1]
+    key, _ = await a_session(store, None, 0)
+    for depth in range(1, 12):
+        fork = a_key()
+        await store.fork(key, fork)
+        await store.commit(a_save(fork, depth))
+        key = fork
+    with statements(store) as names:
+        assert await messages_of(store, key) == list(range(12))
+    assert len(names) <= 4
+
+
+async def test_a_fork_takes_nothing_along_that_changes(store: Store) -> None:
+    """A5: no run, wait, event, lane or receipt; status active; the profile is the source's with changes over it."""
+    source, _ = await a_session(store, None, "a", profile=Profile(agent="A", title="T", tags=("t",), parent="p"))
+    lane = await store.lanes.acquire(source, an_owner())
+    run_id = new_id()
+    turn = a_turn(source, lane, "b", run_id=run_id, status=SessionStatus.SUSPENDED)
+    waiting = replace(turn, end=EndRun(status=RunStatus.SUSPENDED), open_waits=(OpenWait(kind="signal"),))
+    await store.commit(replace(waiting, events=(NewEvent(type="e"),)))
+    fork = a_key()
+    await store.fork(source, fork, profile=Profile(title="U"))
+    head = await store.head(fork)
+    assert head is not None
+    assert (head.status, head.version, head.generation, head.event_seq) == (SessionStatus.ACTIVE, 1, 0, 0)
+    assert (head.current_run, head.resume_count) == (None, 0)
+    assert (head.profile.agent, head.profile.title, head.profile.tags) == ("A", "U", ("t",))
+    assert (head.profile.parent, head.profile.root) == (None, None)
+    assert await store.runs.of_session(fork) == []
+    assert await store.waits.of_session(fork) == []
+    assert await store.checkpoints.latest(fork) is None
+    assert await messages_of(store, fork) == ["a", "b"]
+
+
+async def test_a_fork_at_a_checkpoint_has_its_document_and_logs(store: Store) -> None:
+    """A5: the state as the checkpoint had it, whatever the head is now; a missing one names those near."""
+    key, _ = await a_session(store, None, "a", state={"x": 0}, schema_version="v1")
+    begin = BeginRun(run_id="r-1", invocation_id="inv-1")
+    big = "b" * 3000
+    document = {"x": 1, "big": big, "inner/scratch": 5}
+    point = NewCheckpoint(step=1, cursor={"at": "n"}, document=document, schema_version="v2")
+    first = await store.commit(a_commit(key, run=begin, logs={"messages": Append(items=("b",))}, checkpoint=point))
+    await store.commit(a_turn(key, None, "c"))
+    await store.commit(a_save(key, document={"x": 9}))
+    fork = a_key()
+    await store.fork(key, fork, at=first.commit_number)
+    record = await store.load(fork)
+    assert record is not None
+    assert record.head is not None
+    assert record.state == {"messages": ["a", "b"], "x": 1, "big": big}
+    assert record.schema_version == "v2"
+    forked = record.head.profile.forked_from
+    assert forked is not None
+    assert (forked.session_id, forked.commit_number) == (key.session_id, first.commit_number)
+    async with unchanged(store):
+        for at in (1, first.commit_number + 1, 99):
+            with pytest.raises(ForkPointNotRetained) as refused:
+                await store.fork(key, a_key(), at=at)
+            assert refused.value.nearest == [first.commit_number]
+
+
+async def test_a_fork_of_nothing_and_onto_a_live_id_are_refused(store: Store) -> None:
+    """A2, A4: typed, and nothing is created."""
+    source, _ = await a_session(store, None, "a")
+    target, _ = await a_session(store, None, "b")
+    async with unchanged(store):
+        with pytest.raises(SessionNotFound):
+            await store.fork("unknown", a_key())
+        with pytest.raises(SessionExists) as refused:
+            await store.fork(source, target)
+        with pytest.raises(SessionExists):
+            await store.fork(source, source)
+    assert refused.value.found_version == 1
+
+
+async def test_a_branch_of_a_former_life_cannot_be_brought_back(store: Store) -> None:
+    """A3: a fork may keep its entries alive, but the id's next life does not reach them."""
+    key, created = await a_session(store, None, "old secret")
+    fork = a_key()
+    await store.fork(key, fork)
+    await store.delete(key)
+    await store.create(key, state={"messages": ["new"]}, logs={"messages"})
+    keep = Reset(keep=created.ends["messages"])
+    async with unchanged(store):
+        with pytest.raises(CommitRefused):
+            await store.commit(a_commit(key, life=2, save=True, logs={"messages": keep}))
+    assert await messages_of(store, fork) == ["old secret"]

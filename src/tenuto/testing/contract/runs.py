@@ -1,0 +1,428 @@
+"""Runs, the checkpoints they leave, and the waits they suspend on."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tenuto.errors import CommitRefused, InvocationExists, LaneLost, RunNotLive, SessionDeleted, WaitNotOpen
+from tenuto.model.commit import Append, BeginRun, Commit, EndRun, NewCheckpoint, OpenWait, SettleWait, TakeRun
+from tenuto.model.event import NewEvent
+from tenuto.model.lane import Lane
+from tenuto.model.run import RunRef, RunStatus, WaitStatus
+from tenuto.model.session import SessionKey
+from tenuto.store.port import Store
+from tenuto.testing.clock import FakeClock
+from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
+from tenuto.testing.harness import Harness
+
+_APPROVAL = OpenWait(
+    kind="approval",
+    signal_id="refund",
+    deadline=datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=UTC),
+    schema={"type": "boolean"},
+    metadata={"amount": 12.5},
+)
+
+
+async def _run(store: Store, key: SessionKey, *, lane: Lane | None = None, **begin: Any) -> RunRef:
+    """Begin a run, under a lane if one is given."""
+    run_id = begin.pop("run_id", None) or an_id("run")
+    commit = a_commit(
+        key, run=BeginRun(run_id=run_id, invocation_id=begin.pop("invocation_id", f"inv-{run_id}"), **begin)
+    )
+    if lane:
+        commit = replace(commit, generation=lane.generation, life=lane.life)
+    await store.commit(commit)
+    return RunRef(run_id=run_id)
+
+
+def _checkpoint(key: SessionKey, run: RunRef, step: int, *items: Any, **parts: Any) -> Commit:
+    """Return a checkpoint of a run that also appends to its messages."""
+    logs = {"messages": Append(items=items)} if items else {}
+    return a_commit(key, run=run, logs=logs, checkpoint=NewCheckpoint(step=step, cursor={"at": step}), **parts)
+
+
+def _suspending(key: SessionKey, run: RunRef, *waits: OpenWait, **parts: Any) -> Commit:
+    """Return the commit that suspends a run on some waits."""
+    return a_commit(key, run=run, end=EndRun(status=RunStatus.SUSPENDED), open_waits=waits, **parts)
+
+
+async def test_the_latest_checkpoint_is_the_last_written_whatever_its_step(store: Store) -> None:
+    """helix 7: a new turn counts its steps from the start again."""
+    key, _ = await a_session(store)
+    long, short = await _run(store, key), await _run(store, key)
+    for step in (1, 2, 9):
+        await store.commit(_checkpoint(key, long, step))
+    last = await store.commit(_checkpoint(key, short, 1))
+    latest = await store.checkpoints.latest(key)
+    assert latest is not None
+    assert (latest.commit_number, latest.run_id, latest.step) == (last.commit_number, short.run_id, 1)
+    of_long = await store.checkpoints.latest(key, run_id=long.run_id)
+    assert of_long is not None
+    assert (of_long.step, of_long.cursor) == (9, {"at": 9})
+
+
+async def test_checkpoints_are_listed_newest_first_in_pages_and_by_run(store: Store) -> None:
+    """helix 7: by commit number; an id that a former run or another session has is not among them."""
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    one, two = await _run(store, key), await _run(store, key)
+    numbers = [
+        (await store.commit(_checkpoint(key, run, step))).commit_number for step, run in enumerate((one, two) * 2)
+    ]
+    await store.commit(_checkpoint(other, await _run(store, other), 7))
+    assert [c.commit_number for c in await store.checkpoints.of_session(key)] == numbers[::-1]
+    page = await store.checkpoints.of_session(key, before=numbers[2], limit=1)
+    assert [c.commit_number for c in page] == [numbers[1]]
+    of_two = await store.checkpoints.of_session(key, run_id=two.run_id)
+    assert [c.commit_number for c in of_two] == [numbers[3], numbers[1]]
+    assert await store.checkpoints.get(key, numbers[3] + 1) is None
+    assert await store.checkpoints.get(key, numbers[0] - 1) is None
+
+
+async def test_one_read_after_a_checkpointing_commit_gives_it_whole(harness: Harness) -> None:
+    """helix 8: cursor, document with small and big fields, schema version, and log ends that fit its entries."""
+    store = await harness.open()
+    key, _ = await a_session(store, None, message("one"))
+    run = await _run(store, key)
+    document = {"small": [1, None], "big": "b" * 2000}
+    checkpoint = NewCheckpoint(step=4, cursor=["outer", {"inner": 2}], document=document, schema_version="v7")
+    logs = {"messages": Append(items=(message("two"), message("three"))), "inner/notes": Append(items=("n",))}
+    receipt = await store.commit(a_commit(key, run=run, logs=logs, checkpoint=checkpoint))
+    reopened = await harness.open()
+    for found in (await store.checkpoints.latest(key), await reopened.checkpoints.get(key, receipt.commit_number)):
+        assert found is not None
+        assert (found.key, found.commit_number, found.run_id) == (key, receipt.commit_number, run.run_id)
+        assert (found.step, found.cursor, found.document) == (4, ["outer", {"inner": 2}], document)
+        assert (found.schema_version, found.created_at) == ("v7", receipt.committed_at)
+        assert found.ends == receipt.ends
+        read = await store.logs.read(key, "messages", end=found.ends["messages"])
+        assert [entry.value["content"] for entry in read] == ["one", "two", "three"]
+        assert [entry.commit_number for entry in read] == [1, *[receipt.commit_number] * 2]
+        notes = await store.logs.read(key, "inner/notes", end=found.ends["inner/notes"])
+        assert [entry.value for entry in notes] == ["n"]
+    loaded = await store.load(key)
+    assert loaded is not None
+    assert loaded.state == {"messages": [message("one")]}
+    assert loaded.version == 1
+
+
+async def test_checkpoints_read_the_same_before_and_after_the_runs_save(store: Store) -> None:
+    """helix 8: a save takes the run's entries onto the head, and every earlier checkpoint still reads whole."""
+    key, _ = await a_session(store, None, "a")
+    run = await _run(store, key)
+    receipts = [await store.commit(_checkpoint(key, run, step, item)) for step, item in enumerate("bcd")]
+    await store.commit(a_save(key, "e", run=run, end=EndRun(status=RunStatus.COMPLETED)))
+    loaded = await store.load(key)
+    assert loaded is not None
+    assert loaded.state["messages"] == list("abcde")
+    for receipt, wanted in zip(receipts, ("ab", "abc", "abcd"), strict=True):
+        found = await store.checkpoints.get(key, receipt.commit_number)
+        assert found is not None
+        read = await store.logs.read(key, "messages", end=found.ends["messages"])
+        assert [entry.value for entry in read] == list(wanted)
+
+
+async def test_a_failed_run_changes_nothing_of_the_head(store: Store) -> None:
+    """helix 8: its entries stay on its own branches, its record says how it went."""
+    key, created = await a_session(store, None, "a")
+    run = await _run(store, key)
+    await store.commit(_checkpoint(key, run, 1, "b"))
+    error = {"category": "provider_unavailable", "message": "gone", "details": {"try": 2}}
+    end = EndRun(status=RunStatus.FAILED, partial=True, error=error, outcome={"node": "ask"})
+    ended = await store.commit(a_commit(key, run=run, end=end, steps=5))
+    head = await store.head(key)
+    assert head is not None
+    assert (head.version, head.ends) == (1, created.ends)
+    found = await store.runs.get(run.run_id)
+    assert found is not None
+    assert (found.status, found.partial, found.steps) == (RunStatus.FAILED, True, 5)
+    assert (found.error, found.outcome, found.ended_at) == (error, {"node": "ask"}, ended.committed_at)
+
+
+async def test_a_run_reads_back_as_it_was_begun(harness: Harness) -> None:
+    """helix 8: distinct values in every field, through reopen; the defaults are the invocation's own id."""
+    store = await harness.open(clock=FakeClock())
+    key, _ = await a_session(store, None, "a")
+    await store.commit(a_save(key, "b", events=(NewEvent(type="x"),) * 3))
+    given: dict[str, Any] = {
+        "invocation_id": an_id("inv"),
+        "origin_id": "origin-1",
+        "correlation_id": "corr-2",
+        "worker": "w-3",
+    }
+    run = await _run(store, key, ttl=40, **given)
+    plain = await _run(store, key)
+    head = await store.head(key)
+    assert head is not None
+    found = await (await harness.open()).runs.get(run.run_id)
+    assert found is not None
+    assert {name: getattr(found, name) for name in given} == given
+    assert (found.key, found.life, found.number, found.attempt) == (key, 1, 1, 1)
+    assert (found.status, found.generation, found.start_sequence) == (RunStatus.RUNNING, None, 3)
+    assert (found.base_version, found.base_ends, found.ends) == (2, head.ends, head.ends)
+    assert found.expires_at == found.started_at + timedelta(seconds=40)
+    assert (found.ended_at, found.error, found.outcome, found.own_logs) == (None, None, None, frozenset())
+    default = await store.runs.get(plain.run_id)
+    assert default is not None
+    assert (default.number, default.origin_id, default.correlation_id) == (2, *[f"inv-{plain.run_id}"] * 2)
+
+
+async def test_runs_are_found_by_session_by_invocation_and_as_current(store: Store) -> None:
+    """helix 8: the current one is the last begun under a lane; a lane-less one is not."""
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    invocation = an_id("inv")
+    first = await _run(store, key, lane=lane, invocation_id=invocation)
+    again = await _run(store, key, lane=lane, invocation_id=invocation, fresh=False)
+    beside = await _run(store, key)
+    await _run(store, other)
+    assert [run.run_id for run in await store.runs.of_session(key)] == [beside.run_id, again.run_id, first.run_id]
+    assert [run.run_id for run in await store.runs.of_session(key, limit=1, before=3)] == [again.run_id]
+    assert [run.run_id for run in await store.runs.of_invocation(invocation)] == [first.run_id, again.run_id]
+    assert await store.runs.of_invocation(invocation, tenant="other") == []
+    current = await store.runs.current(key)
+    assert current is not None
+    assert (current.run_id, current.generation) == (again.run_id, lane.generation)
+    assert await store.runs.current(other) is None
+    assert await store.runs.get("unknown") is None
+
+
+async def test_a_fresh_use_of_a_known_invocation_id_is_refused_in_its_tenant(store: Store) -> None:
+    """helix 23: also from another session; another tenant's is its own."""
+    key, _ = await a_session(store)
+    invocation = an_id("inv")
+    run = await _run(store, key, invocation_id=invocation)
+    other, _ = await a_session(store)
+    before = await store.dump()
+    for where in (key, other):
+        with pytest.raises(InvocationExists):
+            await _run(store, where, invocation_id=invocation)
+    with pytest.raises(CommitRefused):
+        await _run(store, key, run_id=run.run_id, invocation_id=an_id("inv"))
+    assert await store.dump() == before
+    await _run(store, a_key(tenant="another"), invocation_id=invocation)
+
+
+async def test_of_concurrent_fresh_uses_of_an_invocation_id_one_begins(store: Store) -> None:
+    """helix 23: on different sessions, so that no session row decides between them."""
+    keys = [(await a_session(store))[0] for _ in range(6)]
+    invocation = an_id("inv")
+    async with asyncio.timeout(20):
+        results = await asyncio.gather(
+            *(_run(store, key, invocation_id=invocation) for key in keys), return_exceptions=True
+        )
+    assert sum(isinstance(result, RunRef) for result in results) == 1, results
+    assert sum(isinstance(result, InvocationExists) for result in results) == 5, results
+    assert len(await store.runs.of_invocation(invocation)) == 1
+
+
+async def test_of_concurrent_takers_of_an_orphaned_run_one_goes_on_with_it(harness: Harness) -> None:
+    """helix 23: the attempt rises once, the former runner and the other takers can write nothing."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key = a_key()
+    run = await _run(store, key, ttl=5, worker="w-old")
+    clock.advance(6)
+    takes = [a_commit(key, run=TakeRun(run_id=run.run_id, attempt=1, worker=f"w-{n}", ttl=30)) for n in range(5)]
+    async with asyncio.timeout(20):
+        results = await asyncio.gather(*map(store.commit, takes), return_exceptions=True)
+    assert sum(isinstance(result, RunNotLive) for result in results) == 4, results
+    (winner,) = [n for n, result in enumerate(results) if not isinstance(result, BaseException)]
+    found = await store.runs.get(run.run_id)
+    assert found is not None
+    assert (found.attempt, found.worker, found.number) == (2, f"w-{winner}", 1)
+    assert found.expires_at == found.started_at + timedelta(seconds=36)
+    before = await store.dump()
+    with pytest.raises(RunNotLive):
+        await store.commit(_checkpoint(key, run, 1))
+    assert (await store.lanes.renew([], runs=[run])).lost_runs == {run.run_id}
+    assert await store.dump() == before
+    await store.commit(_checkpoint(key, RunRef(run_id=run.run_id, attempt=2), 1))
+
+
+async def test_a_laned_run_goes_on_under_the_successors_generation(harness: Harness) -> None:
+    """helix 23: same run, next attempt; its checkpoints and entries are the successor's to go on with."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store, None, "a")
+    lane = await store.lanes.acquire(key, an_owner("old"), ttl=5)
+    run = await _run(store, key, lane=lane)
+    await store.commit(_checkpoint(key, run, 1, "b", generation=1))
+    clock.advance(5)
+    successor = await store.lanes.acquire(key, an_owner("new"))
+    take = TakeRun(run_id=run.run_id, attempt=1, worker="w-new")
+    with pytest.raises(LaneLost):
+        await store.commit(a_commit(key, generation=1, run=take))
+    await store.commit(a_commit(key, generation=2, run=take))
+    with pytest.raises(RunNotLive):
+        await store.commit(a_commit(key, generation=2, run=run, steps=1))
+    taken = replace(run, attempt=2)
+    end = EndRun(status=RunStatus.COMPLETED)
+    await store.commit(a_save(key, "c", generation=successor.generation, run=taken, end=end, disarm=True))
+    loaded = await store.load(key)
+    assert loaded is not None
+    assert loaded.state["messages"] == ["a", "b", "c"]
+    found = await store.runs.get(run.run_id)
+    assert found is not None
+    assert (found.attempt, found.generation, found.worker) == (2, 2, "w-new")
+
+
+@pytest.mark.parametrize("status", [s for s in RunStatus if s is not RunStatus.RUNNING])
+async def test_an_ended_run_can_write_nothing(store: Store, status: RunStatus) -> None:
+    """helix 23: completed, failed, interrupted and suspended alike; the refusal says which."""
+    key, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    run = await _run(store, key, lane=lane)
+    await store.commit(a_commit(key, generation=1, run=run, end=EndRun(status=status)))
+    before = await store.dump()
+    parts: list[dict[str, Any]] = [
+        {"save": True, "document": {"late": 1}},
+        {"checkpoint": NewCheckpoint(step=1)},
+        {"open_waits": (OpenWait(kind="signal"),)},
+        {"events": (NewEvent(type="late"),)},
+        {"end": EndRun(status=RunStatus.FAILED)},
+    ]
+    for part in parts:
+        with pytest.raises(RunNotLive) as refused:
+            await store.commit(a_commit(key, generation=1, run=run, **part))
+        assert (refused.value.run_id, refused.value.found) == (run.run_id, status)
+    with pytest.raises(RunNotLive):
+        await store.events.append(lane, [NewEvent(type="late")], run=run)
+    with pytest.raises(RunNotLive):
+        await store.commit(a_commit(key, generation=1, run=TakeRun(run_id=run.run_id, attempt=1)))
+    assert await store.dump() == before
+
+
+async def test_a_wait_reads_back_as_it_was_opened(harness: Harness) -> None:
+    """H6a: every field, through reopen, with the minted id the receipt names."""
+    store = await harness.open()
+    key, _ = await a_session(store)
+    run = await _run(store, key)
+    receipt = await store.commit(_suspending(key, run, _APPROVAL, OpenWait(kind="timer")))
+    reopened = await harness.open()
+    approval, timer = await reopened.waits.of_session(key)
+    assert (approval.wait_id, timer.wait_id) == receipt.wait_ids
+    assert (approval.key, approval.run_id, approval.kind, approval.signal_id) == (key, run.run_id, "approval", "refund")
+    assert (approval.deadline, approval.schema) == (_APPROVAL.deadline, _APPROVAL.schema)
+    assert (approval.metadata, approval.status) == (_APPROVAL.metadata, WaitStatus.OPEN)
+    assert (approval.commit_number, approval.created_at) == (receipt.commit_number, receipt.committed_at)
+    assert (approval.answer, approval.settled_at) == (None, None)
+    assert (timer.kind, timer.signal_id, timer.deadline, timer.schema, timer.metadata) == (
+        "timer",
+        None,
+        None,
+        None,
+        {},
+    )
+    assert await reopened.waits.get(approval.wait_id) == approval
+
+
+async def test_the_repeat_of_a_suspending_commit_gives_the_same_wait_ids(harness: Harness) -> None:
+    """H6a: also after reopen and after a takeover, and no second wait is opened."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner("old"), ttl=5)
+    run = await _run(store, key, lane=lane)
+    commit = _suspending(key, run, _APPROVAL, _APPROVAL, generation=lane.generation)
+    receipt = await store.commit(commit)
+    assert len(set(receipt.wait_ids)) == 2
+    assert (await store.commit(commit)).wait_ids == receipt.wait_ids
+    clock.advance(5)
+    reopened = await harness.open(clock=clock)
+    await reopened.lanes.acquire(key, an_owner("new"))
+    assert (await reopened.commit(commit)).wait_ids == receipt.wait_ids
+    waits = await reopened.waits.for_signal("refund")
+    assert tuple(wait.wait_id for wait in waits) == receipt.wait_ids
+    assert [wait.wait_id for wait in await store.waits.of_session(key)] == list(receipt.wait_ids)
+
+
+async def test_waits_with_one_signal_id_are_told_apart_by_wait_id(store: Store) -> None:
+    """H6a: settling one leaves the other open, and a tenant sees its own only."""
+    key, _ = await a_session(store)
+    foreign, _ = await a_session(store, key=a_key(tenant="other"))
+    wait = OpenWait(kind="signal", signal_id="s")
+    (one,) = (await store.commit(_suspending(key, await _run(store, key), wait))).wait_ids
+    (two,) = (await store.commit(_suspending(key, await _run(store, key), wait))).wait_ids
+    await store.commit(_suspending(foreign, await _run(store, foreign), wait))
+    settled = await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=one, answer={"yes": 1}),)))
+    assert [wait.wait_id for wait in await store.waits.for_signal("s")] == [two]
+    assert [wait.wait_id for wait in await store.waits.for_signal("s", status=None)] == [one, two]
+    found = await store.waits.get(one)
+    assert found is not None
+    assert (found.status, found.answer, found.settled_at) == (WaitStatus.ANSWERED, {"yes": 1}, settled.committed_at)
+    answered = await store.waits.of_session(key, status=WaitStatus.ANSWERED)
+    assert [wait.wait_id for wait in answered] == [one]
+
+
+async def test_a_wait_is_settled_once_and_only_by_its_own_session(store: Store) -> None:
+    """H6a: unknown, foreign, settled and twice in one commit are refused whole, each saying what was found."""
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    ids = (await store.commit(_suspending(key, await _run(store, key), _APPROVAL, _APPROVAL))).wait_ids
+    done = SettleWait(wait_id=ids[0], status=WaitStatus.EXPIRED)
+    await store.commit(a_commit(key, settle_waits=(done,)))
+    fine = SettleWait(wait_id=ids[1], answer="fine")
+    before = await store.dump()
+    tries = [
+        (key, (fine, SettleWait(wait_id="unknown")), "unknown in this session"),
+        (other, (fine,), "unknown in this session"),
+        (key, (fine, done), "expired"),
+        (key, (fine, fine), "settled twice in this commit"),
+    ]
+    for where, settles, found in tries:
+        with pytest.raises(WaitNotOpen) as refused:
+            await store.commit(a_commit(where, settle_waits=settles, events=(NewEvent(type="answered"),)))
+        assert (refused.value.wait_id, refused.value.found) == (settles[-1].wait_id, found)
+        assert refused.value.category == "store_commit_failed"
+    assert await store.dump() == before
+
+
+async def test_of_concurrent_answers_to_one_wait_one_lands(store: Store) -> None:
+    """H6a: the others find it answered, and the stored answer is the winner's."""
+    key, _ = await a_session(store)
+    (wait_id,) = (await store.commit(_suspending(key, await _run(store, key), _APPROVAL))).wait_ids
+    answers = [a_commit(key, settle_waits=(SettleWait(wait_id=wait_id, answer=n),)) for n in range(8)]
+    async with asyncio.timeout(20):
+        results = await asyncio.gather(*map(store.commit, answers), return_exceptions=True)
+    assert sum(isinstance(result, WaitNotOpen) for result in results) == 7, results
+    (winner,) = [n for n, result in enumerate(results) if not isinstance(result, BaseException)]
+    found = await store.waits.get(wait_id)
+    assert found is not None
+    assert found.answer == winner
+
+
+async def test_after_delete_the_old_wait_ids_are_refused_and_new_ones_work(harness: Harness) -> None:
+    """H6e: by life, after reopen, and in the id's next life under its own life number."""
+    store = await harness.open()
+    key, _ = await a_session(store)
+    (old,) = (await store.commit(_suspending(key, await _run(store, key), _APPROVAL))).wait_ids
+    await store.delete(key)
+    reopened = await harness.open()
+    settle = (SettleWait(wait_id=old, answer="late"),)
+    for opened in (store, reopened):
+        assert await opened.waits.get(old) is None
+        with pytest.raises(SessionDeleted):
+            await opened.commit(a_commit(key, settle_waits=settle))
+        with pytest.raises(WaitNotOpen):
+            await opened.commit(a_commit(key, life=2, settle_waits=settle))
+    await a_session(store, key=key)
+    run = an_id("run")
+    begin = BeginRun(run_id=run, invocation_id=f"inv-{run}")
+    suspend = a_commit(key, life=2, run=begin, end=EndRun(status=RunStatus.SUSPENDED), open_waits=(_APPROVAL,))
+    (new,) = (await store.commit(suspend)).wait_ids
+    before = await store.dump()
+    with pytest.raises(SessionDeleted):
+        await reopened.commit(a_commit(key, settle_waits=settle))
+    with pytest.raises(WaitNotOpen):
+        await reopened.commit(a_commit(key, life=2, settle_waits=settle))
+    assert await store.dump() == before
+    await reopened.commit(a_commit(key, life=2, settle_waits=(SettleWait(wait_id=new, answer="in time"),)))
+    found = await store.waits.get(new)
+    assert found is not None
+    assert found.answer == "in time"

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.commits import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.damage import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.deletion import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.documents import *  # noqa: F403

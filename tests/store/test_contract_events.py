@@ -1,0 +1,1 @@
+from tenuto.testing.contract.events import *  # noqa: F403

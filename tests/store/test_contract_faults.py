@@ -1,0 +1,1 @@
+from tenuto.testing.contract.faults import *  # noqa: F403

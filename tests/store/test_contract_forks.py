@@ -1,0 +1,1 @@
+from tenuto.testing.contract.forks import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.guards import *  # noqa: F403

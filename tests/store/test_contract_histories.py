@@ -1,0 +1,1 @@
+from tenuto.testing.contract.histories import *  # noqa: F403

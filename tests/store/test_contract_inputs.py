@@ -1,0 +1,1 @@
+from tenuto.testing.contract.inputs import *  # noqa: F403

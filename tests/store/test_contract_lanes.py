@@ -1,0 +1,1 @@
+from tenuto.testing.contract.lanes import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.lists import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.receipts import *  # noqa: F403

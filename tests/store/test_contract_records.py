@@ -1,0 +1,1 @@
+from tenuto.testing.contract.records import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.runs import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.upkeep import *  # noqa: F403
