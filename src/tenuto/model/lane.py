@@ -62,7 +62,10 @@ class LaneView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """What one renewal of many lanes and runs did: the new expiry, and who was lost."""
+    """What one renewal of many lanes and runs did: the new expiry, and who was lost.
+
+    A session whose stale and whose current lane were both named is in `renewed` and in `lost`.
+    """
 
     expires_at: datetime
     renewed: frozenset[SessionKey]

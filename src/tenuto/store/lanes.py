@@ -16,7 +16,8 @@ from tenuto.store.host import is_dead
 from tenuto.store.rules.found import Ask, gather
 from tenuto.store.rules.lane import decide_acquire, decide_disarm, view_of
 from tenuto.store.rules.limits import check_count, check_name, check_ttl
-from tenuto.store.rules.rows import RunRow, SessionRow, key_of, run_of
+from tenuto.store.rules.records import key_of, run_of
+from tenuto.store.rules.rows import RunRow, SessionRow
 
 if TYPE_CHECKING:
     from tenuto.store.port import Store
@@ -71,7 +72,7 @@ class Lanes:
         lanes, runs = list(lanes), list(runs)
         claims = encode([[*_columns(lane.key), lane.life, lane.generation, lane.nonce] for lane in lanes])
         rows = await self._store.backend.write("renew_lanes", now, term, claims) if lanes else []
-        renewed = {SessionKey(id_, tenant=tenant, kind=Kind(kind)) for tenant, kind, id_, _ in rows}
+        held = {(SessionKey(id_, tenant=tenant, kind=Kind(kind)), nonce) for tenant, kind, id_, nonce, _ in rows}
         alive: set[str] = set()
         if runs:
             refs = encode([[run.run_id, run.attempt] for run in runs])
@@ -85,8 +86,8 @@ class Lanes:
             expires_at = moment + term
         return Renewal(
             expires_at=to_datetime(expires_at),
-            renewed=frozenset(renewed),
-            lost=frozenset(lane.key for lane in lanes) - renewed,
+            renewed=frozenset(key for key, _ in held),
+            lost=frozenset(lane.key for lane in lanes if (lane.key, lane.nonce) not in held),
             lost_runs=frozenset(run.run_id for run in runs) - alive,
         )
 

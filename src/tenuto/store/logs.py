@@ -8,7 +8,8 @@ from tenuto.model.session import Entry, Key, LogEnd, SessionKey, as_key
 from tenuto.store.backend import View
 from tenuto.store.rules.limits import check_count
 from tenuto.store.rules.lineage import Segment, clip, segments
-from tenuto.store.rules.rows import BranchRow, EntryRow, SessionRow, ends_of
+from tenuto.store.rules.records import ends_of
+from tenuto.store.rules.rows import BranchRow, EntryRow, SessionRow
 from tenuto.store.rules.shape import check_end
 
 if TYPE_CHECKING:

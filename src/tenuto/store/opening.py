@@ -49,7 +49,7 @@ async def _backend(url: str, options: dict[str, Any]) -> Any:
     scheme = url.partition(":")[0]
     match scheme:
         case "memory":
-            from tenuto.store.backends.memory import MemoryBackend
+            from tenuto.store.backends.memory.backend import MemoryBackend
 
             options.pop("migrate", None)
             return MemoryBackend(urlsplit(url).netloc, **options)

@@ -19,25 +19,25 @@ from tenuto.model.commit import Append, Budget, Commit, LogWrite, Receipt, Reset
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import (
     Key,
-    Kind,
     Profile,
     SessionFilter,
     SessionHead,
     SessionKey,
     SessionPage,
     SessionRecord,
-    SessionStatus,
     as_key,
 )
 from tenuto.store.backend import Backend, View, Warm, session_lock
 from tenuto.store.events import Events
 from tenuto.store.lanes import Lanes
+from tenuto.store.listing import read_page
 from tenuto.store.logs import Logs, read_bodies, read_document
 from tenuto.store.rules.commit import ask_commit, decide_commit
 from tenuto.store.rules.found import Ask, Found, Plan, gather
 from tenuto.store.rules.lifecycle import decide_create, decide_delete, decide_fork
-from tenuto.store.rules.limits import check_count, check_name, check_text
-from tenuto.store.rules.pack import moment, pack
+from tenuto.store.rules.limits import check_count, check_name
+from tenuto.store.rules.pack import pack
+from tenuto.store.rules.records import ends_of, head_of
 from tenuto.store.rules.rows import (
     BranchRow,
     CheckpointRow,
@@ -49,9 +49,6 @@ from tenuto.store.rules.rows import (
     RunRow,
     SessionRow,
     WaitRow,
-    ends_of,
-    head_of,
-    summary_of,
 )
 from tenuto.store.rules.session_row import receipt_of
 from tenuto.store.runs import Checkpoints, Runs, Waits
@@ -276,29 +273,8 @@ class Store:
         Without a limit all of them; with one, a page whose `next` is the `after` of the following page: a session
         that lives through the whole listing is on exactly one page. An unknown condition or cursor is `InvalidInput`.
         """
-        wanted = _filter(filter)
-        below = _cursor(after)
-        count = -1 if limit is None else check_count(limit, "limit") + 1
         async with self.backend.view() as view:
-            rows = await view.read(
-                _list_query(wanted),
-                wanted.tenant,
-                wanted.kind and str(wanted.kind),
-                moment(wanted.updated_after, "updated_after"),
-                moment(wanted.created_after, "created_after"),
-                wanted.schema_version,
-                wanted.status and str(wanted.status),
-                wanted.agent,
-                wanted.user_id,
-                wanted.tag,
-                wanted.parent,
-                below,
-                count if count >= 0 else 2**53,
-            )
-        page, more = (rows, False) if limit is None else (rows[:limit], len(rows) > limit)
-        found = SessionPage(summary_of(SessionRow(*row[:_SESSION]), ProfileRow(*row[_SESSION:])) for row in page)
-        found.next = str(page[-1][0]) if more and page else None
-        return found
+            return await read_page(view, filter, limit, after)
 
     async def dump(self) -> Dump:
         """Return every row of every table, for tests, exports and repair; it can be as big as the store."""
@@ -381,37 +357,6 @@ def _items(name: str, value: JSON) -> tuple[JSON, ...]:
             field=name,
         )
     return tuple(value)
-
-
-def _filter(given: SessionFilter | Mapping[str, Any] | None) -> SessionFilter:
-    if given is None or isinstance(given, SessionFilter):
-        wanted = given or SessionFilter()
-    else:
-        unknown = given.keys() - {f.name for f in fields(SessionFilter)}
-        if unknown:
-            raise InvalidInput(f"Unknown filter: {', '.join(sorted(map(str, unknown)))}.", unknown=sorted(unknown))
-        wanted = SessionFilter(**given)
-    for value, words in ((wanted.kind, Kind), (wanted.status, SessionStatus)):
-        if value is not None and value not in set(words):
-            raise InvalidInput(f"Unknown {words.__name__} {value!r}.")
-    for name in ("tenant", "schema_version", "agent", "user_id", "tag", "parent"):
-        if getattr(wanted, name) is not None:
-            check_text(getattr(wanted, name), name)
-    return wanted
-
-
-def _list_query(wanted: SessionFilter) -> str:
-    if wanted.parent is not None:
-        return "list_sessions_of_parent"
-    return "list_sessions_of_user" if wanted.user_id is not None else "list_sessions"
-
-
-def _cursor(after: str | None) -> int | None:
-    if after is None:
-        return None
-    if type(after) is not str or not after.isascii() or not after.isdigit() or len(after) > 16:
-        raise InvalidInput(f"{after!r} is not a cursor of this list; pass on a page's `next`.", cursor=after)
-    return check_count(int(after), "cursor")
 
 
 def _sum(one: DeleteReport, other: DeleteReport) -> DeleteReport:

@@ -6,16 +6,8 @@ from tenuto.model.run import Checkpoint, Run, Wait, WaitStatus
 from tenuto.model.session import Key, SessionKey, as_key
 from tenuto.store.logs import read_document
 from tenuto.store.rules.limits import check_count
-from tenuto.store.rules.rows import (
-    CheckpointRow,
-    RunRow,
-    SessionRow,
-    WaitRow,
-    checkpoint_of,
-    key_of,
-    run_of,
-    wait_of,
-)
+from tenuto.store.rules.records import checkpoint_of, key_of, run_of, wait_of
+from tenuto.store.rules.rows import CheckpointRow, RunRow, SessionRow, WaitRow
 
 if TYPE_CHECKING:
     from tenuto.store.backend import View

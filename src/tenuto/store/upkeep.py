@@ -20,7 +20,8 @@ from tenuto.store.rules.found import Ask, gather
 from tenuto.store.rules.lane import is_live
 from tenuto.store.rules.limits import check_count
 from tenuto.store.rules.prune import decide_prune_run, decide_remove, gather_run
-from tenuto.store.rules.rows import SessionRow, key_of
+from tenuto.store.rules.records import key_of
+from tenuto.store.rules.rows import SessionRow
 
 if TYPE_CHECKING:
     from tenuto.store.port import Store

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.store.backends.memory import _Reads, _Writes
+from tenuto.store.backends.memory.reads import Reads
+from tenuto.store.backends.memory.writes import Writes
 from tenuto.store.backends.sql import migrations, queries
 from tenuto.store.port import DUMPED
 from tests.conftest import OurHarness
@@ -34,7 +35,7 @@ def test_every_named_statement_is_used_and_the_memory_backend_has_it() -> None:
     words = words_in_code()
     assert not queries("postgres").keys() - words
     for name in queries("sqlite"):
-        assert hasattr(_Reads, name) or hasattr(_Writes, name) or re.fullmatch(r"delete_\w+_of", name), name
+        assert hasattr(Reads, name) or hasattr(Writes, name) or re.fullmatch(r"delete_\w+_of", name), name
 
 
 def test_every_block_has_a_sentence_and_a_statement() -> None:

@@ -11,7 +11,8 @@ from tenuto.codec import loads
 from tenuto.model.report import GcReport
 from tenuto.store.rules.found import Plan, Script, Write
 from tenuto.store.rules.lineage import segments
-from tenuto.store.rules.rows import BranchRow, ends_of
+from tenuto.store.rules.records import ends_of
+from tenuto.store.rules.rows import BranchRow
 
 ROWS_PER_SLICE = 1000
 
@@ -134,3 +135,5 @@ def _judge(
     elif upto is None:
         sweep.branches += 1
         sweep.write("delete_branches", *place)
+    elif branch.loose_at is not None:
+        sweep.write("mark_branches", None, None, *place)

@@ -89,8 +89,7 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
         "event_seq": next_count(old.event_seq, "the event number", len(commit.events)),
         "updated_at": max(old.updated_at, now),
     }
-    if commit.logs or commit.document:
-        _check_kinds(commit, old, log.heads)
+    _check_kinds(commit, old, log.heads)
     if commit.save:
         log.save(commit.logs, packed.items, commit.removed)
         changes |= _head_changes(packed, old, log, now)
@@ -161,11 +160,11 @@ def _entry_schema(commit: Commit, old: SessionRow) -> str:
 
 def _check_kinds(commit: Commit, row: SessionRow, heads: Ends) -> None:
     """Refuse a field that would change between document and log; that needs a migration, which removes it first."""
-    clash = (commit.document.keys() & heads.keys()) - commit.removed
+    clash = {name for name in commit.document if name in heads}
     new_logs = {name for name in commit.logs if name not in heads and not is_run_log(name)}
     if new_logs and row.alive:
-        known = loads(row.document, "document").keys() | loads(row.held or "{}", "held fields").keys()
-        clash |= (new_logs & known) - commit.removed
+        clash |= new_logs & (loads(row.document, "document").keys() | loads(row.held or "{}", "held fields").keys())
+    clash -= commit.removed
     if clash:
         raise CommitRefused(
             f"{commit.key}: {', '.join(sorted(clash))} would change between document and log; that needs a migration.",

@@ -10,16 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tenuto.model.session import LogEnd, SessionKey
-from tenuto.store.rules.rows import (
-    BranchRow,
-    CheckpointRow,
-    ProfileRow,
-    ReceiptRow,
-    RunRow,
-    SessionRow,
-    WaitRow,
-    ends_of,
-)
+from tenuto.store.rules.records import ends_of
+from tenuto.store.rules.rows import BranchRow, CheckpointRow, ProfileRow, ReceiptRow, RunRow, SessionRow, WaitRow
 
 T = TypeVar("T")
 

@@ -61,6 +61,13 @@ def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
             return None
         case RunRef() | TakeRun():
             check_run_live(commit.key, wanted, row, run, laned=commit.generation is not None)
+            if isinstance(wanted, TakeRun) and run and (run.expires_at or 0) > found.now:
+                raise RunNotLive(
+                    f"Run {run.run_id} of {commit.key} is still renewed by its runner; it cannot be taken over.",
+                    key=commit.key,
+                    run_id=run.run_id,
+                    found="alive",
+                )
             return run
 
 

@@ -9,7 +9,8 @@ from tenuto.model.lane import Displaced, HostProof, Lane, LaneView, Owner
 from tenuto.model.session import SessionKey
 from tenuto.store.rules.found import Found, Plan
 from tenuto.store.rules.limits import next_count
-from tenuto.store.rules.rows import SessionRow, key_of, owner_of
+from tenuto.store.rules.records import key_of, owner_of
+from tenuto.store.rules.rows import SessionRow
 from tenuto.store.rules.session_row import blank_row, check_life, lane_lost, session_write
 
 

@@ -15,14 +15,8 @@ from tenuto.store.rules.lineage import new_branch, segments
 from tenuto.store.rules.logs import encode_ends, is_run_log
 from tenuto.store.rules.pack import PackedCommit, intent_of
 from tenuto.store.rules.profile import new_profile
-from tenuto.store.rules.rows import (
-    BranchRow,
-    ReceiptRow,
-    SessionRow,
-    ends_of,
-    key_of,
-    profile_of,
-)
+from tenuto.store.rules.records import ends_of, key_of, profile_of
+from tenuto.store.rules.rows import BranchRow, ReceiptRow, SessionRow
 from tenuto.store.rules.session_row import blank_row, receipt_of, replay, session_write
 
 

@@ -14,7 +14,8 @@ from tenuto.model.session import Ends, LogEnd
 from tenuto.store.rules.found import Found, Write
 from tenuto.store.rules.limits import MAX_COUNT, next_count
 from tenuto.store.rules.lineage import Segment, lineage_text, new_branch, segments
-from tenuto.store.rules.rows import BranchRow, EntryRow, RunRow, SessionRow, ends_of
+from tenuto.store.rules.records import ends_of
+from tenuto.store.rules.rows import BranchRow, EntryRow, RunRow, SessionRow
 
 REKEY_AT_MOST = 1000
 """A run branch with more rows is not moved onto the head's; the head moves to it instead."""

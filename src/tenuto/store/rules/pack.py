@@ -27,7 +27,7 @@ from tenuto.model.event import NewEvent
 from tenuto.model.session import Ends, Profile
 from tenuto.store.rules.limits import check_name, check_text
 from tenuto.store.rules.profile import new_profile, pack_profile
-from tenuto.store.rules.rows import ends_text
+from tenuto.store.rules.records import ends_text
 from tenuto.store.rules.shape import check_shape
 
 HELD_FROM_BYTES = 1024

@@ -6,7 +6,8 @@ from tenuto.errors import LaneLost, OperationConflict, SessionDeleted, VersionCo
 from tenuto.model.commit import Receipt
 from tenuto.model.session import Ends, SessionKey, SessionStatus
 from tenuto.store.rules.found import Found, Write
-from tenuto.store.rules.rows import ReceiptRow, SessionRow, ends_of
+from tenuto.store.rules.records import ends_of
+from tenuto.store.rules.rows import ReceiptRow, SessionRow
 
 
 def blank_row(key: SessionKey, found: Found) -> SessionRow:

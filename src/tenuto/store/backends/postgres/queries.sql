@@ -472,7 +472,7 @@ UPDATE session s SET lane_expires_at = greatest(lane_expires_at, moment($1) + $2
 FROM jsonb_array_elements($3::TEXT::JSONB) p
 WHERE s.tenant = p ->> 0 AND s.kind = p ->> 1 AND s.session_id = p ->> 2 AND s.life = (p ->> 3)::BIGINT
     AND s.generation = (p ->> 4)::BIGINT AND s.nonce = p ->> 5 AND s.armed = 1
-RETURNING s.tenant, s.kind, s.session_id, s.lane_expires_at
+RETURNING s.tenant, s.kind, s.session_id, s.nonce, s.lane_expires_at
 
 -- renew_runs --
 Renew the runs of a JSON list of [run_id, attempt] that run without a lane.

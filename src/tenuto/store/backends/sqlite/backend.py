@@ -1,7 +1,7 @@
 """The SQLite backend: one file, one writer thread, readers beside it, several processes at once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -199,23 +199,20 @@ class SqliteBackend:
         for name, rows, must in writes:
             if self.probe is not None:
                 self.probe(name)
-            hits = self._apply(connection, name, rows)
-            if must and hits != len(rows):
+            before = connection.total_changes() if must else 0
+            self._apply(connection, name, rows)
+            if must and connection.total_changes() - before != len(rows):
                 raise Missed(name)
 
-    def _apply(self, connection: apsw.Connection, name: str, rows: Any) -> int:
+    def _apply(self, connection: apsw.Connection, name: str, rows: Sequence[Row]) -> None:
         if len(rows) == 1:
             connection.execute(self._sql[name], rows[0])
-            return connection.changes()
-        before = connection.total_changes()
-        width = self._sql.width(name)
-        if width is None:
-            connection.executemany(self._sql[name], rows)
-        else:
+        elif self._sql.takes_many(name):
             for start in range(0, len(rows), _ROWS_PER_INSERT):
                 chunk = rows[start : start + _ROWS_PER_INSERT]
                 connection.execute(self._sql.many(name, len(chunk)), [value for row in chunk for value in row])
-        return connection.total_changes() - before
+        else:
+            connection.executemany(self._sql[name], rows)
 
     def check_open(self) -> None:
         """Refuse work for a closed store."""
@@ -301,10 +298,10 @@ class Statements(dict[str, str]):
         self[name] = f"SELECT * FROM {name.removeprefix('dump_')}"
         return self[name]
 
-    def width(self, name: str) -> int | None:
-        """Return how many columns an insert has, or None for any other statement."""
+    def takes_many(self, name: str) -> bool:
+        """Tell whether a statement is an insert whose values may be repeated."""
         text = self[name]
-        return text.count("?") if text.startswith("INSERT") and text.endswith("?)") else None
+        return text.startswith("INSERT") and text.endswith("?)")
 
     def many(self, name: str, rows: int) -> str:
         """Return an insert for several rows."""

@@ -436,7 +436,7 @@ UPDATE session SET lane_expires_at = max(
 FROM json_each(?3) p
 WHERE tenant = p.value ->> 0 AND session.kind = p.value ->> 1 AND session_id = p.value ->> 2
     AND life = p.value ->> 3 AND generation = p.value ->> 4 AND nonce = p.value ->> 5 AND armed
-RETURNING tenant, kind, session_id, lane_expires_at
+RETURNING tenant, kind, session_id, nonce, lane_expires_at
 
 -- renew_runs --
 Renew the runs of a JSON list of [run_id, attempt] that run without a lane.

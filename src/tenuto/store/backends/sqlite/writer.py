@@ -61,11 +61,11 @@ class Writer:
         self._thread = threading.Thread(target=self._serve, name=f"tenuto-writer {path}", daemon=True)
         self._thread.start()
 
-    async def submit(self, work: Work, size: int = 0) -> Any:
-        """Run one transaction and return its result once it is on disk."""
+    def submit(self, work: Work, size: int = 0) -> asyncio.Future[Any]:
+        """Queue one transaction; its result comes once it is on disk."""
         job = Job(work, size, asyncio.get_running_loop())
         self._queue.put(job)
-        return await job.future
+        return job.future
 
     def close(self) -> None:
         """Finish what is queued and end the thread; blocks until then."""

@@ -1,0 +1,310 @@
+"""The named reads of a memory store."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tenuto.codec import loads
+from tenuto.store.backends.memory.tables import Tables, moment_of
+from tenuto.store.rules.found import Row
+from tenuto.store.rules.rows import (
+    ProfileRow,
+    ReceiptRow,
+    RunRow,
+    SessionRow,
+    WaitRow,
+)
+
+_EMPTY_RECEIPT = (None,) * len(ReceiptRow._fields)
+_EMPTY_RUN = (None,) * len(RunRow._fields)
+_EMPTY_SESSION = (None,) * len(SessionRow._fields)
+
+
+class Reads:
+    """The named reads. Each has the same parameters and columns as its namesake in the SQL backends."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._t = tables
+
+    def find_session(
+        self, now: int | None, tenant: str, kind: str, session_id: str, operation_id: str, run_id: str
+    ) -> list[Row]:
+        t = self._t
+        row = self._row(tenant, kind, session_id)
+        receipt = t.receipt.get((row.sid, row.life, operation_id)) if row else None
+        run = t.run.get(run_id)
+        numbers = (moment_of(now), t.meta["life_floor"], t.meta["event_floor"], t.meta["next_sid"])
+        return [numbers + (row or _EMPTY_SESSION) + (receipt or _EMPTY_RECEIPT) + (run or _EMPTY_RUN)]
+
+    def moment(self, now: int | None) -> list[Row]:
+        return [(moment_of(now),)]
+
+    def session_by_key(self, tenant: str, kind: str, session_id: str) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        return [row] if row else []
+
+    def head_by_key(self, tenant: str, kind: str, session_id: str) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        return [row + self._t.profile[row.sid]] if row and row.alive else []
+
+    def life_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        return [(row.life if row else self._t.meta["life_floor"],)]
+
+    def receipt_by_id(self, tenant: str, kind: str, session_id: str, operation_id: str) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        receipt = self._t.receipt.get((row.sid, row.life, operation_id)) if row else None
+        return [receipt] if receipt else []
+
+    def profile_by_session(self, sid: int) -> list[Row]:
+        return [self._t.profile[sid]] if sid in self._t.profile else []
+
+    def branch_by_id(self, session: int, branch: int) -> list[Row]:
+        row = self._t.branch.get((session, branch))
+        return [row] if row else []
+
+    def branches_present(self, places: str) -> list[Row]:
+        return [(len({tuple(place) for place in loads(places, "places")} & self._t.branch.keys()),)]
+
+    def entry_exists(self, session: int, branch: int, position: int) -> list[Row]:
+        return [(1,)] if (session, branch, position) in self._t.entry else []
+
+    def entries_of(self, parts: str) -> list[Row]:
+        found = (
+            self._t.entry.get((session, branch, position))
+            for session, branch, start, stop in loads(parts, "parts")
+            for position in range(start, stop)
+        )
+        return [row for row in found if row]
+
+    def bodies_of(self, parts: str) -> list[Row]:
+        return [(row[2], row[5]) for row in self.entries_of(parts)]
+
+    def wait_by_id(self, wait_id: str) -> list[Row]:
+        row = self._t.wait.get(wait_id)
+        return [row] if row else []
+
+    def wait_with_session(self, wait_id: str) -> list[Row]:
+        return [self._t.session[row[1]] + row for row in self.wait_by_id(wait_id)]
+
+    def waits_of_session(
+        self, tenant: str, kind: str, session_id: str, run_id: str | None, status: str | None
+    ) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        return self._waits(
+            wait
+            for wait in self._t.wait.values()
+            if row and wait.session == row.sid and run_id in (None, wait.run_id) and status in (None, wait.status)
+        )
+
+    def waits_for_signal(self, tenant: str, signal_id: str, status: str | None) -> list[Row]:
+        return self._waits(
+            wait
+            for wait in self._t.wait.values()
+            if wait.signal_id == signal_id
+            and self._t.session[wait.session].tenant == tenant
+            and status in (None, wait.status)
+        )
+
+    def content_exists(self, content: str) -> list[Row]:
+        return [(1,)] if content in self._t.content else []
+
+    def contents_by_hash(self, hashes: str) -> list[Row]:
+        return [self._t.content[c][:3] for c in loads(hashes, "hashes") if c in self._t.content]
+
+    def loose_contents(self) -> list[Row]:
+        return [(sum(row.loose_at is not None for row in self._t.content.values()),)]
+
+    def runs_by_invocation(self, tenant: str, invocation_id: str) -> list[Row]:
+        found = [r for r in self._t.run.values() if (r.tenant, r.invocation_id) == (tenant, invocation_id)]
+        found.sort(key=lambda run: run.chain)
+        return list(found)
+
+    def runs_of_invocation(self, tenant: str, invocation_id: str) -> list[Row]:
+        return [self._t.session[row[1]] + row for row in self.runs_by_invocation(tenant, invocation_id)]
+
+    def bare_run(self, run_id: str) -> list[Row]:
+        row = self._t.run.get(run_id)
+        return [row] if row else []
+
+    def run_by_id(self, run_id: str) -> list[Row]:
+        return [self._t.session[row[1]] + row for row in self.bare_run(run_id)]
+
+    def runs_of_session(self, tenant: str, kind: str, session_id: str, before: int, limit: int) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        found = [r for r in self._t.run.values() if row and r.session == row.sid and r.number < before]
+        found.sort(key=lambda run: -run.number)
+        return [self._t.session[run.session] + run for run in found[:limit]]
+
+    def current_run(self, tenant: str, kind: str, session_id: str) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        return self.run_by_id(row.current_run) if row and row.current_run else []
+
+    def orphans(self, now: int | None, limit: int) -> list[Row]:
+        moment = moment_of(now)
+        found = [run for run in self._t.run.values() if run.status == "running" and self._lost(run, moment)]
+        found.sort(key=lambda run: (run.started_at, run.run_id))
+        return [self._t.session[run.session] + run for run in found[:limit]]
+
+    def checkpoint_by_commit(self, sid: int, commit_no: int) -> list[Row]:
+        row = self._t.checkpoint.get((sid, commit_no))
+        return [row] if row else []
+
+    def checkpoints_near(self, sid: int, commit_no: int) -> list[Row]:
+        numbers = [number for session, number in self._t.checkpoint if session == sid]
+        return [(n,) for n in sorted(sorted(numbers, key=lambda n: (abs(n - commit_no), n))[:4])]
+
+    def checkpoints_of_session(
+        self, tenant: str, kind: str, session_id: str, run_id: str | None, before: int, limit: int
+    ) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        found = [
+            c
+            for c in self._t.checkpoint.values()
+            if row and c.session == row.sid and c.commit_no < before and run_id in (None, c.run_id)
+        ]
+        found.sort(key=lambda checkpoint: -checkpoint.commit_no)
+        return list(found[:limit])
+
+    def counts_of_session(self, sid: int) -> list[Row]:
+        t = self._t
+        tables: tuple[Iterable[Any], ...] = (
+            t.run.values(),
+            t.checkpoint.values(),
+            t.wait.values(),
+            t.receipt.values(),
+        )
+        return [tuple(sum(row.session == sid for row in rows) for rows in tables)]
+
+    def counts_of_run(self, run_id: str) -> list[Row]:
+        tables: tuple[Iterable[Any], ...] = (self._t.checkpoint.values(), self._t.wait.values())
+        return [tuple(sum(row.run_id == run_id for row in rows) for rows in tables)]
+
+    def children_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
+        return self._alive(lambda s, p: (s.tenant, s.kind) == (tenant, kind) and p.parent == session_id)
+
+    def forks_of(self, sid: int) -> list[Row]:
+        return self._alive(lambda _, p: p.forked_sid == sid)
+
+    def count_kin(self, family: int, sid: int) -> list[Row]:
+        kin = [s for s in self._family(family) if s.sid != sid and (s.alive or s.status != "deleted")]
+        return [(len(kin),)]
+
+    def events_after(self, sid: int, after: int, run_id: str | None, limit: int) -> list[Row]:
+        found = [
+            e for e in self._t.event.values() if e.session == sid and e.last_seq > after and run_id in (None, e.run_id)
+        ]
+        found.sort(key=lambda event: event.first_seq)
+        return list(found[:limit])
+
+    def list_sessions(
+        self,
+        tenant: str | None,
+        kind: str | None,
+        updated_after: int | None,
+        created_after: int | None,
+        schema_version: str | None,
+        status: str | None,
+        agent: str | None,
+        user_id: str | None,
+        tag: str | None,
+        parent: str | None,
+        below: int | None,
+        limit: int,
+    ) -> list[Row]:
+        found = [
+            s + p
+            for s in self._t.session.values()
+            if s.alive and (p := self._t.profile.get(s.sid))
+            if tenant in (None, s.tenant) and kind in (None, s.kind)
+            if updated_after is None or s.updated_at > updated_after
+            if created_after is None or s.created_at > created_after
+            if schema_version in (None, s.schema_version) and status in (None, s.status)
+            if agent in (None, p.agent) and user_id in (None, p.user_id) and parent in (None, p.parent)
+            if tag is None or tag in loads(p.tags or "[]", "tags")
+            if below is None or s.sid < below
+        ]
+        found.sort(key=lambda row: -row[0])
+        return list(found[:limit])
+
+    list_sessions_of_user = list_sessions
+    list_sessions_of_parent = list_sessions
+
+    def expired(self, now: int | None) -> list[Row]:
+        moment = moment_of(now)
+        return self._alive(lambda _, p: p.expires_at is not None and p.expires_at <= moment)
+
+    def families(self, after: int, limit: int) -> list[Row]:
+        found = sorted({s.family for s in self._t.session.values() if s.family > after})
+        return [(family,) for family in found[:limit]]
+
+    def family_sessions(self, family: int) -> list[Row]:
+        return [(s.sid, s.life, s.heads, s.held) for s in self._family(family)]
+
+    def family_checkpoints(self, family: int) -> list[Row]:
+        sids = {s.sid for s in self._family(family)}
+        return [(c.session, c.ends, c.held) for c in self._t.checkpoint.values() if c.session in sids]
+
+    def family_runs(self, family: int) -> list[Row]:
+        sids = {s.sid for s in self._family(family)}
+        return [(r.base_ends, r.ends) for r in self._t.run.values() if r.session in sids and r.ends]
+
+    def family_branches(self, family: int) -> list[Row]:
+        sids = {s.sid for s in self._family(family)}
+        return [b for b in self._t.branch.values() if b.session in sids]
+
+    def family_tips(self, family: int) -> list[Row]:
+        sids = {s.sid for s in self._family(family)}
+        tips: dict[tuple[int, int], int] = {}
+        for session, branch, position in self._t.entry:
+            if session in sids:
+                tips[session, branch] = max(tips.get((session, branch), 0), position + 1)
+        return [(*place, tip) for place, tip in tips.items()]
+
+    def family_holdings(self, family: int) -> list[Row]:
+        sids = {s.sid for s in self._family(family)}
+        return [holding for holding in self._t.holding if holding[0] in sids]
+
+    def old_runs(self, now: int | None, age: int, limit: int) -> list[Row]:
+        cutoff = moment_of(now) - age
+        current = {s.current_run for s in self._t.session.values()}
+        found = [
+            run
+            for run in self._t.run.values()
+            if run.status not in ("running", "suspended") and run.run_id not in current and (run.ended_at or 0) < cutoff
+        ]
+        found.sort(key=lambda run: ((run.ended_at or 0), run.run_id))
+        return [(run.run_id,) for run in found[:limit]]
+
+    def headless(self) -> list[Row]:
+        with_runs = {run.session for run in self._t.run.values()}
+        return [s for s in self._t.session.values() if not s.alive and s.status != "deleted" and s.sid not in with_runs]
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("dump_"):
+            raise AttributeError(name)
+        table = getattr(self._t, name.removeprefix("dump_"))
+        return lambda: [table[key] for key in sorted(table)]
+
+    def _row(self, tenant: str, kind: str, session_id: str) -> SessionRow | None:
+        sid = self._t.by_key.get((tenant, kind, session_id))
+        return self._t.session[sid] if sid is not None else None
+
+    def _waits(self, waits: Iterable[WaitRow]) -> list[Row]:
+        found = sorted(waits, key=lambda wait: (wait.created_at, wait.wait_id))
+        return [self._t.session[wait.session] + wait for wait in found]
+
+    def _lost(self, run: RunRow, now: int) -> bool:
+        if run.generation is None:
+            return (run.expires_at or 0) <= now
+        session = self._t.session[run.session]
+        live = session.armed and (session.lane_expires_at or 0) > now
+        return not (live and session.generation == run.generation)
+
+    def _alive(self, fits: Callable[[SessionRow, ProfileRow], bool]) -> list[Row]:
+        pairs = ((s, self._t.profile[s.sid]) for s in self._t.session.values() if s.alive)
+        found = [session for session, profile in pairs if fits(session, profile)]
+        found.sort(key=lambda session: session.sid)
+        return list(found)
+
+    def _family(self, family: int) -> list[SessionRow]:
+        return [s for s in self._t.session.values() if s.family == family]

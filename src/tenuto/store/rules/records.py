@@ -1,0 +1,243 @@
+"""What rows mean: the records a caller gets. Whatever cannot be read as it should is `StoredDataCorrupt`, by name."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tenuto.clock import to_datetime
+from tenuto.codec import JSON, loads, loads_map
+from tenuto.errors import StoredDataCorrupt
+from tenuto.model.lane import HostProof, Owner
+from tenuto.model.run import Checkpoint, Run, RunStatus, Wait, WaitStatus
+from tenuto.model.session import (
+    Ends,
+    ForkPoint,
+    Kind,
+    LogEnd,
+    Profile,
+    SessionHead,
+    SessionKey,
+    SessionStatus,
+    SessionSummary,
+)
+from tenuto.store.rules.rows import CheckpointRow, ProfileRow, RunRow, SessionRow, WaitRow
+
+
+def key_of(row: SessionRow) -> SessionKey:
+    """Return the key a row stands under."""
+    return SessionKey(row.session_id, tenant=row.tenant, kind=Kind(row.kind))
+
+
+def ends_of(text: str | None, what: str) -> dict[str, LogEnd]:
+    """Read stored log ends."""
+    if not text or text == "{}":
+        return {}
+    try:
+        ends = {name: LogEnd(*end) for name, end in loads_map(text, what).items()}
+    except TypeError as error:
+        raise StoredDataCorrupt(f"{what} is not a map of log ends.", what=what) from error
+    for end in ends.values():
+        if not (type(end.session) is type(end.branch) is type(end.position) is int):
+            raise StoredDataCorrupt(f"{what} has an end that is not three numbers: {end}.", what=what)
+    return ends
+
+
+def owner_of(text: str) -> tuple[Owner, int]:
+    """Read a stored lane holder: the owner, and when it claimed."""
+    data = loads(text, "lane holder")
+    host = data.get("host")
+    owner = Owner(owner_id=data["owner_id"], incarnation=data["incarnation"], host=HostProof(**host) if host else None)
+    return owner, data["claimed_at"]
+
+
+def head_of(row: SessionRow, profile: ProfileRow) -> SessionHead:
+    """Read a session's head from its two rows."""
+    key = key_of(row)
+    return SessionHead(
+        key=key,
+        life=row.life,
+        status=_word(SessionStatus, row.status, f"{key} status"),
+        version=row.version,
+        commit_number=row.commit_no,
+        schema_version=row.schema_version,
+        ends=ends_of(row.heads, f"{key} heads"),
+        current_run=row.current_run,
+        resume_count=row.resume_count,
+        generation=row.generation,
+        event_seq=row.event_seq,
+        event_floor=row.event_floor,
+        profile=profile_of(profile, key),
+        created_at=time_of(row.created_at, f"{key} created_at"),
+        updated_at=time_of(row.updated_at, f"{key} updated_at"),
+    )
+
+
+def profile_of(row: ProfileRow, key: SessionKey) -> Profile:
+    """Read a session's profile."""
+    if row.session is None:
+        raise StoredDataCorrupt(f"The profile of {key} is missing; restore it from a backup.", what=f"{key} profile")
+    return Profile(
+        agent=row.agent,
+        title=row.title,
+        preview=row.preview,
+        user_id=row.user_id,
+        tags=_tags(row, key),
+        metadata=loads_map(row.metadata, f"{key} metadata") if row.metadata else {},
+        definition=_optional(row.definition, f"{key} definition"),
+        policy=_optional(row.policy, f"{key} policy"),
+        mode=row.mode,
+        workspace=row.workspace,
+        parent=row.parent,
+        root=row.root,
+        forked_from=_fork_point(row.forked_from, f"{key} forked_from"),
+        failure_reason=row.failure_reason,
+        trace=_optional(row.trace, f"{key} trace"),
+        expires_at=_time(row.expires_at, f"{key} expires_at"),
+    )
+
+
+def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
+    """Read one line of a list; what cannot be read is named, so that one damaged session hides no other."""
+    key = key_of(row)
+    damage: list[str] = []
+
+    def sound(read: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return read()
+        except StoredDataCorrupt as error:
+            damage.append(error.message)
+            return otherwise
+
+    epoch = to_datetime(0)
+    ends = sound(lambda: ends_of(row.heads, f"{key} heads"), {})
+    if profile.session is None:
+        damage.append(f"The profile of {key} is missing.")
+    return SessionSummary(
+        key=key,
+        status=sound(lambda: _word(SessionStatus, row.status, f"{key} status"), SessionStatus.FAILED),
+        version=row.version,
+        commit_number=row.commit_no,
+        schema_version=row.schema_version,
+        counts={name: end.position for name, end in ends.items()},
+        agent=profile.agent,
+        title=profile.title,
+        preview=profile.preview,
+        user_id=profile.user_id,
+        tags=sound(lambda: _tags(profile, key), ()),
+        parent=profile.parent,
+        created_at=sound(lambda: time_of(row.created_at, f"{key} created_at"), epoch),
+        updated_at=sound(lambda: time_of(row.updated_at, f"{key} updated_at"), epoch),
+        expires_at=sound(lambda: _time(profile.expires_at, f"{key} expires_at"), None),
+        damage=" ".join(dict.fromkeys(damage)) or None,
+    )
+
+
+def run_of(row: RunRow, key: SessionKey) -> Run:
+    """Read a run."""
+    what = f"run {row.run_id}"
+    return Run(
+        run_id=row.run_id,
+        key=key,
+        life=row.life,
+        number=row.number,
+        invocation_id=row.invocation_id,
+        origin_id=row.origin_id or row.invocation_id,
+        correlation_id=row.correlation_id or row.invocation_id,
+        attempt=row.attempt,
+        status=_word(RunStatus, row.status, f"{what} status"),
+        generation=row.generation,
+        steps=row.steps,
+        partial=bool(row.partial),
+        start_sequence=row.start_seq,
+        base_version=row.base_version,
+        base_ends=ends_of(row.base_ends, what),
+        ends=ends_of(row.ends, what),
+        own_logs=frozenset(_optional(row.own_logs, what) or ()),
+        worker=row.worker,
+        error=_optional(row.error, f"{what} error"),
+        outcome=_optional(row.outcome, f"{what} outcome"),
+        started_at=time_of(row.started_at, f"{what} started_at"),
+        ended_at=_time(row.ended_at, f"{what} ended_at"),
+        expires_at=_time(row.expires_at, f"{what} expires_at"),
+    )
+
+
+def checkpoint_of(row: CheckpointRow, key: SessionKey, document: Mapping[str, JSON]) -> Checkpoint:
+    """Read a checkpoint whose document was put together."""
+    what = f"checkpoint {row.commit_no} of {key}"
+    return Checkpoint(
+        key=key,
+        commit_number=row.commit_no,
+        run_id=row.run_id,
+        step=row.step,
+        cursor=_optional(row.cursor, f"{what} cursor"),
+        document=document,
+        ends=ends_of(row.ends, f"{what} ends"),
+        schema_version=row.schema_version,
+        created_at=time_of(row.created_at, f"{what} created_at"),
+    )
+
+
+def wait_of(row: WaitRow, key: SessionKey) -> Wait:
+    """Read a wait."""
+    what = f"wait {row.wait_id}"
+    return Wait(
+        wait_id=row.wait_id,
+        key=key,
+        run_id=row.run_id,
+        kind=row.kind,
+        signal_id=row.signal_id,
+        status=_word(WaitStatus, row.status, f"{what} status"),
+        deadline=_time(row.deadline, f"{what} deadline"),
+        schema=_optional(row.schema, f"{what} schema"),
+        metadata=_optional(row.metadata, f"{what} metadata") or {},
+        answer=_optional(row.answer, f"{what} answer"),
+        commit_number=row.commit_no,
+        created_at=time_of(row.created_at, f"{what} created_at"),
+        settled_at=_time(row.settled_at, f"{what} settled_at"),
+    )
+
+
+def time_of(micros: Any, what: str) -> Any:
+    """Read a stored time; anything but a number of microseconds is corrupt."""
+    if type(micros) is not int:
+        raise StoredDataCorrupt(f"{what} is {micros!r}, not a time in microseconds.", what=what)
+    try:
+        return to_datetime(micros)
+    except OverflowError as error:
+        raise StoredDataCorrupt(f"{what} is {micros}, which is no date.", what=what) from error
+
+
+def _time(micros: Any, what: str) -> Any:
+    return None if micros is None else time_of(micros, what)
+
+
+def _optional(text: str | None, what: str) -> JSON:
+    return None if text is None else loads(text, what)
+
+
+def _tags(row: ProfileRow, key: SessionKey) -> tuple[str, ...]:
+    tags = _optional(row.tags, f"{key} tags") or []
+    if type(tags) is not list or not all(type(tag) is str for tag in tags):
+        raise StoredDataCorrupt(f"{key} tags are not a list of texts.", what=f"{key} tags")
+    return tuple(tags)
+
+
+def _fork_point(text: str | None, what: str) -> ForkPoint | None:
+    if text is None:
+        return None
+    try:
+        return ForkPoint(**loads_map(text, what))
+    except TypeError as error:
+        raise StoredDataCorrupt(f"{what} is not a fork point.", what=what) from error
+
+
+def _word(words: Any, value: str, what: str) -> Any:
+    try:
+        return words(value)
+    except ValueError as error:
+        raise StoredDataCorrupt(f"{what} is the unknown word {value!r}.", what=what) from error
+
+
+def ends_text(ends: Ends) -> Mapping[str, list[int]]:
+    """Return log ends as the JSON value they are stored as."""
+    return {name: list(end) for name, end in ends.items()}
