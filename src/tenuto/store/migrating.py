@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from tenuto.errors import InvalidInput
 from tenuto.store.backends.sql import Migration, migrations
@@ -48,26 +47,37 @@ async def migrate(url: str, mode: str = "apply", **options: Any) -> MigrationRep
 
 
 async def _look(url: str, options: dict[str, Any]) -> tuple[tuple[Migration, ...], int]:
-    match urlsplit(url).scheme:
+    match url.partition(":")[0]:
         case "memory":
             return (), 0
         case "sqlite":
-            import apsw
-
-            from tenuto.store.backends.sqlite.connection import check_version, translated
-
-            path = sqlite_path(url)
-            if not await asyncio.to_thread(Path(path).exists):
-                return migrations("sqlite"), 0
-            with translated(path):
-                connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-                try:
-                    return migrations("sqlite"), check_version(connection, path)
-                finally:
-                    connection.close()
+            return migrations("sqlite"), await asyncio.to_thread(_sqlite_version, sqlite_path(url))
         case _:
-            from tenuto.store.backends.postgres.connection import check_schema, make_pool, version_of
+            return migrations("postgres"), await _postgres_version(url, options.get("schema", "tenuto"))
 
-            pool = await make_pool(url, check_schema(options.get("schema", "tenuto")), 1, {})
-            async with pool, pool.acquire() as server:
-                return migrations("postgres"), await version_of(server)
+
+def _sqlite_version(path: str) -> int:
+    import apsw
+
+    from tenuto.store.backends.sqlite.connection import check_version, translated
+
+    if not Path(path).exists():
+        return 0
+    with translated(path):
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return check_version(connection, path)
+        finally:
+            connection.close()
+
+
+async def _postgres_version(url: str, schema: str) -> int:
+    from tenuto.store.backends.postgres.connection import check_schema, make_pool, translated, version_of
+
+    pool = make_pool(url, check_schema(schema), 1, {})
+    try:
+        with translated():
+            async with pool.use() as connection:
+                return await version_of(connection)
+    finally:
+        await pool.aclose()

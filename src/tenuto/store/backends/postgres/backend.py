@@ -5,19 +5,17 @@ another look. After a few misses, and for collections, it locks first. A session
 that the next one under the same lane needs no read at all.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-import asyncpg
-
-from tenuto.errors import SchemaMismatch, StoreClosed, StoreContended, Unsupported
+from tenuto.errors import SchemaMismatch, StoreClosed, StoreContended, TenutoError, Unsupported
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, Warm
-from tenuto.store.backends.missed import Missed
+from tenuto.store.backends.missed import Missed, Refused
 from tenuto.store.backends.postgres.connection import check_schema, make_pool, migrate, translated, version_of
 from tenuto.store.backends.postgres.notices import Notices
+from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.postgres.statements import compose, statement
 from tenuto.store.backends.sql import migrations
 from tenuto.store.backends.warm import WarmMemory
@@ -35,7 +33,7 @@ class PostgresBackend:
 
     name = "postgres"
 
-    def __init__(self, url: str, schema: str, pool: "asyncpg.Pool[Any]") -> None:
+    def __init__(self, url: str, schema: str, pool: Pool) -> None:
         self.schema = schema
         self.probe: Callable[[str], None] | None = None
         self._pool = pool
@@ -48,11 +46,11 @@ class PostgresBackend:
         cls, url: str, *, migrate: bool = True, schema: str = "tenuto", pool_size: int = 16, **options: Any
     ) -> "PostgresBackend":
         """Connect; with `migrate=False` tables that are not up to date are refused instead of brought up to date."""
-        pool = await make_pool(url, check_schema(schema), pool_size, options)
+        pool = make_pool(url, check_schema(schema), pool_size, options)
         try:
             await _prepare(pool, schema, migrate)
         except BaseException:
-            pool.terminate()
+            await pool.aclose(within=0)
             raise
         return cls(url, schema, pool)
 
@@ -74,14 +72,21 @@ class PostgresBackend:
                     await self._apply_alone(plan.writes)
                     self._memory.keep(warm.key, plan)
                     return plan.result
+        locking = lock.at_once
         for attempt in range(_TRIES):
             try:
-                plan = await self._attempt(read, decide, lock, locking=lock.at_once or attempt >= _OPTIMISTIC_TRIES)
+                plan = await self._attempt(read, decide, lock, locking=locking)
             except Missed:
-                continue
-            if warm:
-                self._memory.keep(warm.key, plan)
-            return plan.result
+                locking = locking or attempt + 1 >= _OPTIMISTIC_TRIES
+            except Refused as refusal:
+                # Without the lock the reads were of several instants, and a commit may have landed between them.
+                if locking:
+                    raise refusal.error from None
+                locking = True
+            else:
+                if warm:
+                    self._memory.keep(warm.key, plan)
+                return plan.result
         raise StoreContended("Others kept changing the session; repeat unchanged.")
 
     async def write(self, name: str, *params: object) -> list[Row]:
@@ -96,12 +101,11 @@ class PostgresBackend:
         """See `Backend.view`."""
         self._check_open()
         with translated():
-            connection = await self._pool.acquire()
-            try:
-                async with connection.transaction(isolation="repeatable_read", readonly=True):
-                    yield PostgresView(self, connection)
-            finally:
-                await self._pool.release(connection)
+            async with (
+                self._pool.use() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                yield PostgresView(self, connection)
 
     def watch(self, key: SessionKey) -> Any:
         """See `Backend.watch`."""
@@ -121,23 +125,25 @@ class PostgresBackend:
             return
         self._closed = True
         await self._notices.aclose()
-        try:
-            await asyncio.wait_for(self._pool.close(), timeout=10)
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            self._pool.terminate()
+        await self._pool.aclose()
 
     async def _attempt(self, read: Reading[F], decide: Callable[[F], Plan[T]], lock: Lock, *, locking: bool) -> Plan[T]:
         with translated():
-            async with self._pool.acquire() as connection:
+            async with self._pool.use() as connection:
                 if not locking:
-                    plan = decide(await self._gather(connection, read()))
-                    await self._apply(connection, plan.writes)
-                    return plan
+                    return await self._look_and_write(connection, read, decide)
                 async with connection.transaction():
                     await connection.fetch(statement(lock.name), *lock.params)
-                    plan = decide(await self._gather(connection, read()))
-                    await self._apply(connection, plan.writes)
-                    return plan
+                    return await self._look_and_write(connection, read, decide)
+
+    async def _look_and_write(self, connection: Any, read: Reading[F], decide: Callable[[F], Plan[T]]) -> Plan[T]:
+        found = await self._gather(connection, read())
+        try:
+            plan = decide(found)
+        except TenutoError as error:
+            raise Refused(error) from error
+        await self._apply(connection, plan.writes)
+        return plan
 
     async def _gather(self, connection: Any, script: Script[F]) -> F:
         try:
@@ -152,7 +158,7 @@ class PostgresBackend:
 
     async def _apply_alone(self, writes: list[Write]) -> None:
         with translated():
-            async with self._pool.acquire() as connection:
+            async with self._pool.use() as connection:
                 await self._apply(connection, writes)
 
     async def _apply(self, connection: Any, writes: list[Write]) -> None:
@@ -186,12 +192,13 @@ class PostgresView:
             return [tuple(row) for row in await self._connection.fetch(statement(name), *params)]
 
 
-async def _prepare(pool: "asyncpg.Pool[Any]", schema: str, migrating: bool) -> None:
+async def _prepare(pool: Pool, schema: str, migrating: bool) -> None:
     if migrating:
         await migrate(pool, schema)
         return
-    async with pool.acquire() as connection:
-        found = await version_of(connection)
+    with translated():
+        async with pool.use() as connection:
+            found = await version_of(connection)
     expected = len(migrations("postgres"))
     if found < expected:
         raise SchemaMismatch(

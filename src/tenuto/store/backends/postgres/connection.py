@@ -16,6 +16,7 @@ from tenuto.errors import (
     StoreUnusable,
 )
 from tenuto.store.backends.missed import Missed
+from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.sql import migrations
 
 GUARD_MISSED = "TN001"
@@ -70,8 +71,8 @@ def check_schema(name: str) -> str:
     return name
 
 
-async def make_pool(url: str, schema: str, size: int, options: dict[str, Any]) -> "asyncpg.Pool[Any]":
-    """Open the pool; nothing is kept open beyond `size` connections and the one that listens."""
+def make_pool(url: str, schema: str, size: int, options: dict[str, Any]) -> Pool:
+    """Return a pool whose connections have our settings; nothing is connected yet."""
     settings = {
         "search_path": schema,
         "application_name": "tenuto",
@@ -79,28 +80,16 @@ async def make_pool(url: str, schema: str, size: int, options: dict[str, Any]) -
         "statement_timeout": "30s",
         "jit": "off",
     }
-    with translated():
-        try:
-            return await asyncpg.create_pool(
-                url,
-                min_size=1,
-                max_size=size,
-                server_settings=settings | options.pop("server_settings", {}),
-                **options,
-            )
-        except ValueError as error:
-            raise StoreUnusable(f"The PostgreSQL address is not usable: {error}.") from error
+    given = dict(options)
+    given["server_settings"] = settings | given.get("server_settings", {})
+    return Pool(url, size, given)
 
 
-async def _keep_as_it_is(_connection: Any) -> None:
-    """Send no reset when a connection goes back: we leave no session state behind, and it is a round trip."""
-
-
-async def migrate(pool: "asyncpg.Pool[Any]", schema: str) -> None:
+async def migrate(pool: Pool, schema: str) -> None:
     """Bring the tables up to date in one transaction; of several processes one does it and the others wait."""
     steps = migrations("postgres")
     with translated():
-        async with pool.acquire() as connection, connection.transaction():
+        async with pool.use() as connection, connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"tenuto {schema}")
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             found = await version_of(connection)

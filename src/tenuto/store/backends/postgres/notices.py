@@ -10,6 +10,7 @@ import asyncpg
 from tenuto.codec import encode, loads
 from tenuto.errors import StoredDataCorrupt
 from tenuto.model.session import Kind, SessionKey
+from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.wakeups import Wakeups
 
 _COALESCE_SECONDS = 0.02
@@ -25,7 +26,7 @@ class Notices:
     last 20 ms.
     """
 
-    def __init__(self, url: str, schema: str, pool: "asyncpg.Pool[Any]") -> None:
+    def __init__(self, url: str, schema: str, pool: Pool) -> None:
         self._url = url
         self._channel = f"tenuto_{schema}"
         self._pool = pool
@@ -68,7 +69,7 @@ class Notices:
             payload = _EVERYONE
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             # A lost notice costs its readers one poll interval, nothing more.
-            await self._pool.execute("SELECT pg_notify($1, $2)", self._channel, payload)
+            await self._pool.fetch("SELECT pg_notify($1, $2)", self._channel, payload)
 
     async def _listen(self) -> None:
         """Hear notices while anyone watches; reconnect when the connection is lost, and poll meanwhile."""

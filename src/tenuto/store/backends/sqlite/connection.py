@@ -24,6 +24,11 @@ from tenuto.store.backends.sql import migrations
 APPLICATION_ID = 0x54454E55
 """Marks a file as ours ("TENU")."""
 
+_IDENTITY = """
+SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+FROM pragma_application_id, pragma_user_version
+"""
+
 _TRANSLATION: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
     (apsw.FullError, StoreFull, "The disk is full; make room and repeat."),
     (apsw.BusyError, StoreContended, "Others kept the database busy for too long; repeat."),
@@ -118,8 +123,8 @@ def migrate(connection: apsw.Connection, path: str, timeout: float) -> None:
 
 def check_version(connection: apsw.Connection, path: str) -> int:
     """Return the version of the tables, or refuse a database that is foreign or newer than this code."""
-    application, version = (int(connection.pragma(name)) for name in ("application_id", "user_version"))
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    # One statement, so that another process's migration is seen whole or not at all.
+    ((application, version, tables),) = connection.execute(_IDENTITY)
     if application != APPLICATION_ID and (application or version or tables):
         raise StoreUnusable(f"{path} is a database of another program; choose another path.", path=path)
     expected = len(migrations("sqlite"))
@@ -129,7 +134,7 @@ def check_version(connection: apsw.Connection, path: str) -> int:
             found=version,
             expected=expected,
         )
-    return version
+    return int(version)
 
 
 def rollback(connection: apsw.Connection) -> None:
