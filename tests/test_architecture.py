@@ -17,6 +17,7 @@ ROOMS: dict[str, set[str]] = {
     "store.backends": VALUES | {"store.rules", "store.backend"},
     "store.backend": VALUES | {"store.rules"},
     "store": VALUES | {"store.rules", "store.backend", "store.backends"},
+    "graph": VALUES,
     "testing": VALUES | {"store", "store.rules", "store.backend", "store.backends"},
     "demo": VALUES | {"", "store", "testing"},
     "": VALUES | {"store"},

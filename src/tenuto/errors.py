@@ -21,6 +21,19 @@
     │   └── CommitRefused
     │       ├── RunNotLive
     │       └── WaitNotOpen
+    ├── GraphError                   a graph, or a run of one
+    │   ├── GraphCompileError
+    │   └── GraphRunError
+    │       ├── NodeException
+    │       │   └── BranchFailed
+    │       ├── EdgeException
+    │       ├── ReducerError
+    │       ├── RoutingError
+    │       ├── StateValidationError
+    │       ├── FanOutEmpty
+    │       ├── FanOutInvalidCount
+    │       ├── FanOutInvalidConcurrency
+    │       └── StepLimitReached
     └── StoreError                   the store itself cannot do its work
         ├── StoreUnavailable
         │   ├── StoreClosed
@@ -51,7 +64,7 @@ class Bucket(StrEnum):
 class TenutoError(Exception):
     """The root of all errors raised by Tenuto."""
 
-    category: ClassVar[str] = "tenuto_error"
+    category: str = "tenuto_error"
     bucket: ClassVar[Bucket] = Bucket.USER_CORRECTABLE
 
     def __init__(self, message: str, **details: Any) -> None:
@@ -212,6 +225,106 @@ class WaitNotOpen(CommitRefused):
 
     wait_id: str
     found: str
+
+
+class GraphError(TenutoError):
+    """A graph is not well made, or a run of one went wrong."""
+
+    category = "graph_error"
+
+
+class GraphCompileError(GraphError):
+    """A graph cannot be compiled; `category` says which rule it breaks."""
+
+    def __init__(self, category: str, message: str, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.category = category
+
+
+class GraphRunError(GraphError):
+    """A run stopped at a node.
+
+    `recoverable_state` is the state before it, or after it where the node itself was done.
+    """
+
+    graph: str | None
+    node_name: str | None
+    recoverable_state: Any
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        graph: str | None = None,
+        node_name: str | None = None,
+        recoverable_state: Any = None,
+        **details: Any,
+    ) -> None:
+        super().__init__(message, graph=graph, node_name=node_name, recoverable_state=recoverable_state, **details)
+
+
+class NodeException(GraphRunError):
+    """A node, or a middleware around it, raised; the exception is the cause."""
+
+    category = "node_exception"
+
+
+class BranchFailed(NodeException):
+    """A branch of a parallel-branches node raised."""
+
+    category = "parallel_branches_branch_failed"
+    branch_name: str
+
+
+class EdgeException(GraphRunError):
+    """A conditional edge raised."""
+
+    category = "edge_exception"
+
+
+class ReducerError(GraphRunError):
+    """A reducer could not take an update."""
+
+    category = "reducer_error"
+    field: str
+    reducer: str
+
+
+class RoutingError(GraphRunError):
+    """A conditional edge named no node of the graph."""
+
+    category = "routing_error"
+
+
+class StateValidationError(GraphRunError):
+    """A state, or an update to one, does not fit its declared fields."""
+
+    category = "state_validation_error"
+
+
+class FanOutEmpty(GraphRunError):
+    """A fan-out had no items, and was told that this is an error."""
+
+    category = "fan_out_empty"
+
+
+class FanOutInvalidCount(GraphRunError):
+    """A fan-out's count is not a whole number of 0 or more."""
+
+    category = "fan_out_invalid_count"
+
+
+class FanOutInvalidConcurrency(GraphRunError):
+    """A fan-out's concurrency is not a whole number of 1 or more."""
+
+    category = "fan_out_invalid_concurrency"
+
+
+class StepLimitReached(GraphRunError):
+    """A run executed more nodes than it may; raise the limit if it is not a loop without end."""
+
+    category = "step_limit_reached"
+    limit: int
 
 
 class StoreError(TenutoError):

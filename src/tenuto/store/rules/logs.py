@@ -89,13 +89,8 @@ class LogWriter:
         if self._branches:
             found.append(Write("insert_branches", self._branches))
         for run_end, head_end, stop in self._rekeys:
-            parts = segments(self._found.branches.get((head_end.session, head_end.branch)), head_end)
-            parts[-1:] = [] if parts and parts[-1][:2] == head_end[:2] else parts[-1:]
-            start = parts[-1].stop if parts else 0
-            parts.append(Segment(head_end.session, head_end.branch, start, stop))
-            found.append(
-                Write("rekey_branch", [(stop, lineage_text(parts), run_end.session, run_end.branch)], must=True)
-            )
+            lineage = self._lineage_through(head_end, stop)
+            found.append(Write("rekey_branch", [(stop, lineage, run_end.session, run_end.branch)], must=True))
             found.append(Write("rekey_entries", [(head_end.branch, run_end.session, run_end.branch)]))
         if self._entries:
             found.append(Write("insert_entries", self._entries))
@@ -143,6 +138,13 @@ class LogWriter:
         if stored > branch.start:
             self._rekeys.append((end, head, stored))
         self.heads[name] = moved
+
+    def _lineage_through(self, head: LogEnd, stop: int) -> str:
+        """Return the lineage of a branch whose entries up to `stop` are on the head's branch."""
+        place = (head.session, head.branch)
+        before = [part for part in segments(self._found.branches.get(place), head) if part[:2] != place]
+        start = before[-1].stop if before else 0
+        return lineage_text([*before, Segment(*place, start, stop)])
 
     def _append(self, end: LogEnd, items: list[str]) -> LogEnd:
         session, branch, position = end

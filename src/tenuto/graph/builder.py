@@ -1,0 +1,161 @@
+"""Building a graph, and the checks that compiling it makes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from tenuto.errors import GraphCompileError, InvalidInput
+from tenuto.graph.branches import Branch, BranchesNode
+from tenuto.graph.checking import check_branches, check_edges, check_fan_out, check_reducers, check_subgraph
+from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.fan_out import FanOutNode, FanOutPlan
+from tenuto.graph.nodes import Body, FunctionNode, Middleware, Node
+from tenuto.graph.projection import made
+from tenuto.graph.state import State, schema_of
+from tenuto.graph.subgraph import SubgraphNode
+
+S = TypeVar("S", bound=State)
+B = TypeVar("B", bound="GraphBuilder[Any]")
+
+
+class _End:
+    """Where a graph ends; an object of its own, so that a node may be called "END"."""
+
+    def __repr__(self) -> str:
+        return "END"
+
+
+END = _End()
+
+
+class GraphBuilder(Generic[S]):
+    """Collects nodes and edges; `compile` checks them. Every method returns the builder."""
+
+    def __init__(self, state: type[S], name: str | None = None) -> None:
+        if not (isinstance(state, type) and issubclass(state, State)):
+            raise InvalidInput(f"A graph needs a State class, got {state!r}.")
+        self._kind = state
+        self._name = name or state.__name__
+        self._nodes: dict[str, Node] = {}
+        self._edges: list[tuple[str, Any]] = []
+        self._entry: str | None = None
+        self._middleware: list[Middleware] = []
+
+    def add_node(self: B, name: str, body: Body, middleware: Iterable[Middleware] = ()) -> B:
+        """Add a node whose work is an async function from the state to a partial update."""
+        return self._add(FunctionNode(name, body, tuple(middleware)))
+
+    def add_subgraph_node(
+        self: B,
+        name: str,
+        graph: CompiledGraph[Any],
+        *,
+        inputs: Mapping[str, str] | None = None,
+        outputs: Mapping[str, str] | None = None,
+        projects_in: Iterable[str] | None = None,
+        projects_out: Iterable[str] | None = None,
+        middleware: Iterable[Middleware] = (),
+    ) -> B:
+        """Add a compiled graph as a node; see `Projection` for what crosses its border."""
+        return self._add(SubgraphNode(name, graph, made(inputs, outputs, projects_in, projects_out), tuple(middleware)))
+
+    def add_fan_out_node(
+        self: B,
+        name: str,
+        subgraph: CompiledGraph[Any],
+        *,
+        collect_field: str,
+        target_field: str,
+        items_field: str | None = None,
+        item_field: str | None = None,
+        count: int | Callable[[Any], int] | None = None,
+        concurrency: int | Callable[[Any], int | None] | None = 10,
+        error_policy: str = "fail_fast",
+        on_empty: str = "raise",
+        count_field: str | None = None,
+        errors_field: str | None = None,
+        inputs: Mapping[str, str] | None = None,
+        extra_outputs: Mapping[str, str] | None = None,
+        instance_middleware: Iterable[Middleware] = (),
+        middleware: Iterable[Middleware] = (),
+    ) -> B:
+        """Add a node that runs a graph once per item of a list, or `count` times, and collects a field of each."""
+        plan = FanOutPlan(
+            graph=subgraph,
+            items_field=items_field,
+            item_field=item_field,
+            count=count,
+            collect_field=collect_field,
+            target_field=target_field,
+            concurrency=concurrency,
+            error_policy=error_policy,
+            on_empty=on_empty,
+            count_field=count_field,
+            errors_field=errors_field,
+            inputs=dict(inputs or {}),
+            extra_outputs=dict(extra_outputs or {}),
+            instance_middleware=tuple(instance_middleware),
+        )
+        return self._add(FanOutNode(name, plan, tuple(middleware)))
+
+    def add_parallel_branches_node(
+        self: B,
+        name: str,
+        branches: Mapping[str, Branch],
+        *,
+        error_policy: str = "fail_fast",
+        errors_field: str | None = None,
+        middleware: Iterable[Middleware] = (),
+    ) -> B:
+        """Add a node that runs different branches on one state at the same time."""
+        return self._add(BranchesNode(name, branches, error_policy, errors_field, tuple(middleware)))
+
+    def add_edge(self: B, source: str, target: Any) -> B:
+        """Let one node follow another, or END follow it."""
+        self._edges.append((source, target))
+        return self
+
+    def add_conditional_edge(self: B, source: str, choose: Callable[[Any], Any]) -> B:
+        """Let a function of the state after the node choose what follows: a node's name, or END."""
+        self._edges.append((source, choose))
+        return self
+
+    def add_middleware(self: B, middleware: Middleware) -> B:
+        """Put a middleware around every node, inside those added before."""
+        self._middleware.append(middleware)
+        return self
+
+    def set_entry(self: B, name: str) -> B:
+        """Say where the graph begins."""
+        self._entry = name
+        return self
+
+    def compile(self) -> CompiledGraph[S]:
+        """Check the graph and return it ready to run, or raise `GraphCompileError` with the rule it breaks."""
+        schema = schema_of(self._kind)
+        check_reducers(schema)
+        entry = check_edges(self._name, self._nodes, self._edges, self._entry, END)
+        for node in self._nodes.values():
+            match node:
+                case SubgraphNode():
+                    check_subgraph(node, schema)
+                case FanOutNode():
+                    check_fan_out(node, schema)
+                case BranchesNode():
+                    check_branches(node, schema)
+        return CompiledGraph(
+            kind=self._kind,
+            name=self._name,
+            nodes=dict(self._nodes),
+            edges=dict(self._edges),
+            entry=entry,
+            end=END,
+            middleware=tuple(self._middleware),
+        )
+
+    def _add(self: B, node: Node) -> B:
+        if not isinstance(node.name, str) or not node.name:
+            raise InvalidInput(f"A node needs a name, got {node.name!r}.")
+        if node.name in self._nodes:
+            raise GraphCompileError("duplicate_node", f"Graph {self._name!r} has a node {node.name!r} already.")
+        self._nodes[node.name] = node
+        return self

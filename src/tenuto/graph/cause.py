@@ -1,0 +1,44 @@
+"""The cause chain of an error: what really happened under the carriers that report where."""
+
+from typing import Any, NamedTuple
+
+from tenuto.errors import NodeException
+
+
+class CauseLink(NamedTuple):
+    """One exception of a chain; a carrier only says where another one passed."""
+
+    category: str | None
+    message: str
+    carrier: bool
+
+
+def cause_chain(error: BaseException) -> tuple[CauseLink, ...]:
+    """Return an exception and its causes, outermost first."""
+    links: list[CauseLink] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while isinstance(current, BaseException) and id(current) not in seen:
+        seen.add(id(current))
+        links.append(CauseLink(category_of(current), str(current), isinstance(current, NodeException)))
+        current = current.__cause__
+    return tuple(links)
+
+
+def derived_category(error: BaseException) -> str | None:
+    """Return the category of the outermost link that is no carrier and has one."""
+    return next((link.category for link in cause_chain(error) if not link.carrier and link.category), None)
+
+
+def derived_message(error: BaseException) -> str:
+    """Return the message that goes with the derived category, or the outermost that is no carrier's."""
+    chain = cause_chain(error)
+    told = [link for link in chain if not link.carrier]
+    named = next((link for link in told if link.category), None)
+    return (named or (told[0] if told else chain[0])).message
+
+
+def category_of(error: Any) -> str | None:
+    """Return an exception's own category, if it has one."""
+    category = getattr(error, "category", None)
+    return category if isinstance(category, str) and category else None

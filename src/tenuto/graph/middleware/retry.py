@@ -1,0 +1,68 @@
+"""Try again what failed for a passing reason."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tenuto.errors import InvalidInput, NodeException
+from tenuto.graph.cause import category_of
+from tenuto.graph.nodes import Next, Update
+from tenuto.graph.scope import scope_variable
+
+TRANSIENT = frozenset({"provider_unavailable", "provider_rate_limit", "provider_model_not_loaded"})
+
+
+def is_transient(error: BaseException, _state: Any = None) -> bool:
+    """Tell whether an error, or what it carries one level down, is of a passing kind or marked so."""
+    told = error.__cause__ if isinstance(error, NodeException) and error.__cause__ is not None else error
+    return any(category_of(each) in TRANSIENT or getattr(each, "transient", False) for each in (error, told))
+
+
+def full_jitter(attempt: int) -> float:
+    """Return how long to wait after an attempt: anything up to twice as long each time, at most 30 seconds."""
+    return random.uniform(0, min(30.0, 2.0**attempt))
+
+
+class Retry:
+    """Call on, up to `max_attempts` times, while the classifier says that the failure will pass.
+
+    Each attempt sees its index in the scope and has metadata of its own, which a failed attempt leaves behind.
+    """
+
+    def __init__(
+        self,
+        max_attempts: int = 3,
+        classifier: Callable[[Exception, Any], bool] | None = None,
+        backoff: Callable[[int], float] | None = None,
+        on_retry: Callable[[Exception, int], Awaitable[None] | None] | None = None,
+    ) -> None:
+        if type(max_attempts) is not int or max_attempts < 1:
+            raise InvalidInput(f"max_attempts must be 1 or more, got {max_attempts!r}.")
+        self._max_attempts = max_attempts
+        self._classifier = classifier or is_transient
+        self._backoff = backoff or full_jitter
+        self._on_retry = on_retry
+
+    async def __call__(self, state: Any, following: Next) -> Update:
+        """See `Middleware`."""
+        outer = scope_variable.get()
+        for attempt in range(self._max_attempts):
+            inner = outer._replace(attempt_index=attempt, metadata=outer.metadata.copy()) if outer else None
+            token = scope_variable.set(inner)
+            try:
+                update = await following(state)
+            except Exception as error:
+                if attempt + 1 == self._max_attempts or not self._classifier(error, state):
+                    raise
+                failure = error
+            else:
+                if outer and inner:
+                    outer.metadata.values = inner.metadata.values
+                return update
+            finally:
+                scope_variable.reset(token)
+            if self._on_retry and (waiting := self._on_retry(failure, attempt)) is not None:
+                await waiting
+            await asyncio.sleep(self._backoff(attempt))
+        raise AssertionError("unreachable: the last attempt returns or raises")

@@ -1,0 +1,78 @@
+"""The kinds of node share one face: given a state, return a partial update. The engine does everything around it."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tenuto.graph.state import State
+
+if TYPE_CHECKING:
+    from tenuto.graph.compiled import CompiledGraph
+    from tenuto.graph.run import Frame
+
+Update = Mapping[str, Any]
+Next = Callable[[Any], Awaitable[Update]]
+Middleware = Callable[[Any, Next], Awaitable[Update]]
+Body = Callable[[Any], Awaitable[Update]]
+
+
+class Node:
+    """A place in a graph. `has_events` is False for one that only stands for what runs inside it."""
+
+    has_events = True
+
+    def __init__(self, name: str, middleware: tuple[Middleware, ...]) -> None:
+        self.name = name
+        self.middleware = middleware
+
+    def describe(self, state: State) -> dict[str, Any]:  # noqa: ARG002 - for the kinds that have something to say
+        """Return what the node's events say besides, worked out before it runs."""
+        return {}
+
+    def graphs(self) -> "list[CompiledGraph[Any]]":
+        """Return the graphs that run inside this node."""
+        return []
+
+    async def execute(self, frame: "Frame", state: Any, described: dict[str, Any]) -> Update:
+        """Do the node's work on a state and return its partial update."""
+        raise NotImplementedError  # port
+
+
+class FunctionNode(Node):
+    """A node whose work is an async function."""
+
+    def __init__(self, name: str, body: Body, middleware: tuple[Middleware, ...]) -> None:
+        super().__init__(name, middleware)
+        self._body = body
+
+    async def execute(self, frame: "Frame", state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002
+        """See `Node.execute`."""
+        working: Any = self._body(state)
+        if not inspect.isawaitable(working):
+            raise TypeError(f"node {self.name!r} is not async: it returned {type(working).__name__}")
+        update: Update = await working
+        return update
+
+
+def through(chain: tuple[Middleware, ...], call: Next) -> Next:
+    """Return the call with middleware around it, the first outermost."""
+    for middleware in reversed(chain):
+        call = _Link(middleware, call)
+    return call
+
+
+class _Link:
+    """One middleware and what it calls."""
+
+    __slots__ = ("_middleware", "_next")
+
+    def __init__(self, middleware: Middleware, following: Next) -> None:
+        self._middleware = middleware
+        self._next = following
+
+    async def __call__(self, state: Any) -> Update:
+        update: Any = await self._middleware(state, self._next)
+        if not isinstance(update, Mapping):
+            name = getattr(self._middleware, "__name__", type(self._middleware).__name__)
+            raise TypeError(f"middleware {name} returned {type(update).__name__}; it must return the update")
+        return update

@@ -1,0 +1,257 @@
+"""A run of a graph: the loop over nodes, written once for every kind of them.
+
+Per step: middleware, `started`, the body, merge, edge, `completed`. A run is a stack of frames, one per graph that is
+being executed; each knows its place, its observers and the states above it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import EdgeException, GraphRunError, NodeException, RoutingError, StepLimitReached
+from tenuto.graph.events import MetadataEvent, NodeEvent, Phase
+from tenuto.graph.nodes import Node, Update, through
+from tenuto.graph.observers import Delivery, Subscription
+from tenuto.graph.scope import Scope, scope_variable
+
+if TYPE_CHECKING:
+    from tenuto.graph.compiled import CompiledGraph
+
+
+class Interrupted(BaseException):
+    """The stop check said stop; not an error, so that no node or middleware takes it for one."""
+
+    def __init__(self, node: str, state: Any) -> None:
+        super().__init__(f"stopped before {node}")
+        self.node = node
+        self.state = state
+
+
+class Run:
+    """One invocation being executed: its counters, its observers, its stop check."""
+
+    def __init__(
+        self,
+        delivery: Delivery | None,
+        observers: tuple[Subscription, ...],
+        step_limit: int,
+        stop: Callable[[], bool] | None,
+    ) -> None:
+        self.delivery = delivery
+        self.observers = observers
+        self.stop = stop
+        self._limit = step_limit
+        self._executed = 0
+        self._step = -1
+
+    def next_step(self) -> int:
+        """Return the number of the next node execution."""
+        self._step += 1
+        return self._step
+
+    def count(self, graph: str, node: str, state: Any) -> None:
+        """Count a node execution against the limit."""
+        self._executed += 1
+        if self._executed > self._limit:
+            raise StepLimitReached(
+                f"Graph {graph!r} executed {self._limit} nodes and is at {node!r}; raise step_limit if it is no loop.",
+                graph=graph,
+                node_name=node,
+                recoverable_state=state,
+                limit=self._limit,
+            )
+
+
+class Frame:
+    """One graph being executed, and where: the names above it, their states, and its part of the chains."""
+
+    __slots__ = ("_scopes", "graph", "observers", "parent_states", "run", "scope")
+
+    def __init__(
+        self,
+        run: Run,
+        graph: "CompiledGraph[Any]",
+        scope: Scope,
+        parent_states: tuple[Any, ...] = (),
+        attached: tuple[Subscription, ...] = (),
+    ) -> None:
+        self.run = run
+        self.graph = graph
+        self.scope = scope._replace(frame=self)
+        self.parent_states = parent_states
+        self.observers = attached + tuple(graph.observers)
+        self._scopes: dict[str, Scope] = {}
+
+    def inside(
+        self, node: str, graph: "CompiledGraph[Any]", state: Any, *, index: int | None = None, branch: str | None = None
+    ) -> "Frame":
+        """Return the frame of a graph that runs inside a node; metadata goes its own way in an instance or branch."""
+        scope = scope_variable.get() or self.scope
+        inner = self.scope._replace(
+            namespace=(*self.scope.namespace, node),
+            fan_out_index_chain=(*self.scope.fan_out_index_chain, index),
+            branch_name_chain=(*self.scope.branch_name_chain, branch),
+            attempt_index=scope.attempt_index,
+            metadata=scope.metadata if index is None and branch is None else scope.metadata.copy(),
+        )
+        return Frame(self.run, graph, inner, (*self.parent_states, state), self.observers)
+
+    def scope_at(self, node: str) -> Scope:
+        """Return the scope of a node's code, made once per frame."""
+        scope = self._scopes.get(node)
+        if scope is None:
+            scope = self._scopes[node] = self.scope._replace(namespace=(*self.scope.namespace, node))
+        return scope
+
+    def emit(self, event: Any) -> None:
+        """Give an event to this frame's observers, outermost graph first, then the invocation's own."""
+        if self.run.delivery is not None:
+            self.run.delivery.emit(event, self.observers + self.run.observers)
+
+    def metadata_set(self, scope: Scope, values: dict[str, Any]) -> None:
+        """Tell observers that a node added metadata."""
+        if self.run.delivery is not None:
+            self.emit(
+                MetadataEvent(
+                    values=values,
+                    namespace=scope.namespace,
+                    attempt_index=scope.attempt_index,
+                    fan_out_index=scope.fan_out_index,
+                    branch_name=scope.branch_name,
+                    scope=scope,
+                )
+            )
+
+    async def execute(self, state: Any) -> Any:
+        """Run the graph from its entry to END and return the state it ends with."""
+        graph, run = self.graph, self.run
+        name: Any = graph.entry
+        while name is not graph.end:
+            if run.stop is not None and run.stop():
+                raise Interrupted(name, state)
+            state, name = await self._step(graph.nodes[name], state)
+        return state
+
+    async def _step(self, node: Node, state: Any) -> tuple[Any, Any]:
+        graph = self.graph
+        self.run.count(graph.name, node.name, state)
+        attempt = _Attempt(self, node, state, self.run.next_step() if node.has_events else -1)
+        token = scope_variable.set(self.scope_at(node.name))
+        try:
+            chain = graph.chain_of(node)
+            update = await (through(chain, attempt) if chain else attempt)(state)
+            merged = graph.schema.merge(state, update, graph.name, node.name)
+            following = self._following(node.name, merged)
+        except GraphRunError as error:
+            attempt.end(error=error)
+            raise
+        except Exception as error:
+            wrapped = _node_exception(graph.name, node.name, state, error)
+            attempt.end(error=wrapped)
+            raise wrapped from error
+        finally:
+            scope_variable.reset(token)
+        attempt.end(merged)
+        return merged, following
+
+    def _following(self, name: str, state: Any) -> Any:
+        graph = self.graph
+        edge = graph.edges.get(name)
+        if edge is None:
+            raise RoutingError(
+                f"Node {name!r} of graph {graph.name!r} has no outgoing edge.",
+                graph=graph.name,
+                node_name=name,
+                recoverable_state=state,
+            )
+        if not callable(edge):
+            return edge
+        try:
+            target = edge(state)
+        except Exception as error:
+            raise EdgeException(
+                f"The edge after {name!r} of graph {graph.name!r} raised {error!r}.",
+                graph=graph.name,
+                node_name=name,
+                recoverable_state=state,
+            ) from error
+        if target is not graph.end and target not in graph.nodes:
+            raise RoutingError(
+                f"The edge after {name!r} of graph {graph.name!r} leads to {target!r}, which is no node of it.",
+                graph=graph.name,
+                node_name=name,
+                recoverable_state=state,
+                target=target,
+            )
+        return target
+
+
+class _Attempt:
+    """The innermost call of a step: one attempt at the node's body, with its pair of events.
+
+    The completed event of a successful attempt waits until the edge is evaluated; that of a failed one goes out at
+    once.
+    """
+
+    __slots__ = ("_frame", "_node", "_pending", "_state", "_step")
+
+    def __init__(self, frame: Frame, node: Node, state: Any, step: int) -> None:
+        self._frame = frame
+        self._node = node
+        self._state = state
+        self._step = step
+        self._pending: NodeEvent | None = None
+
+    async def __call__(self, state: Any) -> Update:
+        frame, node = self._frame, self._node
+        observed = frame.run.delivery is not None and node.has_events
+        if self._pending is not None:
+            self.end(self._state)
+        try:
+            described = node.describe(state)
+            if observed:
+                self._begin(state, described)
+            return await node.execute(frame, state, described)
+        except GraphRunError as error:
+            if observed and self._pending is None:
+                self._begin(state, {})
+            self.end(error=error)
+            raise
+        except Exception as error:
+            wrapped = _node_exception(frame.graph.name, node.name, self._state, error)
+            if observed and self._pending is None:
+                self._begin(state, {})
+            self.end(error=wrapped)
+            raise wrapped from error
+
+    def end(self, post_state: Any = None, error: BaseException | None = None) -> None:
+        """Send the completed event that waits, if one does."""
+        if self._pending is not None:
+            self._frame.emit(self._pending.ended(post_state, error))
+            self._pending = None
+
+    def _begin(self, state: Any, described: dict[str, Any]) -> None:
+        scope = scope_variable.get()
+        assert scope is not None
+        self._pending = NodeEvent(
+            phase=Phase.STARTED,
+            node_name=self._node.name,
+            namespace=scope.namespace,
+            step=self._step,
+            pre_state=state,
+            parent_states=self._frame.parent_states,
+            attempt_index=scope.attempt_index,
+            fan_out_index=scope.fan_out_index,
+            branch_name=scope.branch_name,
+            fan_out_index_chain=scope.fan_out_index_chain,
+            branch_name_chain=scope.branch_name_chain,
+            fan_out_config=described.get("fan_out_config"),
+            parallel_branches_config=described.get("parallel_branches_config"),
+            scope=scope,
+        )
+        self._frame.emit(self._pending)
+
+
+def _node_exception(graph: str, node: str, state: Any, error: BaseException) -> NodeException:
+    return NodeException(
+        f"Node {node!r} of graph {graph!r} raised {error!r}.", graph=graph, node_name=node, recoverable_state=state
+    )

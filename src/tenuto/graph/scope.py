@@ -1,0 +1,102 @@
+"""Where the running code stands: one context variable, readable anywhere below an invocation."""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tenuto.errors import InvalidInput
+
+_RESERVED_PREFIXES = ("openarmature.", "gen_ai.")
+
+
+class Metadata:
+    """The caller's metadata of one line of execution; instances, branches and attempts get a copy of their own."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = dict(values)
+
+    def copy(self) -> "Metadata":
+        """Return metadata that goes its own way."""
+        return Metadata(self.values)
+
+
+class Scope(NamedTuple):
+    """The identities and the place of the code that runs now."""
+
+    invocation_id: str
+    correlation_id: str
+    session_id: str | None
+    metadata: Metadata
+    namespace: tuple[str, ...] = ()
+    fan_out_index_chain: tuple[int | None, ...] = ()
+    branch_name_chain: tuple[str | None, ...] = ()
+    attempt_index: int = 0
+    frame: Any = None
+
+    @property
+    def fan_out_index(self) -> int | None:
+        """The index of the innermost fan-out instance, if any."""
+        return next((index for index in reversed(self.fan_out_index_chain) if index is not None), None)
+
+    @property
+    def branch_name(self) -> str | None:
+        """The name of the innermost branch, if any."""
+        return next((name for name in reversed(self.branch_name_chain) if name is not None), None)
+
+
+scope_variable: ContextVar[Scope | None] = ContextVar("tenuto_scope", default=None)
+
+
+def current_scope() -> Scope | None:
+    """Return the scope of the running code; None outside an invocation."""
+    return scope_variable.get()
+
+
+def current_invocation_id() -> str | None:
+    """Return the id of the running invocation."""
+    scope = scope_variable.get()
+    return scope.invocation_id if scope else None
+
+
+def current_correlation_id() -> str | None:
+    """Return the id that joins the attempts and resumes of the running invocation."""
+    scope = scope_variable.get()
+    return scope.correlation_id if scope else None
+
+
+def current_attempt_index() -> int:
+    """Return which attempt of the node runs, counted from 0."""
+    scope = scope_variable.get()
+    return scope.attempt_index if scope else 0
+
+
+def get_invocation_metadata() -> Mapping[str, Any]:
+    """Return the caller's metadata as this line of execution sees it; empty outside an invocation."""
+    scope = scope_variable.get()
+    return MappingProxyType(dict(scope.metadata.values) if scope else {})
+
+
+def set_invocation_metadata(**values: Any) -> None:
+    """Add to the metadata of this line of execution; reserved names and values that are no scalars are refused."""
+    scope = scope_variable.get()
+    if scope is None:
+        raise InvalidInput("There is no invocation here to set metadata on.")
+    scope.metadata.values.update(checked_metadata(values))
+    if scope.frame is not None:
+        scope.frame.metadata_set(scope, values)
+
+
+def checked_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata whose names are free and whose values are scalars, or lists of one kind of them."""
+    for name, value in values.items():
+        if not isinstance(name, str) or not name or name.startswith(_RESERVED_PREFIXES):
+            raise InvalidInput(f"{name!r} cannot be the name of invocation metadata.", name=name)
+        parts = value if isinstance(value, list | tuple) else [value]
+        if not all(isinstance(part, str | bool | int | float) for part in parts):
+            raise InvalidInput(
+                f"Metadata {name!r} must be text, a number, a truth value, or a list of them.", name=name
+            )
+    return dict(values)
