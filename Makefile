@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-pyproject
+BENCH := $(VENV)/.made-for-bench
 
 .PHONY: setup run test check bench soak format clean
 
@@ -27,8 +28,12 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py tests/test_exports.py
 
-bench: setup
+bench: $(BENCH)
 	$(BIN)/python -m bench
+
+$(BENCH): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	touch $(BENCH)
 
 soak: setup
 	$(BIN)/python -m pytest -q -n 2 -m soak

@@ -23,6 +23,10 @@
     │       └── WaitNotOpen
     ├── GraphError                   a graph, or a run of one
     │   ├── GraphCompileError
+    │   ├── StateMigrationError
+    │   ├── CheckpointNotFound
+    │   ├── CheckpointRecordInvalid
+    │   ├── CheckpointSaveFailed
     │   └── GraphRunError
     │       ├── NodeException
     │       │   └── BranchFailed
@@ -239,6 +243,37 @@ class GraphCompileError(GraphError):
     def __init__(self, category: str, message: str, **details: Any) -> None:
         super().__init__(message, **details)
         self.category = category
+
+
+class StateMigrationError(GraphError):
+    """Stored state cannot be brought to the version the code declares; `category` says whether the way is missing,
+    ambiguous, or failed.
+    """
+
+    bucket = Bucket.SESSION_TERMINATING
+
+    def __init__(self, category: str, message: str, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.category = category
+
+
+class CheckpointNotFound(GraphError):
+    """There is no checkpoint to resume from."""
+
+    category = "checkpoint_not_found"
+
+
+class CheckpointRecordInvalid(GraphError):
+    """A checkpoint does not fit the graph that is to go on from it."""
+
+    category = "checkpoint_record_invalid"
+
+
+class CheckpointSaveFailed(GraphError):
+    """A checkpoint could not be written; the run stops, and goes on from the one before when it is resumed."""
+
+    category = "checkpoint_save_failed"
+    bucket = Bucket.RETRYABLE_TRANSIENT
 
 
 class GraphRunError(GraphError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import BranchFailed, GraphRunError, NodeException
 from tenuto.graph.cause import category_of
-from tenuto.graph.events import NodeEvent, ParallelBranchesConfig, Phase
+from tenuto.graph.events import NodeEvent, ParallelBranchesConfig, started
 from tenuto.graph.nodes import Middleware, Node, Update, through
 from tenuto.graph.projection import Projection
 from tenuto.graph.scope import scope_variable
@@ -124,7 +124,7 @@ class BranchesNode(Node):
         work = branch.call
 
         async def run(start: Any) -> Update:
-            event = _pair(inner, name, start)
+            event = _begin(inner, start)
             try:
                 update = await work(start)
             except Exception as error:
@@ -144,24 +144,11 @@ class BranchesNode(Node):
         return await through(branch.middleware, run)(state)
 
 
-def _pair(frame: "Frame", name: str, state: Any) -> NodeEvent | None:
+def _begin(frame: "Frame", state: Any) -> NodeEvent | None:
     scope = scope_variable.get()
     if frame.run.delivery is None or scope is None:
         return None
-    event = NodeEvent(
-        phase=Phase.STARTED,
-        node_name=name,
-        namespace=scope.namespace,
-        step=frame.run.next_step(),
-        pre_state=state,
-        parent_states=frame.parent_states,
-        attempt_index=scope.attempt_index,
-        fan_out_index=scope.fan_out_index,
-        branch_name=scope.branch_name,
-        fan_out_index_chain=scope.fan_out_index_chain,
-        branch_name_chain=scope.branch_name_chain,
-        scope=scope,
-    )
+    event = started(scope, frame.run.next_step(), state, frame.parent_states)
     frame.emit(event)
     return event
 

@@ -12,6 +12,8 @@ from tenuto.graph.nodes import Body, FunctionNode, Middleware, Node
 from tenuto.graph.projection import made
 from tenuto.graph.state import State, schema_of
 from tenuto.graph.subgraph import SubgraphNode
+from tenuto.session.migration import Migrate, MigrationRegistry
+from tenuto.store.port import Store
 
 S = TypeVar("S", bound=State)
 B = TypeVar("B", bound="GraphBuilder[Any]")
@@ -39,6 +41,8 @@ class GraphBuilder(Generic[S]):
         self._edges: list[tuple[str, Any]] = []
         self._entry: str | None = None
         self._middleware: list[Middleware] = []
+        self._store: Store | None = None
+        self._migrations = MigrationRegistry("checkpoint")
 
     def add_node(self: B, name: str, body: Body, middleware: Iterable[Middleware] = ()) -> B:
         """Add a node whose work is an async function from the state to a partial update."""
@@ -124,6 +128,16 @@ class GraphBuilder(Generic[S]):
         self._middleware.append(middleware)
         return self
 
+    def with_checkpointer(self: B, store: Store) -> B:
+        """Keep a checkpoint in this store after every completed node."""
+        self._store = store
+        return self
+
+    def with_state_migration(self: B, from_version: str, to_version: str, migrate: Migrate) -> B:
+        """Say how stored state gets from one schema version to another; chains are found by themselves."""
+        self._migrations.add(from_version, to_version, migrate)
+        return self
+
     def set_entry(self: B, name: str) -> B:
         """Say where the graph begins."""
         self._entry = name
@@ -150,6 +164,8 @@ class GraphBuilder(Generic[S]):
             entry=entry,
             end=END,
             middleware=tuple(self._middleware),
+            store=self._store,
+            migrations=self._migrations,
         )
 
     def _add(self: B, node: Node) -> B:

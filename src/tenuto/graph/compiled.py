@@ -1,17 +1,24 @@
 """A compiled graph: what can be invoked, observed, and used as a node of another."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
-from tenuto.errors import GraphRunError, InvalidInput
+from tenuto.errors import CheckpointNotFound, CheckpointSaveFailed, GraphError, InvalidInput, TenutoError
+from tenuto.graph.journal import Journal, restore
 from tenuto.graph.nodes import Middleware, Node
 from tenuto.graph.observers import Attachment, Deliveries, DrainSummary, Observer, Subscription, subscription
 from tenuto.graph.run import Frame, Interrupted, Run
 from tenuto.graph.scope import Metadata, Scope, checked_metadata, scope_variable
 from tenuto.graph.state import State, schema_of
 from tenuto.ids import check_id
+from tenuto.model.run import RunStatus
+from tenuto.model.session import Kind, SessionKey
+from tenuto.session.migration import MigrationRegistry
+from tenuto.session.turn import Turn, find_checkpoint
+from tenuto.store.port import Store
 
 S = TypeVar("S", bound=State)
 
@@ -30,7 +37,7 @@ class Outcome(Generic[S]):
     correlation_id: str
     entry_state: S | None
     state: S | None
-    error: GraphRunError | None = None
+    error: TenutoError | None = None
 
     @property
     def completed(self) -> bool:
@@ -51,6 +58,8 @@ class CompiledGraph(Generic[S]):
         entry: str,
         end: object,
         middleware: tuple[Middleware, ...],
+        store: Store | None = None,
+        migrations: MigrationRegistry | None = None,
     ) -> None:
         self.kind = kind
         self.name = name
@@ -59,6 +68,8 @@ class CompiledGraph(Generic[S]):
         self.edges = edges
         self.entry = entry
         self.end = end
+        self.store = store
+        self.migrations = migrations or MigrationRegistry("checkpoint")
         self.observers: list[Subscription] = []
         self._chains = {node.name: middleware + node.middleware for node in nodes.values()}
         self._deliveries = Deliveries()
@@ -101,44 +112,82 @@ class CompiledGraph(Generic[S]):
         metadata: Mapping[str, Any] | None = None,
         stop: Callable[[], bool] | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
+        resume_invocation: str | None = None,
     ) -> Outcome[S]:
         """Run the graph and return how it went, as data.
 
         `initial` gives fields in place of their defaults. `stop` is asked before each node; once true, the next node
-        does not start. `step_limit` bounds the number of node executions. Cancelling leaves no task behind.
+        does not start. `step_limit` bounds the number of node executions. Cancelling leaves no task behind. With a
+        store, every completed node leaves a checkpoint; `resume_invocation` goes on from the last one of an invocation,
+        under a new id and the same correlation id.
         """
         if type(step_limit) is not int or step_limit < 1:
             raise InvalidInput(f"step_limit must be 1 or more, got {step_limit!r}.")
+        if invocation_id is None or resume_invocation is not None:
+            invocation_id = str(uuid4())
         scope = Scope(
-            invocation_id=check_id(invocation_id, "invocation_id") if invocation_id is not None else str(uuid4()),
+            invocation_id=check_id(invocation_id, "invocation_id"),
             correlation_id=correlation_id or str(uuid4()),
             session_id=None,
             metadata=Metadata(checked_metadata(metadata or {})),
         )
         own = tuple(each if isinstance(each, Subscription) else subscription(each) for each in observers)
-        token = scope_variable.set(scope)
-        run = None
         try:
-            # Made once the scope stands, so that observers see the invocation's identities too.
-            delivery = self._deliveries.begin(scope.invocation_id) if own or self._observed() else None
-            run = Run(delivery, own, step_limit, stop)
-            return await self._outcome(run, scope, initial)
+            scope, journal = await self._journal(scope, resume_invocation)
+        except TenutoError as error:
+            return _outcome("errored", scope, error=error)
+        token = scope_variable.set(scope)
+        # Made once the scope stands, so that observers see the invocation's identities too.
+        delivery = self._deliveries.begin(scope.invocation_id) if own or self._observed() else None
+        try:
+            return await self._executed(Run(delivery, own, step_limit, stop, journal), scope, initial)
         finally:
-            if run is not None and run.delivery is not None:
-                run.delivery.close()
+            if delivery is not None:
+                delivery.close()
             scope_variable.reset(token)
 
-    async def _outcome(self, run: Run, scope: Scope, initial: S | Mapping[str, Any] | None) -> Outcome[S]:
-        ids: dict[str, Any] = {"invocation_id": scope.invocation_id, "correlation_id": scope.correlation_id}
+    async def _journal(self, scope: Scope, resumed: str | None) -> tuple[Scope, Journal | None]:
+        """Begin the run's journal, if there is a store; a resumed one begins where the checkpoint ends."""
+        if resumed is None:
+            if self.store is None:
+                return scope, None
+            turn = await Turn.open(self.store, SessionKey(scope.invocation_id, kind=Kind.INVOCATION))
+            await turn.begin(invocation_id=scope.invocation_id, correlation_id=scope.correlation_id)
+            return scope, Journal(turn)
+        found = await find_checkpoint(self.store, resumed) if self.store else None
+        if self.store is None or found is None:
+            raise CheckpointNotFound(f"Invocation {resumed!r} left no checkpoint to go on from.", invocation_id=resumed)
+        scope = scope._replace(correlation_id=found.correlation_id)
+        turn = await Turn.open(self.store, found.checkpoint.key)
+        # Put together first, so that a checkpoint that does not fit leaves nothing behind.
+        journal = restore(found, self, turn)
+        await turn.begin(
+            invocation_id=scope.invocation_id,
+            correlation_id=scope.correlation_id,
+            origin_id=found.origin_id,
+            ends=found.checkpoint.ends,
+        )
+        return scope, journal
+
+    async def _executed(self, run: Run, scope: Scope, initial: S | Mapping[str, Any] | None) -> Outcome[S]:
         entry: Any = None
         try:
-            entry = self.schema.initial(initial)
+            entry = run.journal.entry() if run.journal else None
+            entry = self.schema.initial(initial) if entry is None else entry
             state = await Frame(run, self, scope).execute(entry)
+            if run.journal:
+                await run.journal.turn.finish(RunStatus.COMPLETED)
         except Interrupted as signal:
-            return Outcome(outcome="interrupted", entry_state=entry, state=signal.state if entry else None, **ids)
-        except GraphRunError as error:
-            return Outcome(outcome="errored", entry_state=entry, state=None, error=error, **ids)
-        return Outcome(outcome="completed", entry_state=entry, state=state, **ids)
+            if run.journal:
+                await run.journal.turn.finish(RunStatus.INTERRUPTED)
+            return _outcome("interrupted", scope, entry, signal.state)
+        except GraphError as error:
+            if run.journal and not isinstance(error, CheckpointSaveFailed):
+                with suppress(CheckpointSaveFailed):
+                    told = {"category": error.category, "message": error.message}
+                    await run.journal.turn.finish(RunStatus.FAILED, told)
+            return _outcome("errored", scope, entry, error=error)
+        return _outcome("completed", scope, entry, state)
 
     def _observed(self) -> bool:
         return bool(self.observers) or any(graph._observed() for graph in self.inner_graphs())
@@ -152,3 +201,16 @@ class CompiledGraph(Generic[S]):
         from tenuto.graph.draw import mermaid
 
         return mermaid(self)
+
+
+def _outcome(
+    word: str, scope: Scope, entry: Any = None, state: Any = None, error: TenutoError | None = None
+) -> Outcome[Any]:
+    return Outcome(
+        outcome=word,
+        invocation_id=scope.invocation_id,
+        correlation_id=scope.correlation_id,
+        entry_state=entry,
+        state=state,
+        error=error,
+    )

@@ -1,8 +1,8 @@
 """What observers get to see."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.graph.cause import CauseLink
 from tenuto.graph.scope import Scope
@@ -36,12 +36,11 @@ class ParallelBranchesConfig:
     parent_node_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeEvent:
+class NodeEvent(NamedTuple):
     """One attempt of a node begins, or ends: each has exactly one `started` and one terminal event.
 
     `step` counts node executions over the whole invocation; attempts share it. A completed event has `post_state` or
-    `error`.
+    `error`. A named tuple, because two are made for every node.
     """
 
     phase: Phase
@@ -49,21 +48,46 @@ class NodeEvent:
     namespace: tuple[str, ...]
     step: int
     pre_state: Any
-    post_state: Any = None
-    error: BaseException | None = None
-    parent_states: tuple[Any, ...] = ()
-    attempt_index: int = 0
-    fan_out_index: int | None = None
-    branch_name: str | None = None
-    fan_out_index_chain: tuple[int | None, ...] = ()
-    branch_name_chain: tuple[str | None, ...] = ()
-    fan_out_config: FanOutConfig | None = None
-    parallel_branches_config: ParallelBranchesConfig | None = None
+    post_state: Any
+    error: BaseException | None
+    parent_states: tuple[Any, ...]
+    attempt_index: int
+    fan_out_index: int | None
+    branch_name: str | None
+    fan_out_index_chain: tuple[int | None, ...]
+    branch_name_chain: tuple[str | None, ...]
+    fan_out_config: FanOutConfig | None
+    parallel_branches_config: ParallelBranchesConfig | None
     scope: Scope
 
     def ended(self, post_state: Any = None, error: BaseException | None = None) -> "NodeEvent":
         """Return the completed event of a started one."""
-        return replace(self, phase=Phase.COMPLETED, post_state=None if error else post_state, error=error)
+        return self._replace(phase=Phase.COMPLETED, post_state=None if error else post_state, error=error)
+
+
+def started(
+    scope: Scope, step: int, state: Any, parent_states: tuple[Any, ...], described: dict[str, Any] | None = None
+) -> NodeEvent:
+    """Return the event with which an attempt at the scope's node begins."""
+    index_chain, branch_chain = scope.fan_out_index_chain, scope.branch_name_chain
+    return NodeEvent(
+        Phase.STARTED,
+        scope.namespace[-1],
+        scope.namespace,
+        step,
+        state,
+        None,
+        None,
+        parent_states,
+        scope.attempt_index,
+        scope.fan_out_index if index_chain else None,
+        scope.branch_name if branch_chain else None,
+        index_chain,
+        branch_chain,
+        described.get("fan_out_config") if described else None,
+        described.get("parallel_branches_config") if described else None,
+        scope,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

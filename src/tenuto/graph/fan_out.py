@@ -1,7 +1,7 @@
 """Fan-out: one graph, or function, run once per item or so many times, its results collected in order."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,8 @@ class FanOutNode(Node):
         if not items and plan.on_empty == "raise":
             raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name, recoverable_state=state)
         work = _Instances(self, frame, state, items, described["fan_out_config"].concurrency)
+        if frame.durable and frame.run.journal:
+            work.go_on(frame.run.journal.take_finished(frame, self.name, len(items)))
         await work.run()
         done = [(index, work.results[index]) for index in range(len(items)) if index in work.results]
         parts: list[Update] = [{plan.target_field: [result.get(plan.collect_field) for _, result in done]}]
@@ -130,8 +132,28 @@ class _Instances:
         self._node = node
         self._frame = frame
         self._state = state
-        self._waiting = iter(enumerate(items))
+        self._waiting: Iterator[tuple[int, Any]] = iter(enumerate(items))
         self._workers = min(len(items), concurrency or len(items))
+
+    def go_on(self, finished: dict[int, dict[str, Any]]) -> None:
+        """Take over what instances of an earlier run left, and run only the others."""
+        schema = self._node.plan.graph.schema
+        for index, record in finished.items():
+            if "error" in record:
+                self.errors[index] = record["error"]
+            else:
+                self.results[index] = {name: schema.fields[name].check(v) for name, v in record["result"].items()}
+        self._waiting = iter([(index, item) for index, item in self._waiting if index not in finished])
+
+    async def _keep(self, index: int, **record: Any) -> None:
+        if self._frame.durable and self._frame.run.journal:
+            await self._frame.run.journal.instance_finished(self._frame, self._node.name, index, record)
+
+    def _kept(self, result: Update) -> dict[str, Any]:
+        """Return what of an instance's fields its fan-out needs, as plain data."""
+        plan, fields = self._node.plan, self._node.plan.graph.schema.fields
+        wanted = {plan.collect_field, *plan.extra_outputs.values()}
+        return {name: fields[name].dump(result[name]) for name in sorted(wanted) if name in result}
 
     async def run(self) -> None:
         """Run them all; under fail_fast the first failure cancels the others, and their ends are awaited."""
@@ -159,7 +181,7 @@ class _Instances:
     async def _work(self) -> None:
         for index, item in self._waiting:
             try:
-                self.results[index] = await self._node.instance(self._frame, self._state, index, item)
+                result = await self._node.instance(self._frame, self._state, index, item)
             except Exception as error:
                 if self._node.plan.error_policy != "collect":
                     raise
@@ -169,6 +191,10 @@ class _Instances:
                     "category": category or NodeException.category,
                     "message": str(error),
                 }
+                await self._keep(index, error=self.errors[index])
+            else:
+                self.results[index] = result
+                await self._keep(index, result=self._kept(result))
 
 
 def _is_cancel(outcome: BaseException) -> bool:

@@ -100,8 +100,12 @@ class Delivery:
             while self._queue:
                 event, observers = self._queue.popleft()
                 for each in observers:
-                    if each.wants(event):
-                        await _tell(each.observer, event)
+                    if each.phases is None or each.wants(event):
+                        try:
+                            await each.observer(event)
+                        except Exception as error:
+                            # An observer never disturbs the run or the other observers.
+                            warnings.warn(f"An observer raised {error!r}.", RuntimeWarning, stacklevel=1)
                 self.delivered += 1
                 for moved in self._moved:
                     moved.set()
@@ -109,14 +113,6 @@ class Delivery:
                 return
             self._more.clear()
             await self._more.wait()
-
-
-async def _tell(observer: Observer, event: Any) -> None:
-    try:
-        await observer(event)
-    except Exception as error:
-        # An observer never disturbs the run or the other observers.
-        warnings.warn(f"An observer raised {error!r}; the run goes on.", RuntimeWarning, stacklevel=1)
 
 
 class Deliveries:

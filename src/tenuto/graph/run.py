@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import EdgeException, GraphRunError, NodeException, RoutingError, StepLimitReached
-from tenuto.graph.events import MetadataEvent, NodeEvent, Phase
+from tenuto.graph.events import MetadataEvent, NodeEvent, started
+from tenuto.graph.journal import Journal
 from tenuto.graph.nodes import Node, Update, through
 from tenuto.graph.observers import Delivery, Subscription
 from tenuto.graph.scope import Scope, scope_variable
@@ -35,17 +36,24 @@ class Run:
         observers: tuple[Subscription, ...],
         step_limit: int,
         stop: Callable[[], bool] | None,
+        journal: Journal | None = None,
     ) -> None:
         self.delivery = delivery
+        self.journal = journal
         self.observers = observers
         self.stop = stop
         self._limit = step_limit
         self._executed = 0
-        self._step = -1
+        self._step = journal.step if journal and journal.points else -1
 
     def next_step(self) -> int:
         """Return the number of the next node execution."""
         self._step += 1
+        return self._step
+
+    @property
+    def step(self) -> int:
+        """The number of the last node execution."""
         return self._step
 
     def count(self, graph: str, node: str, state: Any) -> None:
@@ -64,7 +72,7 @@ class Run:
 class Frame:
     """One graph being executed, and where: the names above it, their states, and its part of the chains."""
 
-    __slots__ = ("_scopes", "graph", "observers", "parent_states", "run", "scope")
+    __slots__ = ("_audience", "_scopes", "durable", "graph", "observers", "parent", "parent_states", "run", "scope")
 
     def __init__(
         self,
@@ -72,13 +80,17 @@ class Frame:
         graph: "CompiledGraph[Any]",
         scope: Scope,
         parent_states: tuple[Any, ...] = (),
-        attached: tuple[Subscription, ...] = (),
+        parent: "Frame | None" = None,
+        durable: bool = True,
     ) -> None:
         self.run = run
+        self.parent = parent
+        self.durable = durable and run.journal is not None
         self.graph = graph
         self.scope = scope._replace(frame=self)
         self.parent_states = parent_states
-        self.observers = attached + tuple(graph.observers)
+        self.observers: tuple[Subscription, ...] = (parent.observers if parent else ()) + tuple(graph.observers)
+        self._audience = self.observers + run.observers
         self._scopes: dict[str, Scope] = {}
 
     def inside(
@@ -93,7 +105,18 @@ class Frame:
             attempt_index=scope.attempt_index,
             metadata=scope.metadata if index is None and branch is None else scope.metadata.copy(),
         )
-        return Frame(self.run, graph, inner, (*self.parent_states, state), self.observers)
+        durable = self.durable and index is None and branch is None
+        return Frame(self.run, graph, inner, (*self.parent_states, state), self, durable)
+
+    def above(self) -> "list[tuple[Frame, Any]]":
+        """Return the frames this one runs inside, outermost first, with the states they wait in."""
+        if self.parent is None:
+            return []
+        return [*self.parent.above(), (self.parent, self.parent_states[-1])]
+
+    def outermost(self) -> "Frame":
+        """Return the frame of the graph that was invoked."""
+        return self.parent.outermost() if self.parent else self
 
     def scope_at(self, node: str) -> Scope:
         """Return the scope of a node's code, made once per frame."""
@@ -105,7 +128,7 @@ class Frame:
     def emit(self, event: Any) -> None:
         """Give an event to this frame's observers, outermost graph first, then the invocation's own."""
         if self.run.delivery is not None:
-            self.run.delivery.emit(event, self.observers + self.run.observers)
+            self.run.delivery.emit(event, self._audience)
 
     def metadata_set(self, scope: Scope, values: dict[str, Any]) -> None:
         """Tell observers that a node added metadata."""
@@ -122,9 +145,12 @@ class Frame:
             )
 
     async def execute(self, state: Any) -> Any:
-        """Run the graph from its entry to END and return the state it ends with."""
+        """Run the graph from its entry, or from where a checkpoint left it, to END; return the state it ends with."""
         graph, run = self.graph, self.run
         name: Any = graph.entry
+        if self.durable and run.journal and (point := run.journal.take_point(self.scope.namespace)):
+            state, name = point.state, graph.end if point.node is None else point.node
+            run.journal.adopt(self, state)
         while name is not graph.end:
             if run.stop is not None and run.stop():
                 raise Interrupted(name, state)
@@ -151,6 +177,8 @@ class Frame:
         finally:
             scope_variable.reset(token)
         attempt.end(merged)
+        if self.durable and self.run.journal:
+            await self.run.journal.completed(self, merged, None if following is graph.end else following, self.run.step)
         return merged, following
 
     def _following(self, name: str, state: Any) -> Any:
@@ -232,22 +260,7 @@ class _Attempt:
     def _begin(self, state: Any, described: dict[str, Any]) -> None:
         scope = scope_variable.get()
         assert scope is not None
-        self._pending = NodeEvent(
-            phase=Phase.STARTED,
-            node_name=self._node.name,
-            namespace=scope.namespace,
-            step=self._step,
-            pre_state=state,
-            parent_states=self._frame.parent_states,
-            attempt_index=scope.attempt_index,
-            fan_out_index=scope.fan_out_index,
-            branch_name=scope.branch_name,
-            fan_out_index_chain=scope.fan_out_index_chain,
-            branch_name_chain=scope.branch_name_chain,
-            fan_out_config=described.get("fan_out_config"),
-            parallel_branches_config=described.get("parallel_branches_config"),
-            scope=scope,
-        )
+        self._pending = started(scope, self._step, state, self._frame.parent_states, described)
         self._frame.emit(self._pending)
 
 

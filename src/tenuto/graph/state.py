@@ -1,7 +1,7 @@
 """Typed state: immutable, merged field by field, so that an untouched field is neither copied nor validated again."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -10,6 +10,8 @@ from tenuto.errors import ReducerError, StateValidationError
 from tenuto.graph.reducers import Reducer, last_write_wins
 
 S = TypeVar("S", bound="State")
+
+_ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
 
 
 class State(BaseModel):
@@ -43,13 +45,15 @@ class Series(dict[str, Any]):
 class Field:
     """One declared field: how an update is checked and joined."""
 
-    __slots__ = ("check", "name", "reducer", "reducers")
+    __slots__ = ("check", "dump", "name", "reducer", "reducers")
 
     def __init__(self, name: str, annotation: Any, reducers: list[Reducer]) -> None:
         self.name = name
         self.reducers = reducers
         self.reducer = reducers[0] if reducers else last_write_wins
-        self.check = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True)).validator.validate_python
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=_ANY_TYPE if not _is_model(annotation) else None)
+        self.check = adapter.validator.validate_python
+        self.dump = partial(adapter.dump_python, mode="json")
 
 
 class Schema:
@@ -116,6 +120,10 @@ class Schema:
                 field=field.name,
                 reducer=field.reducer.name,
             ) from error
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 @cache
