@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from bench.harness import Measure, Result, Scene
-from bench.measures import crowd, engine, file, fork, history, listing, load, postgres, turn
+from bench.measures import crowd, engine, file, fork, history, listing, load, postgres, resume, turn
 
 RESULTS = Path(__file__).parent / "results.json"
 MEASURES: tuple[Measure, ...] = (
@@ -30,6 +30,7 @@ MEASURES: tuple[Measure, ...] = (
     *postgres.MEASURES,
     *listing.MEASURES,
     *engine.MEASURES,
+    *resume.MEASURES,
 )
 
 

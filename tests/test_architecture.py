@@ -20,8 +20,9 @@ ROOMS: dict[str, set[str]] = {
     "session": VALUES | {"store"},
     "graph": VALUES | {"session", "store"},
     "testing": VALUES | {"store", "store.rules", "store.backend", "store.backends"},
+    "cli": VALUES | {"graph", "session", "store"},
     "demo": VALUES | {"", "store", "testing"},
-    "": VALUES | {"store"},
+    "": VALUES | {"store", "graph"},
 }
 
 

@@ -4,6 +4,9 @@ One identity, one typed state, one transcript, across turns, crashes, deploys an
 """
 
 from tenuto.errors import Bucket, TenutoError
+from tenuto.graph.branches import Branch
+from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.state import State
 from tenuto.model.commit import (
     Append,
     BeginRun,
@@ -33,12 +36,15 @@ from tenuto.store.opening import open_store
 from tenuto.store.port import Store
 
 __all__ = [
+    "END",
     "Append",
     "BeginRun",
+    "Branch",
     "Bucket",
     "Budget",
     "Commit",
     "EndRun",
+    "GraphBuilder",
     "Held",
     "Kind",
     "NewCheckpoint",
@@ -56,6 +62,7 @@ __all__ = [
     "SessionRecord",
     "SessionStatus",
     "SettleWait",
+    "State",
     "Store",
     "TakeRun",
     "TenutoError",

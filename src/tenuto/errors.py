@@ -27,6 +27,9 @@
     │   ├── CheckpointNotFound
     │   ├── CheckpointRecordInvalid
     │   ├── CheckpointSaveFailed
+    │   ├── FanOutEmpty
+    │   ├── FanOutInvalidCount
+    │   ├── FanOutInvalidConcurrency
     │   └── GraphRunError
     │       ├── NodeException
     │       │   └── BranchFailed
@@ -34,9 +37,6 @@
     │       ├── ReducerError
     │       ├── RoutingError
     │       ├── StateValidationError
-    │       ├── FanOutEmpty
-    │       ├── FanOutInvalidCount
-    │       ├── FanOutInvalidConcurrency
     │       └── StepLimitReached
     └── StoreError                   the store itself cannot do its work
         ├── StoreUnavailable
@@ -337,19 +337,19 @@ class StateValidationError(GraphRunError):
     category = "state_validation_error"
 
 
-class FanOutEmpty(GraphRunError):
-    """A fan-out had no items, and was told that this is an error."""
+class FanOutEmpty(GraphError):
+    """A fan-out had no items, and was told that this is an error; the cause of its node's exception."""
 
     category = "fan_out_empty"
 
 
-class FanOutInvalidCount(GraphRunError):
+class FanOutInvalidCount(GraphError):
     """A fan-out's count is not a whole number of 0 or more."""
 
     category = "fan_out_invalid_count"
 
 
-class FanOutInvalidConcurrency(GraphRunError):
+class FanOutInvalidConcurrency(GraphError):
     """A fan-out's concurrency is not a whole number of 1 or more."""
 
     category = "fan_out_invalid_concurrency"

@@ -134,9 +134,10 @@ class BranchesNode(Node):
                     recoverable_state=state,
                     graph=frame.graph.name,
                 )
+                wrapped.__cause__ = error
                 if event:
                     inner.emit(event.ended(error=wrapped))
-                raise wrapped from error
+                raise
             if event:
                 inner.emit(event.ended(frame.graph.schema.merge(state, update, frame.graph.name, name)))
             return update

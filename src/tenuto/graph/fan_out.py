@@ -64,18 +64,15 @@ class FanOutNode(Node):
         """See `Node.execute`."""
         plan, items = self.plan, described["items"]
         if not items and plan.on_empty == "raise":
-            raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name, recoverable_state=state)
+            raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name)
         work = _Instances(self, frame, state, items, described["fan_out_config"].concurrency)
         if frame.durable and frame.run.journal:
             work.go_on(frame.run.journal.take_finished(frame, self.name, len(items)))
         await work.run()
         done = [(index, work.results[index]) for index in range(len(items)) if index in work.results]
-        parts: list[Update] = [{plan.target_field: [result.get(plan.collect_field) for _, result in done]}]
-        parts += [
-            {parent: result[child]}
-            for _, result in done
-            for parent, child in plan.extra_outputs.items()
-            if child in result
+        collected = {plan.target_field: plan.collect_field, **plan.extra_outputs}
+        parts: list[Update] = [
+            {parent: [result.get(child) for _, result in done]} for parent, child in collected.items()
         ]
         if plan.count_field:
             parts.append({plan.count_field: len(items)})
@@ -108,7 +105,6 @@ class FanOutNode(Node):
             raise FanOutInvalidCount(
                 f"Fan-out {self.name!r} has the count {count!r}; it must be 0 or more.",
                 node_name=self.name,
-                recoverable_state=state,
             )
         return count
 
@@ -118,7 +114,6 @@ class FanOutNode(Node):
             raise FanOutInvalidConcurrency(
                 f"Fan-out {self.name!r} has the concurrency {given!r}; it must be 1 or more, or None.",
                 node_name=self.name,
-                recoverable_state=state,
             )
         return given
 

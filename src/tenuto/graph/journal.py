@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tenuto.errors import CheckpointRecordInvalid
+from tenuto.graph.state import Field
 from tenuto.session.turn import Found, LogChange, Turn
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Journal:
     _cursor: dict[str, Any] = field(default_factory=dict)
     _document: dict[str, Any] = field(default_factory=dict)
     _underway: str | None = None
+    _dumps: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     async def completed(self, frame: "Frame", state: Any, following: str | None, step: int) -> None:
         """Leave a checkpoint: the frame goes on at `following`; the frames above it stand where they were."""
@@ -109,7 +111,7 @@ class Journal:
             value = state.__dict__[name]
             key = _log_name(path, name)
             if not column.reducer.is_log:
-                document[key] = column.dump(value)
+                document[key] = self._dumped(key, value, column)
                 continue
             known = self._saved.get(key)
             anew = known is None or known[0] is not frame
@@ -117,6 +119,13 @@ class Journal:
             if anew or start < len(value):
                 logs[key] = LogChange(items=column.dump(value[start:]), anew=anew)
                 self._saved[key] = (frame, len(value))
+
+    def _dumped(self, key: str, value: Any, column: Field) -> Any:
+        """Return a field as plain data, the same object as long as the field is."""
+        known = self._dumps.get(key)
+        if known is None or known[0] is not value:
+            known = self._dumps[key] = (value, column.dump(value))
+        return known[1]
 
 
 def restore(found: Found, graph: "CompiledGraph[Any]", turn: Turn) -> Journal:

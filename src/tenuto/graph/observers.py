@@ -5,6 +5,7 @@ import math
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -89,9 +90,11 @@ class Delivery:
         try:
             while self.delivered < count and not self.task.done():
                 moved.clear()
-                await asyncio.wait(
-                    {asyncio.ensure_future(moved.wait()), self.task}, return_when=asyncio.FIRST_COMPLETED
-                )
+                waiting = asyncio.ensure_future(moved.wait())
+                try:
+                    await asyncio.wait({waiting, self.task}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waiting.cancel()
         finally:
             self._moved.discard(moved)
 
@@ -105,7 +108,8 @@ class Delivery:
                             await each.observer(event)
                         except Exception as error:
                             # An observer never disturbs the run or the other observers.
-                            warnings.warn(f"An observer raised {error!r}.", RuntimeWarning, stacklevel=1)
+                            with suppress(RuntimeWarning):  # also where warnings are errors
+                                warnings.warn(f"An observer raised {error!r}.", RuntimeWarning, stacklevel=1)
                 self.delivered += 1
                 for moved in self._moved:
                     moved.set()

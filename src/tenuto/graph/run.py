@@ -245,11 +245,13 @@ class _Attempt:
             self.end(error=error)
             raise
         except Exception as error:
+            # The event tells of the node; middleware gets the exception itself.
             wrapped = _node_exception(frame.graph.name, node.name, self._state, error)
+            wrapped.__cause__ = error
             if observed and self._pending is None:
                 self._begin(state, {})
             self.end(error=wrapped)
-            raise wrapped from error
+            raise
 
     def end(self, post_state: Any = None, error: BaseException | None = None) -> None:
         """Send the completed event that waits, if one does."""

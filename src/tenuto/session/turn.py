@@ -12,9 +12,10 @@ from typing import Any
 from tenuto.codec import JSON
 from tenuto.errors import CheckpointSaveFailed, TenutoError
 from tenuto.ids import new_id
-from tenuto.model.commit import Append, BeginRun, Commit, EndRun, LogWrite, NewCheckpoint, Reset
+from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Held, LogWrite, NewCheckpoint, Reset
 from tenuto.model.run import Checkpoint, RunRef, RunStatus
 from tenuto.model.session import Ends, SessionKey
+from tenuto.store.holding import handle_of
 from tenuto.store.port import Store
 
 
@@ -39,6 +40,7 @@ class Turn:
     life: int
     run_id: str
     _commits: int = 0
+    _handles: dict[str, tuple[JSON, Held]] = field(default_factory=dict)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
@@ -68,14 +70,24 @@ class Turn:
         logs: Mapping[str, LogChange],
         schema_version: str,
     ) -> None:
-        """Leave a point to go on from: the whole document, what was added to logs, and where the program stands."""
-        point = NewCheckpoint(step=step, cursor=cursor, document=document, schema_version=schema_version)
+        """Leave a point to go on from: the whole document, what was added to logs, and where the program stands.
+
+        A big value that is the same object as last time is named by its handle, and costs nothing.
+        """
+        short = {name: self._handles[name][1] for name, value in document.items() if self._is_held(name, value)}
+        point = NewCheckpoint(step=step, cursor=cursor, document={**document, **short}, schema_version=schema_version)
         await self._commit(
             run=RunRef(run_id=self.run_id),
             steps=step,
             logs={name: change.write() for name, change in logs.items()},
             checkpoint=point,
         )
+        for name, value in document.items():
+            if name not in short and isinstance(value, str | list | dict) and (handle := handle_of(value)):
+                self._handles[name] = (value, handle)
+
+    def _is_held(self, name: str, value: JSON) -> bool:
+        return name in self._handles and self._handles[name][0] is value
 
     async def finish(self, status: RunStatus, error: JSON = None) -> None:
         """End the run."""

@@ -53,8 +53,6 @@ class Retry:
             try:
                 update = await following(state)
             except Exception as error:
-                if attempt + 1 == self._max_attempts or not self._classifier(error, state):
-                    raise
                 failure = error
             else:
                 if outer and inner:
@@ -62,6 +60,10 @@ class Retry:
                 return update
             finally:
                 scope_variable.reset(token)
+            if attempt + 1 == self._max_attempts or not self._classifier(failure, state):
+                # Those around it still see which attempt it was; the step resets the scope.
+                scope_variable.set(outer._replace(attempt_index=attempt) if outer else None)
+                raise failure
             if self._on_retry and (waiting := self._on_retry(failure, attempt)) is not None:
                 await waiting
             await asyncio.sleep(self._backoff(attempt))

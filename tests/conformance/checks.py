@@ -1,0 +1,78 @@
+"""Comparing what was expected with what was recorded."""
+
+from typing import Any
+
+from tenuto.graph.cause import category_of
+from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
+from tests.conformance.records import RECORDER, Record, Run, plain
+from tests.conformance.vocabulary import known
+
+
+class Check:
+    """The expectations of one case: every difference is noted, none stops the others."""
+
+    def __init__(self, spec: dict[str, Any], record: Record) -> None:
+        self.spec = spec
+        self.record = record
+        self.main = RECORDER
+        self.run = Run(number=-1, initial={})
+        self.problems: list[str] = []
+        self.deviations: list[str] = []
+
+    def equal(self, what: str, expected: Any, found: Any) -> None:
+        """Note a difference."""
+        if expected != found or (isinstance(expected, bool) != isinstance(found, bool)):
+            self.problems.append(f"{what}: expected {expected!r}, found {found!r}")
+
+    def holds(self, what: str, true: bool, found: Any = None) -> None:
+        """Note that something does not hold."""
+        if not true:
+            self.problems.append(what if found is None else f"{what}: found {found!r}")
+
+    def subset(self, what: str, expected: dict[str, Any], found: dict[str, Any]) -> None:
+        """Compare only the keys that are named; null also stands for a field that is not there."""
+        for key, value in expected.items():
+            if key not in found and value is not None:
+                self.problems.append(f"{what}.{key}: expected {value!r}, but it is not there")
+            else:
+                self.equal(f"{what}.{key}", value, found.get(key))
+
+    def same_runs(self) -> None:
+        """Compare all runs of a case with the first."""
+        first, *others = self.record.runs
+        for run in others:
+            self.equal(f"final state of run {run.number}", first.state, run.state)
+            orders = self.record.execution_order(first), self.record.execution_order(run)
+            self.equal(f"execution order of run {run.number}", *orders)
+
+    def events(self) -> list[NodeEvent]:
+        """Return the node events of the run, as its recording observer saw them."""
+        return self.record.events(self.main, self.run)
+
+    def isolated(self) -> list[FailureIsolatedEvent]:
+        """Return the failure-isolation events of the run."""
+        seen = self.record.isolated[self.main]
+        return [event for event in seen if event.scope.invocation_id == self.run.invocation_id]
+
+    def event(self, what: str, expected: dict[str, Any], found: NodeEvent) -> None:
+        """Compare an event by the keys that are named."""
+        told = {
+            "step": found.step,
+            "phase": str(found.phase),
+            "node_name": found.node_name,
+            "namespace": list(found.namespace),
+            "attempt_index": found.attempt_index,
+            "fan_out_index": found.fan_out_index,
+            "branch_name": found.branch_name,
+            "pre_state": plain(found.pre_state),
+            "post_state": plain(found.post_state),
+            "parent_states": plain(found.parent_states),
+        }
+        rest = dict(known(expected, (*told, "error"), what))
+        if "error" in rest:
+            wanted = rest.pop("error")
+            category = wanted.get("category") if isinstance(wanted, dict) else wanted
+            self.equal(f"{what}.error", category, category_of(found.error))
+            if category is not None:
+                self.equal(f"{what}.post_state beside an error", None, told["post_state"])
+        self.subset(what, rest, told)

@@ -1,0 +1,244 @@
+"""Running a case: compile, invoke, drain, and hand what was recorded to the checks."""
+
+import time
+import traceback
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenuto.errors import GraphCompileError, GraphRunError
+from tenuto.graph.scope import get_invocation_metadata
+from tests.conformance.checks import Check
+from tests.conformance.expectations import check_block, check_error
+from tests.conformance.graphs import Built, build
+from tests.conformance.loader import Case, Fixture
+from tests.conformance.observers import Observers, add_queryables, attach_observers
+from tests.conformance.pending import not_run_yet
+from tests.conformance.records import Drain, Record, Run, plain
+from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping
+
+CASE_KEYS = (
+    "caller_correlation_id",
+    "caller_invocation_id",
+    "caller_metadata",
+    "clock_stub",
+    "description",
+    "direct_call",
+    "edges",
+    "entry",
+    "expected",
+    "expected_compile_error",
+    "expected_compile_warning",
+    "expected_error",
+    "graph",
+    "informative",
+    "initial_state",
+    "inner_subgraphs",
+    "invariants",
+    "invocations",
+    "invoke",
+    "invoke_with",
+    "middleware",
+    "name",
+    "nodes",
+    "observers",
+    "queryable_observers",
+    "run_count",
+    "sequential_invocations",
+    "state",
+    "subgraph",
+    "subgraph_with_idx",
+    "subgraphs",
+)
+NESTED_KEYS = ("state", "entry", "nodes", "edges", "subgraph", "subgraphs", "middleware")
+
+
+@dataclass(slots=True)
+class Report:
+    """How a fixture went: what is wrong with it, where it deviates knowingly, and what of it is not run yet."""
+
+    fixture: str
+    problems: list[str] = field(default_factory=list)
+    deviations: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
+
+
+async def run_fixture(fixture: Fixture) -> Report:
+    """Run every case of a fixture."""
+    report = Report(fixture.name)
+    try:
+        cases = fixture.cases()
+    except FixtureProblem as problem:
+        report.problems.append(str(problem))
+        return report
+    for case in cases:
+        if reason := not_run_yet(case.spec):
+            report.pending.append(f"{case.name}: {reason}")
+            continue
+        check = await run_case(case)
+        report.problems += [f"{case.name}: {problem}" for problem in check.problems]
+        report.deviations += [f"{case.name}: {deviation}" for deviation in check.deviations]
+    return report
+
+
+async def run_case(case: Case) -> Check:
+    """Run one case and return what came of its expectations."""
+    record = Record()
+    check = Check(case.spec, record)
+    # Observers that raise are warned of; that the engine says so is its own affair.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "An observer raised", RuntimeWarning)
+        try:
+            known(case.spec, CASE_KEYS, "the case")
+            if "graph" in case.spec:
+                known(case.spec["graph"], NESTED_KEYS, "graph")
+            if "direct_call" in case.spec:
+                record.called = _called(case.spec["direct_call"])
+                await _check_case(case.spec, check)
+                return check
+            add_queryables(case.spec, record)
+            built = _compiled(case.spec, record, check)
+            if built is not None and "graph" not in case.spec:
+                await _run(case.spec, built, record, check)
+        except FixtureProblem as problem:
+            check.problems.append(str(problem))
+        except Exception as error:
+            # Whatever else comes out of a case is its failure, and must not keep the others from running.
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            check.problems.append(f"raised {error!r} at {where.filename}:{where.lineno}")
+    return check
+
+
+def _called(spec: Any) -> Mapping[str, Any] | BaseException:
+    """Call a function outside any invocation; what it raises is its result too."""
+    operation = known(spec, ("operation",), "direct_call")["operation"]
+    if operation != "get_invocation_metadata":
+        raise DirectiveUnknown(f"operation {operation} at direct_call")
+    try:
+        return get_invocation_metadata()
+    except Exception as error:
+        return error
+
+
+def _compiled(spec: dict[str, Any], record: Record, check: Check) -> Built | None:
+    wanted = spec.get("expected_compile_error")
+    try:
+        built = build(spec, record)
+    except GraphCompileError as error:
+        if wanted is None:
+            check.problems.append(f"does not compile: {error.category}: {error}")
+        else:
+            check.equal("expected_compile_error", wanted, error.category)
+        return None
+    if wanted is not None:
+        check.problems.append(f"expected_compile_error: {wanted} expected, but it compiles")
+        return None
+    if "expected_compile_warning" in spec:
+        expected = spec["expected_compile_warning"]
+        if isinstance(expected, list):
+            check.equal("expected_compile_warning", sorted(set(expected)), sorted(set(built.warnings)))
+        elif expected not in built.warnings:
+            check.problems.append(f"expected_compile_warning: {expected} not among {built.warnings}")
+    record.graph = built.outer
+    return built
+
+
+async def _run(spec: dict[str, Any], built: Built, record: Record, check: Check) -> None:
+    observers = attach_observers(spec, built.outer, built.inner, record)
+    check.main = observers.main
+    if "sequential_invocations" in spec:
+        await _run_sequence(spec, observers, record, check)
+    elif "invocations" in spec:
+        await _run_invocations(spec, observers, record, check)
+    else:
+        invoke = known(spec.get("invoke", spec.get("invoke_with", {})) or {}, ("drain",), "invoke")
+        for _ in range(spec.get("run_count", 1)):
+            check.run = await _invoke(spec, spec.get("initial_state"), observers, record, invoke.get("drain"))
+        for run in record.runs:
+            check.run = run
+            await _check_case(spec, check)
+        if len(record.runs) > 1:
+            check.same_runs()
+    await _drained(record, None)
+
+
+async def _check_case(spec: dict[str, Any], check: Check) -> None:
+    expected = mapping(spec.get("expected") or {}, "expected")
+    check_error(spec.get("expected_error") or expected.get("expected_error"), check)
+    await check_block(expected, check)
+    if "invariants" in spec:
+        await check_block({"invariants": spec["invariants"]}, check)
+
+
+async def _run_invocations(spec: dict[str, Any], observers: Observers, record: Record, check: Check) -> None:
+    entries = [
+        known(entry, ("name", "description", "initial_state", "drain", "expected"), "an invocation")
+        for entry in listing(spec["invocations"], "invocations")
+    ]
+    for entry in entries:
+        initial = entry.get("initial_state", spec.get("initial_state"))
+        await _invoke(spec, initial, observers, record, entry.get("drain"), drain_at_end="drain" in entry)
+    # What late events an invocation left behind is only complete once all of them are delivered.
+    await _drained(record, None)
+    for entry, run in zip(entries, record.runs, strict=True):
+        check.run = run
+        await _check_case({"expected": entry.get("expected")}, check)
+    if "expected" in spec:
+        await _check_case({"expected": spec["expected"]}, check)
+    if "invariants" in spec:
+        await check_block({"invariants": spec["invariants"]}, check)
+
+
+async def _run_sequence(spec: dict[str, Any], observers: Observers, record: Record, check: Check) -> None:
+    given = known(spec["sequential_invocations"], ("observer_persists_across", "invocations"), "sequential_invocations")
+    for entry in listing(given["invocations"], "sequential_invocations"):
+        named = known(entry, ("name", "caller_invocation_id", "description"), "a sequential invocation")
+        await _invoke(spec | named, spec.get("initial_state"), observers, record, None)
+        record.runs[-1].name = str(named.get("name", ""))
+    check.run = record.runs[-1]
+    await _check_case(spec, check)
+
+
+async def _invoke(
+    spec: dict[str, Any],
+    initial: Any,
+    observers: Observers,
+    record: Record,
+    drain: Any,
+    *,
+    drain_at_end: bool = True,
+) -> Run:
+    assert record.graph is not None
+    given = mapping(initial or {}, "initial_state")
+    run = Run(number=len(record.runs), initial=given)
+    record.runs.append(run)
+    outcome = await record.graph.run(
+        given,
+        observers=observers.per_invocation,
+        correlation_id=spec.get("caller_correlation_id"),
+        invocation_id=spec.get("caller_invocation_id"),
+        metadata=spec.get("caller_metadata"),
+    )
+    run.invocation_id, run.correlation_id = outcome.invocation_id, outcome.correlation_id
+    run.error = outcome.error
+    if outcome.outcome == "completed":
+        run.state = plain(outcome.state) | record.side_channel
+    elif not isinstance(outcome.error, GraphRunError):
+        raise AssertionError(f"an {outcome.outcome} outcome without an error of the engine")
+    if drain_at_end:
+        limit = known(drain or {}, ("timeout_seconds",), "drain").get("timeout_seconds")
+        run.drain = await _drained(record, limit)
+    return run
+
+
+async def _drained(record: Record, limit: float | None) -> Drain:
+    assert record.graph is not None
+    begun = time.monotonic()
+    summary = await record.graph.drain(timeout=limit)
+    return Drain(
+        timeout=limit,
+        elapsed=time.monotonic() - begun,
+        undelivered_count=summary.undelivered_count,
+        timeout_reached=summary.timeout_reached,
+    )

@@ -1,0 +1,33 @@
+"""The specification's fixtures, where they are at hand: in $TENUTO_CONFORMANCE, or in ../shared/conformance."""
+
+import pytest
+
+from tests.conformance.loader import Fixture, conformance_root, fixtures_in
+from tests.conformance.running import run_fixture
+
+FOLDERS = ("graph-engine", "pipeline-utilities")
+SPAN_FREE = ("043", "044", "045", "046", "047", "048", "049")
+"""The observability fixtures that ask for neither spans nor logs."""
+
+
+def _fixtures() -> list[Fixture]:
+    root = conformance_root()
+    if root is None:
+        return []
+    found = list(fixtures_in(root / folder for folder in FOLDERS if (root / folder).is_dir()))
+    observability = root / "observability"
+    if observability.is_dir():
+        found += [fixture for fixture in fixtures_in([observability]) if fixture.path.stem[:3] in SPAN_FREE]
+    return found
+
+
+FIXTURES = [pytest.param(fixture, id=fixture.name) for fixture in _fixtures()]
+NOWHERE = "the specification's fixtures are neither in $TENUTO_CONFORMANCE nor in ../shared/conformance: none was run"
+
+
+@pytest.mark.parametrize("fixture", FIXTURES or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=NOWHERE))])
+async def test_a_fixture_holds(fixture: Fixture) -> None:
+    report = await run_fixture(fixture)
+    assert not report.problems, "\n".join(report.problems)
+    if report.pending:
+        pytest.skip("not run yet: " + "; ".join(report.pending))
