@@ -22,7 +22,7 @@ ROOMS: dict[str, set[str]] = {
     "testing": VALUES | {"store", "store.rules", "store.backend", "store.backends"},
     "cli": VALUES | {"graph", "session", "store"},
     "demo": VALUES | {"", "store", "testing"},
-    "": VALUES | {"store", "graph"},
+    "": VALUES | {"store", "graph", "session"},
 }
 
 

@@ -21,6 +21,14 @@ def test_the_readmes_example_runs_and_runs_again(tmp_path: Path) -> None:
     assert run(["example.py"], tmp_path).startswith("3 True SessionRecord(session_id='customer-42'")
 
 
+def test_the_graph_guides_example_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "graph.md").read_text(), re.DOTALL)
+    told = "\n\nimport asyncio\nasyncio.run(main())\n"
+    (tmp_path / "example.py").write_text(code + told)
+    run(["example.py"], tmp_path)
+    assert (tmp_path / "orders.db").exists()
+
+
 def test_the_tour_ends_with_every_message_once_and_a_fork(tmp_path: Path) -> None:
     told = run(["-m", "tenuto.demo"], tmp_path)
     assert "killed (exit -9)" in told

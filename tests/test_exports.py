@@ -12,7 +12,8 @@ def test_all_is_sorted_and_complete() -> None:
         for name, value in vars(tenuto).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
-    assert tenuto.__all__ == sorted(tenuto.__all__)
+    # Constants, then classes, then functions, each by name: the linter's order.
+    assert tenuto.__all__ == sorted(tenuto.__all__, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
     assert set(tenuto.__all__) == public
 
 

@@ -32,6 +32,7 @@ from tenuto.model.session import (
     SessionRecord,
     SessionStatus,
 )
+from tenuto.session.program import program
 from tenuto.store.opening import open_store
 from tenuto.store.port import Store
 
@@ -67,4 +68,5 @@ __all__ = [
     "TakeRun",
     "TenutoError",
     "open_store",
+    "program",
 ]
