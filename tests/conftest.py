@@ -7,12 +7,17 @@ from typing import Any
 import apsw
 import asyncpg
 import pytest
+from hypothesis import settings
 
 from tenuto import Store, open_store
 from tenuto.ids import new_id
 from tests.servers import Postgres, running_postgres
 
 pytest.register_assert_rewrite("tenuto.testing.contract")
+
+# The same examples on every run, so that a change is judged by itself; `make soak` looks for new ones.
+settings.register_profile("steady", derandomize=True, database=None)
+settings.load_profile("steady")
 
 
 class OurHarness:
