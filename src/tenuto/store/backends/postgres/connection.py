@@ -89,6 +89,9 @@ async def migrate(pool: Pool, schema: str) -> None:
     """Bring the tables up to date in one transaction; of several processes one does it and the others wait."""
     steps = migrations("postgres")
     with translated():
+        async with pool.use() as connection:
+            if await version_of(connection) == len(steps):
+                return  # so that a role without the right to change the schema can open what is ready
         async with pool.use() as connection, connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"tenuto {schema}")
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from queue import LifoQueue
 from typing import Any, TypeVar
 
 import apsw
@@ -48,9 +47,8 @@ class SqliteBackend:
         self._connection = writer
         self._open = open_connection
         self._writer = Writer(writer, path, timeout)
-        self._readers: LifoQueue[apsw.Connection | None] = LifoQueue()
-        for _ in range(_READERS):
-            self._readers.put(None)
+        self._readers: list[apsw.Connection] = []
+        self._reading = asyncio.Semaphore(_READERS)
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix=f"tenuto-reader {path}")
         self._wakeups = Wakeups()
         self._memory = WarmMemory()
@@ -119,12 +117,13 @@ class SqliteBackend:
         """See `Backend.view`."""
         self.check_open()
         loop = asyncio.get_running_loop()
-        with self._reader() as connection:
-            view = SqliteView(self, connection, loop)
-            try:
-                yield view
-            finally:
-                view.end()
+        async with self._reading:
+            with self._reader() as connection:
+                view = SqliteView(self, connection, loop)
+                try:
+                    yield view
+                finally:
+                    view.end()
 
     @asynccontextmanager
     async def watch(self, key: SessionKey) -> AsyncIterator[AsyncIterator[None]]:
@@ -166,10 +165,8 @@ class SqliteBackend:
 
     def _close(self) -> None:
         self._threads.shutdown()
-        while not self._readers.empty():
-            reader = self._readers.get_nowait()
-            if reader:
-                reader.close()
+        while self._readers:
+            self._readers.pop().close()
         self._writer.close()
         with suppress(apsw.Error):
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -225,16 +222,14 @@ class SqliteBackend:
 
     @contextmanager
     def _reader(self) -> Iterator[apsw.Connection]:
-        connection = self._readers.get_nowait() if not self._readers.empty() else None
-        if connection is None:
-            connection = self._open()
+        connection = self._readers.pop() if self._readers else self._open()
         try:
             yield connection
         finally:
             if self._closed:
                 connection.close()
             else:
-                self._readers.put(connection)
+                self._readers.append(connection)
 
     async def _watch_file(self, connection: apsw.Connection, seen: Any) -> None:
         """Wake readers when another connection has changed the file; ends when nobody watches."""
