@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenuto.errors import GraphRunError
+from tenuto.errors import GraphRunError, TenutoError
 from tenuto.graph.cause import category_of, cause_chain, derived_category
 from tenuto.graph.events import NodeEvent
 from tenuto.graph.middleware.retry import is_transient
+from tests.conformance import checkpoint_checks
 from tests.conformance.checks import Check
 from tests.conformance.decisions import RECOVERED_ATTEMPT_KEEPS_ITS_ERROR
 from tests.conformance.event_invariants import check_event_invariants
@@ -33,11 +34,17 @@ def check_error(expected: Any, check: Check) -> None:
     if expected is None:
         check.holds("the run failed", error is None, _told(error))
         return
-    given = known(expected, ERROR_KEYS, "expected_error")
+    given = known(expected, (*ERROR_KEYS, "carries"), "expected_error")
     if error is None:
         check.problems.append(f"expected_error: {given.get('category')} expected, but the run completed")
         return
+    if "carries" in given:
+        carried = error.details() if isinstance(error, TenutoError) else {}
+        keys = ("from_version", "to_version", "registered_migrations_count")
+        check.subset("expected_error.carries", known(given["carries"], keys, "carries"), carried)
     for key, value in given.items():
+        if key == "carries":
+            continue
         check.equal(f"expected_error.{key}", value, ERROR_KEYS[key](error, check))
 
 
@@ -80,8 +87,11 @@ def _final_state(expected: Any, check: Check) -> None:
     wanted = dict(mapping(expected, "final_state"))
     if "errors_list_length" in wanted and "errors_list_length" not in found:
         length = wanted.pop("errors_list_length")
-        for name in check.record.structure.errors_fields:
+        unnamed = check.record.structure.errors_fields - wanted.keys()
+        check.holds("errors_list_length: there is no errors field", bool(unnamed))
+        for name in unnamed:
             check.equal(f"length of {name}", length, len(found[name]))
+        found = {key: value for key, value in found.items() if key not in unnamed}
     for name in check.record.structure.errors_fields & wanted.keys():
         _error_records(name, wanted.pop(name), found[name], check)
         found = {key: value for key, value in found.items() if key != name}
@@ -344,11 +354,13 @@ def _expected_error_is_checked(_: Any, __: Check) -> None:
 
 
 EXPECTATIONS: dict[str, Expectation] = {
+    "checkpoint_saves": checkpoint_checks.checkpoint_saves,
     "concurrency_invariant": _concurrency,
     "delivery_order": _delivery_order,
     "direct_call_result": _direct_call_result,
     "drain_summary": _drain_summary,
     "empty_phases_raises_at_registration": _empty_phases,
+    "every_save_assertions": checkpoint_checks.every_save,
     "execution_order": _execution_order,
     "expected_attempt_events": _attempt_events,
     "expected_error": _expected_error_is_checked,
@@ -357,18 +369,25 @@ EXPECTATIONS: dict[str, Expectation] = {
     "final_accumulator_state": _final_accumulator,
     "final_state": _final_state,
     "final_state_bounds": _bounds,
+    "instances_executed_during_resume": checkpoint_checks.instances_executed,
+    "instances_skipped_during_resume": checkpoint_checks.instances_skipped,
     "invariants": check_invariants,
     "middleware_log_captured": _middleware_log,
+    "migrations_run": checkpoint_checks.migrations_run,
     "no_failure_isolation_event": _no_isolation_event,
     "no_propagated_error": _no_propagated_error,
     "node_accumulator_snapshot_invariants": _snapshot_invariants,
     "node_accumulator_snapshots": _snapshots,
     "node_drain_summaries": _node_drain_summaries,
+    "nodes_executed_during_resume": checkpoint_checks.nodes_executed,
+    "nodes_skipped_during_resume": checkpoint_checks.nodes_skipped,
     "observer_event_invariants": check_invariants,
     "observer_events": _observer_events,
     "outcome": _outcome,
     "per_invocation": _per_invocation,
     "recoverable_state": _recoverable_state,
+    "saved_record_assertions": checkpoint_checks.saved_record,
+    "successful_attempt_index_during_resume": checkpoint_checks.successful_attempt,
     "timing_records": _timing_records,
     "trace_records": _trace_records,
 }

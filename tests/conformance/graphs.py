@@ -12,6 +12,7 @@ from tenuto.graph.scope import set_invocation_metadata
 from tenuto.graph.state import State
 from tenuto.graph.warnings import GraphCompileWarning
 from tests.conformance.bodies import body_of, directives, run_all
+from tests.conformance.checkpoints import migrations_of
 from tests.conformance.edges import add_edges
 from tests.conformance.middlewares import Clock, Middleware, Middlewares, Next, marker_retry
 from tests.conformance.mocks import Place
@@ -42,6 +43,7 @@ FAN_OUT_KEYS = (
     "count_field",
     "instance_middleware",
     "augment_metadata_from_field",
+    "abort_after_instance",
 )
 ITEM = "fan_out_item"
 CAPTURE = "capture_invocation_metadata_into"
@@ -109,6 +111,10 @@ class Builder:
         add_edges(builder, given.get("edges"), name)
         if given.get("entry") is not None:
             builder.set_entry(given["entry"])
+        if name == OUTER and self._record.checkpoints is not None:
+            builder.with_checkpointer(self._record.checkpoints.store)
+            for source, target, migrate in migrations_of(self._case.get("migrations"), self._record):
+                builder.with_state_migration(source, target, migrate)
         return builder.compile()
 
     def _state(self, name: str, given: dict[str, Any]) -> type[State]:
@@ -155,6 +161,9 @@ class Builder:
             case "fan_out":
                 structure.fan_outs.add(node)
                 subgraph, options = self._fan_out(inside["fan_out"], str(place))
+                structure.collect_fields[node] = options["collect_field"]
+                if "abort_after_instance" in inside["fan_out"]:
+                    structure.aborts[node] = inside["fan_out"]["abort_after_instance"]
                 builder.add_fan_out_node(node, subgraph, **options, middleware=middleware)
             case "parallel_branches":
                 branches, options = self._branches(inside["parallel_branches"], place)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tenuto.graph.cause import category_of
 from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
+from tests.conformance.checkpoint_checks import check_checkpoint_invariant
 from tests.conformance.checks import Check
 from tests.conformance.event_invariants import asserts, check_event_invariants
 from tests.conformance.observers import InvocationAccumulator
@@ -22,6 +23,8 @@ DRAIN_MARGIN_SECONDS = 0.25
 async def check_invariants(expected: Any, check: Check) -> None:
     """Check named invariants; those over events may stand among them, and an unknown name is a failure."""
     for name, value in mapping(expected, "invariants").items():
+        if check_checkpoint_invariant(name, value, check):
+            continue
         if name not in INVARIANTS:
             check_event_invariants({name: value}, check.events(), check)
             continue
@@ -184,6 +187,7 @@ INVARIANTS: dict[str, Invariant] = {
     "workers_not_cancelled_on_per_invocation_drain_timeout": _delivered_late,
     # pipeline-utilities
     "absent_collect_field_yields_null_slot": _FINAL,
+    "after_node_crash_rolls_node_forward": restates("nodes_skipped_during_resume"),
     "callable_branch_failure_isolated_and_degraded": _FINAL,
     "callable_branches_run_without_subgraph": _no_inner_nodes,
     "callable_receives_pre_merge_state": _FINAL,
@@ -200,6 +204,7 @@ INVARIANTS: dict[str, Invariant] = {
     "contributions_merge_via_parent_reducer": _FINAL,
     "default_predicate_catches_bare_exception": _ISOLATED,
     "degrade_does_not_suppress_reducer_error": _ERROR,
+    "degrade_slot_rolled_forward_unchanged": restates("instances_skipped_during_resume"),
     "degrade_path_does_not_raise": _FINAL,
     "degraded_return_reaches_engine_with_on_caught": _FINAL,
     "derived_category_is_outermost_non_carrier_with_category": _ISOLATED,
@@ -213,6 +218,8 @@ INVARIANTS: dict[str, Invariant] = {
     "fan_in_does_not_raise": _FINAL,
     "framework_event_still_emits_with_on_caught": _ISOLATED,
     "matching_exception_caught": _ISOLATED,
+    "migration_order_matches_chain": restates("migrations_run"),
+    "migration_registry_not_consulted": lambda value, check: asserts(value, not check.record.migration_calls),
     "no_duplicate_error_entries": _FINAL,
     "no_duplicate_results": _FINAL,
     "no_event_when_catch_does_not_match": _UNHEARD,

@@ -52,7 +52,7 @@ def attach_observers(
         if spec.get("behavior") in ("record", "accumulate") and spec.get("target", "outer") == "outer" and not phases:
             names.append(spec["name"])
     passed += record.queryables.values()
-    if not names and _mentioned(case, EVENTS):
+    if not names and ("checkpointer" in case or _mentioned(case, EVENTS)):
         passed.append(_observer({"name": RECORDER, "behavior": "record"}, record))
     return Observers(per_invocation=tuple(passed), main=names[0] if names else RECORDER)
 

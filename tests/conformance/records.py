@@ -4,13 +4,16 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
 from tenuto.graph.scope import current_attempt_index, current_invocation_id, current_scope
+
+if TYPE_CHECKING:
+    from tests.conformance.checkpoints import Checkpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,7 @@ class Run:
     correlation_id: str | None = None
     state: dict[str, Any] | None = None
     error: BaseException | None = None
+    crashed: bool = False
     drain: Drain | None = None
 
 
@@ -59,6 +63,8 @@ class Structure:
     dispatchers: dict[str, dict[str, Any]] = field(default_factory=dict)
     item_fields: dict[str, str] = field(default_factory=dict)
     errors_fields: set[str] = field(default_factory=set)
+    collect_fields: dict[str, str] = field(default_factory=dict)
+    aborts: dict[str, int] = field(default_factory=dict)
 
     def is_inner(self, event: NodeEvent) -> bool:
         """Tell whether an event comes from inside an instance or a branch."""
@@ -93,6 +99,11 @@ class Record:
         self.metadata_reads = 0
         self.mutable_reads = 0
         self.queryables: dict[str, Any] = {}
+        self.migration_calls: list[str] = []
+        self.forbidden_migrations: list[str] = []
+        self.checkpoints: Checkpoints | None = None
+        self.first_run: Run | None = None
+        self.resumed_run: Run | None = None
         self.in_flight = 0
         self.max_in_flight = 0
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenuto.errors import GraphCompileError, GraphRunError
+from tenuto.errors import GraphCompileError, GraphError
 from tenuto.graph.scope import get_invocation_metadata
+from tenuto.graph.state import State
+from tests.conformance.checkpoints import Checkpoints, Crash
 from tests.conformance.checks import Check
 from tests.conformance.expectations import check_block, check_error
 from tests.conformance.graphs import Built, build
@@ -51,6 +53,18 @@ CASE_KEYS = (
     "subgraph_with_idx",
     "subgraphs",
 )
+CHECKPOINT_KEYS = (
+    "crash_injection",
+    "every_save_assertions",
+    "first_run_expected_error",
+    "migrations",
+    "populate_checkpointer_via_runs",
+    "resume",
+    "runtime_state_subclass",
+    "saved_record_assertions",
+    "seeded_record",
+)
+RESUME_CHECKS = ("expected", "expected_error", "invariants")
 NESTED_KEYS = ("state", "entry", "nodes", "edges", "subgraph", "subgraphs", "middleware")
 
 
@@ -90,7 +104,8 @@ async def run_case(case: Case) -> Check:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "An observer raised", RuntimeWarning)
         try:
-            known(case.spec, CASE_KEYS, "the case")
+            checkpointed = ("checkpointer", *CHECKPOINT_KEYS) if "checkpointer" in case.spec else ()
+            known(case.spec, (*CASE_KEYS, *checkpointed), "the case")
             if "graph" in case.spec:
                 known(case.spec["graph"], NESTED_KEYS, "graph")
             if "direct_call" in case.spec:
@@ -98,6 +113,8 @@ async def run_case(case: Case) -> Check:
                 await _check_case(case.spec, check)
                 return check
             add_queryables(case.spec, record)
+            if checkpointed:
+                record.checkpoints = await Checkpoints.open(case.spec, record)
             built = _compiled(case.spec, record, check)
             if built is not None and "graph" not in case.spec:
                 await _run(case.spec, built, record, check)
@@ -107,6 +124,9 @@ async def run_case(case: Case) -> Check:
             # Whatever else comes out of a case is its failure, and must not keep the others from running.
             where = traceback.extract_tb(error.__traceback__)[-1]
             check.problems.append(f"raised {error!r} at {where.filename}:{where.lineno}")
+        finally:
+            if record.checkpoints is not None:
+                await record.checkpoints.close()
     return check
 
 
@@ -147,7 +167,10 @@ def _compiled(spec: dict[str, Any], record: Record, check: Check) -> Built | Non
 async def _run(spec: dict[str, Any], built: Built, record: Record, check: Check) -> None:
     observers = attach_observers(spec, built.outer, built.inner, record)
     check.main = observers.main
-    if "sequential_invocations" in spec:
+    if record.checkpoints is not None:
+        record.checkpoints.observer = observers.main
+        await _run_checkpointed(spec, built, observers, record, check)
+    elif "sequential_invocations" in spec:
         await _run_sequence(spec, observers, record, check)
     elif "invocations" in spec:
         await _run_invocations(spec, observers, record, check)
@@ -190,6 +213,60 @@ async def _run_invocations(spec: dict[str, Any], observers: Observers, record: R
         await check_block({"invariants": spec["invariants"]}, check)
 
 
+async def _run_checkpointed(
+    spec: dict[str, Any], built: Built, observers: Observers, record: Record, check: Check
+) -> None:
+    """Run a case that has a store: once, or once more from what the first run, or the fixture itself, left there."""
+    if strange := sorted({"run_count", "invocations", "sequential_invocations"} & spec.keys()):
+        raise DirectiveUnknown(f"{', '.join(strange)} beside checkpointer")
+    assert record.checkpoints is not None
+    seeded = await record.checkpoints.seed(spec["seeded_record"], built.outer) if "seeded_record" in spec else None
+    for _ in range(spec.get("populate_checkpointer_via_runs", 0)):
+        populating = await _invoke(spec, spec.get("initial_state"), observers, record, None)
+        check.holds("a run that only fills the store failed", populating.error is None, populating.error)
+    initial = _subclassed(spec, built) if "runtime_state_subclass" in spec else spec.get("initial_state")
+    if seeded is None:
+        asked = known(spec.get("invoke", spec.get("invoke_with", {})) or {}, ("drain", "resume_invocation"), "invoke")
+        source = asked.get("resume_invocation")
+        check.run = record.first_run = await _invoke(spec, initial, observers, record, asked.get("drain"), source)
+        await _check_first_run(spec, check)
+    if "resume" in spec:
+        keys = ("from_first_run", "from_seeded_record", "caller_invocation_id", *RESUME_CHECKS)
+        resume = known(spec["resume"], keys, "resume")
+        if bool(resume.get("from_seeded_record")) == bool(resume.get("from_first_run")):
+            raise FixtureProblem("resume must say whether it is from the first run or from a seeded record")
+        source = seeded if resume.get("from_seeded_record") else record.runs[0].invocation_id
+        if source is None:
+            raise FixtureProblem("there is no seeded_record to resume from")
+        named = {"caller_invocation_id": resume.get("caller_invocation_id")}
+        check.run = record.resumed_run = await _invoke(named, None, observers, record, None, source)
+        await _check_case({key: resume[key] for key in RESUME_CHECKS if key in resume}, check)
+    elif seeded is not None:
+        raise FixtureProblem("a seeded_record that nothing resumes")
+    await check_block({key: spec[key] for key in ("every_save_assertions", "invariants") if key in spec}, check)
+    check.equal("migrations that must not be called", [], record.forbidden_migrations)
+
+
+async def _check_first_run(spec: dict[str, Any], check: Check) -> None:
+    if "first_run_expected_error" in spec:
+        check_error(spec["first_run_expected_error"], check)
+    elif "crash_injection" in spec:
+        check.holds("the run did not reach the place where it was to crash", check.run.crashed)
+    else:
+        check_error(spec.get("expected_error") or (spec.get("expected") or {}).get("expected_error"), check)
+    names = ("saved_record_assertions",)
+    await check_block({name: spec[name] for name in names if name in spec} | (spec.get("expected") or {}), check)
+
+
+def _subclassed(spec: dict[str, Any], built: Built) -> State:
+    """Return the initial state as an instance of a subclass that declares another version."""
+    version = known(spec["runtime_state_subclass"], ("schema_version",), "runtime_state_subclass")["schema_version"]
+    declared = built.outer.kind
+    kind: type[State] = type(f"Other{declared.__name__}", (declared,), {"__module__": __name__})
+    kind.schema_version = str(version)
+    return kind.model_validate(spec.get("initial_state") or {})
+
+
 async def _run_sequence(spec: dict[str, Any], observers: Observers, record: Record, check: Check) -> None:
     given = known(spec["sequential_invocations"], ("observer_persists_across", "invocations"), "sequential_invocations")
     for entry in listing(given["invocations"], "sequential_invocations"):
@@ -206,25 +283,34 @@ async def _invoke(
     observers: Observers,
     record: Record,
     drain: Any,
+    resumed: str | None = None,
     *,
     drain_at_end: bool = True,
 ) -> Run:
     assert record.graph is not None
-    given = mapping(initial or {}, "initial_state")
-    run = Run(number=len(record.runs), initial=given)
+    given = initial if isinstance(initial, State) else mapping(initial or {}, "initial_state")
+    run = Run(number=len(record.runs), initial=plain(given))
     record.runs.append(run)
-    outcome = await record.graph.run(
-        given,
-        observers=observers.per_invocation,
-        correlation_id=spec.get("caller_correlation_id"),
-        invocation_id=spec.get("caller_invocation_id"),
-        metadata=spec.get("caller_metadata"),
-    )
+    try:
+        outcome = await record.graph.run(
+            given,
+            observers=observers.per_invocation,
+            correlation_id=spec.get("caller_correlation_id"),
+            invocation_id=spec.get("caller_invocation_id"),
+            metadata=spec.get("caller_metadata"),
+            resume_invocation=resumed,
+        )
+    except Crash:
+        assert record.checkpoints is not None
+        begun = record.checkpoints.begun()
+        run.crashed, run.invocation_id, run.correlation_id = True, begun.invocation_id, begun.correlation_id
+        run.drain = await _drained(record, None)
+        return run
     run.invocation_id, run.correlation_id = outcome.invocation_id, outcome.correlation_id
     run.error = outcome.error
     if outcome.outcome == "completed":
         run.state = plain(outcome.state) | record.side_channel
-    elif not isinstance(outcome.error, GraphRunError):
+    elif not isinstance(outcome.error, GraphError):
         raise AssertionError(f"an {outcome.outcome} outcome without an error of the engine")
     if drain_at_end:
         limit = known(drain or {}, ("timeout_seconds",), "drain").get("timeout_seconds")

@@ -345,3 +345,52 @@ async def test_a_migration_that_raises_stops_the_chain_and_keeps_the_cause(harne
     assert outcome.error.category == "checkpoint_state_migration_failed"
     assert isinstance(outcome.error.__cause__, KeyError)
     assert not later
+
+
+async def test_a_run_resumed_twice_over_a_migration_keeps_the_migrated_entries(harness: OurHarness) -> None:
+    store = await harness.open()
+    with pytest.raises(Crash):
+        await versioned(V1, store, Bomb(2)).compile().run(invocation_id="v1")
+
+    def upgraded(bomb: Bomb) -> CompiledGraph[Any]:
+        builder = versioned(V3, store, bomb)
+        builder.with_state_migration("1", "3", lambda s: {"title": s["name"], "words": [w.upper() for w in s["words"]]})
+        return builder.compile()
+
+    class Stumble(Exception):
+        """The node fails, and the run with it."""
+
+    async def stumble(_: Any) -> dict[str, Any]:
+        raise Stumble
+
+    failing = versioned(V3, store, Bomb())
+    failing.with_state_migration("1", "3", lambda s: {"title": s["name"], "words": [w.upper() for w in s["words"]]})
+    failing._nodes["b"]._body = stumble  # type: ignore[attr-defined]
+    first = await failing.compile().run(resume_invocation="v1")
+    assert first.error is not None
+    final = await upgraded(Bomb()).invoke(resume_invocation=first.invocation_id)
+    assert (final.title, final.words) == ("Ada", ["A", "b"])
+
+
+async def test_a_run_whose_first_node_fails_can_be_resumed_with_its_first_state(harness: OurHarness) -> None:
+    store = await harness.open()
+    broken = True
+
+    async def first(state: Main) -> dict[str, Any]:
+        if broken:
+            raise ValueError("not yet")
+        return {"n": state.n + 1, "log": ["first"]}
+
+    graph = (
+        GraphBuilder(Main)
+        .with_checkpointer(store)
+        .add_node("first", first)
+        .add_edge("first", END)
+        .set_entry("first")
+        .compile()
+    )
+    outcome = await graph.run({"n": 41, "log": ["given"]}, invocation_id="early")
+    assert outcome.error is not None
+    broken = False
+    final = await graph.invoke(resume_invocation="early")
+    assert (final.n, final.log) == (42, ["given", "first"])

@@ -153,7 +153,7 @@ class CompiledGraph(Generic[S]):
                 return scope, None
             turn = await Turn.open(self.store, SessionKey(scope.invocation_id, kind=Kind.INVOCATION))
             await turn.begin(invocation_id=scope.invocation_id, correlation_id=scope.correlation_id)
-            return scope, Journal(turn)
+            return scope, Journal(turn, self.kind.schema_version)
         found = await find_checkpoint(self.store, resumed) if self.store else None
         if self.store is None or found is None:
             raise CheckpointNotFound(f"Invocation {resumed!r} left no checkpoint to go on from.", invocation_id=resumed)
@@ -173,17 +173,23 @@ class CompiledGraph(Generic[S]):
         entry: Any = None
         try:
             entry = run.journal.entry() if run.journal else None
-            entry = self.schema.initial(initial) if entry is None else entry
-            state = await Frame(run, self, scope).execute(entry)
+            frame = Frame(run, self, scope)
+            if entry is None:
+                entry = self.schema.initial(initial)
+                if run.journal:
+                    run.journal.enter(frame, entry)
+            state = await frame.execute(entry)
             if run.journal:
                 await run.journal.turn.finish(RunStatus.COMPLETED)
         except Interrupted as signal:
             if run.journal:
+                await run.journal.stopped()
                 await run.journal.turn.finish(RunStatus.INTERRUPTED)
             return _outcome("interrupted", scope, entry, signal.state)
         except GraphError as error:
             if run.journal and not isinstance(error, CheckpointSaveFailed):
                 with suppress(CheckpointSaveFailed):
+                    await run.journal.stopped()
                     told = {"category": error.category, "message": error.message}
                     await run.journal.turn.finish(RunStatus.FAILED, told)
             return _outcome("errored", scope, entry, error=error)

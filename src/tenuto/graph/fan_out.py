@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import FanOutEmpty, FanOutInvalidConcurrency, FanOutInvalidCount, GraphRunError, NodeException
+from tenuto.errors import (
+    CheckpointSaveFailed,
+    FanOutEmpty,
+    FanOutInvalidConcurrency,
+    FanOutInvalidCount,
+    GraphRunError,
+    NodeException,
+)
 from tenuto.graph.cause import category_of
 from tenuto.graph.events import FanOutConfig
 from tenuto.graph.nodes import Middleware, Node, Update, through
@@ -164,7 +171,7 @@ class _Instances:
         failure = next((o for o in outcomes if isinstance(o, BaseException) and not _is_cancel(o)), None)
         if failure is None:
             return
-        if not isinstance(failure, Exception):
+        if not isinstance(failure, Exception) or isinstance(failure, CheckpointSaveFailed):
             raise failure
         raise NodeException(
             f"An instance of fan-out {self._node.name!r} failed: {failure}",

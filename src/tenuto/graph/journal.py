@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tenuto.errors import CheckpointRecordInvalid
-from tenuto.graph.state import Field
+from tenuto.graph.state import Field, Schema
 from tenuto.session.turn import Found, LogChange, Turn
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Journal:
     """Writes a run's checkpoints, and knows what an earlier run of it left."""
 
     turn: Turn
+    schema_version: str
     step: int = -1
     points: dict[tuple[str, ...], Point] = field(default_factory=dict)
     finished: dict[tuple[str, ...], dict[int, dict[str, Any]]] = field(default_factory=dict)
@@ -42,7 +43,20 @@ class Journal:
     _cursor: dict[str, Any] = field(default_factory=dict)
     _document: dict[str, Any] = field(default_factory=dict)
     _underway: str | None = None
+    _unwritten: bool = False
+    _pending: dict[str, LogChange] = field(default_factory=dict)
     _dumps: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+    def enter(self, frame: "Frame", state: Any) -> None:
+        """Stand before a new run's first node; its state is written with whatever is written first."""
+        self._unwritten = True
+        self._cursor = {"frames": [{"path": [], "node": frame.graph.entry}]}
+        self._collect(frame, state, (), self._document, self._pending)
+
+    async def stopped(self) -> None:
+        """Leave a checkpoint of a run that stops without any, so that it can be resumed."""
+        if self._unwritten:
+            await self._write({})
 
     async def completed(self, frame: "Frame", state: Any, following: str | None, step: int) -> None:
         """Leave a checkpoint: the frame goes on at `following`; the frames above it stand where they were."""
@@ -59,14 +73,15 @@ class Journal:
             self._collect(owner, held, path, document, logs)
         self._cursor, self._document = {"frames": frames}, document
         self._underway = None
-        await self._write(frame, logs)
+        await self._write(logs)
 
     async def instance_finished(self, frame: "Frame", node: str, index: int, result: dict[str, Any]) -> None:
         """Keep what one instance of a fan-out left; the cursor stays before the fan-out node."""
         name = _log_name((*frame.scope.namespace, node), _PROGRESS)
         anew = self._underway != name
         self._underway = name
-        await self._write(frame, {name: LogChange(items=[{"index": index} | result], anew=anew)})
+        change = LogChange(items=[{"index": index} | result], anew=anew)
+        await self._write({name: change})
 
     def entry(self) -> Any:
         """Return the outermost state a stored run goes on with; None for a new run."""
@@ -93,15 +108,14 @@ class Journal:
             if column.reducer.is_log:
                 self._saved[_log_name(frame.scope.namespace, name)] = (frame, len(state.__dict__[name]))
 
-    async def _write(self, frame: "Frame", logs: Mapping[str, LogChange]) -> None:
-        outermost = frame.outermost()
+    async def _write(self, logs: Mapping[str, LogChange]) -> None:
+        begun, self._pending, self._unwritten = self._pending, {}, False
         await self.turn.checkpoint(
-            step=self.step,
-            cursor=(self._cursor or {"frames": [{"path": [], "node": outermost.graph.entry}]})
-            | {"step": self.step, "underway": self._underway},
+            step=max(self.step, 0),
+            cursor=self._cursor | {"step": self.step, "underway": self._underway},
             document=self._document,
-            logs=logs,
-            schema_version=outermost.graph.kind.schema_version,
+            logs={**begun, **{name: _joined(begun.get(name), change) for name, change in logs.items()}},
+            schema_version=self.schema_version,
         )
 
     def _collect(
@@ -120,6 +134,15 @@ class Journal:
                 logs[key] = LogChange(items=column.dump(value[start:]), anew=anew)
                 self._saved[key] = (frame, len(value))
 
+    def rewrite(self, path: tuple[str, ...], schema: Schema, state: Any) -> None:
+        """Write the whole state of a frame anew with the next checkpoint."""
+        for name, column in schema.fields.items():
+            key, value = _log_name(path, name), state.__dict__[name]
+            if column.reducer.is_log:
+                self._pending[key] = LogChange(items=column.dump(value), anew=True)
+            else:
+                self._document[key] = self._dumped(key, value, column)
+
     def _dumped(self, key: str, value: Any, column: Field) -> Any:
         """Return a field as plain data, the same object as long as the field is."""
         known = self._dumps.get(key)
@@ -128,10 +151,16 @@ class Journal:
         return known[1]
 
 
+def _joined(begun: LogChange | None, change: LogChange) -> LogChange:
+    if begun is None or change.anew:
+        return change
+    return LogChange(items=[*begun.items, *change.items], anew=True)
+
+
 def restore(found: Found, graph: "CompiledGraph[Any]", turn: Turn) -> Journal:
     """Put together the points at which the frames of a stored run go on, migrated and validated."""
     cursor = found.checkpoint.cursor
-    journal = Journal(turn, step=cursor["step"])
+    journal = Journal(turn, graph.kind.schema_version, step=cursor["step"])
     graphs: list[tuple[tuple[str, ...], CompiledGraph[Any], str | None]] = []
     owner = graph
     for entry in cursor["frames"]:
@@ -158,8 +187,14 @@ def restore(found: Found, graph: "CompiledGraph[Any]", turn: Turn) -> Journal:
         *steps, _ = underway.split("/")
         path = tuple(_unescaped(step) for step in steps)
         journal.finished[path] = {item["index"]: item for item in found.logs.get(underway, ())}
-    journal._document = dict(found.checkpoint.document)
-    journal._cursor = {"frames": cursor["frames"]}
+    if found.checkpoint.schema_version == graph.kind.schema_version:
+        journal._document = dict(found.checkpoint.document)
+    else:
+        # From the next checkpoint on, everything is kept under the new version, logs that were written before too.
+        for path, owner, _ in graphs:
+            journal.rewrite(path, owner.schema, journal.points[path].state)
+    journal._cursor, journal._underway = {"frames": cursor["frames"]}, cursor["underway"]
+    journal._unwritten = True
     return journal
 
 

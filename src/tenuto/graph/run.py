@@ -7,7 +7,14 @@ being executed; each knows its place, its observers and the states above it.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import EdgeException, GraphRunError, NodeException, RoutingError, StepLimitReached
+from tenuto.errors import (
+    CheckpointSaveFailed,
+    EdgeException,
+    GraphRunError,
+    NodeException,
+    RoutingError,
+    StepLimitReached,
+)
 from tenuto.graph.events import MetadataEvent, NodeEvent, started
 from tenuto.graph.journal import Journal
 from tenuto.graph.nodes import Node, Update, through
@@ -114,10 +121,6 @@ class Frame:
             return []
         return [*self.parent.above(), (self.parent, self.parent_states[-1])]
 
-    def outermost(self) -> "Frame":
-        """Return the frame of the graph that was invoked."""
-        return self.parent.outermost() if self.parent else self
-
     def scope_at(self, node: str) -> Scope:
         """Return the scope of a node's code, made once per frame."""
         scope = self._scopes.get(node)
@@ -167,7 +170,7 @@ class Frame:
             update = await (through(chain, attempt) if chain else attempt)(state)
             merged = graph.schema.merge(state, update, graph.name, node.name)
             following = self._following(node.name, merged)
-        except GraphRunError as error:
+        except (GraphRunError, CheckpointSaveFailed) as error:
             attempt.end(error=error)
             raise
         except Exception as error:
@@ -239,7 +242,7 @@ class _Attempt:
             if observed:
                 self._begin(state, described)
             return await node.execute(frame, state, described)
-        except GraphRunError as error:
+        except (GraphRunError, CheckpointSaveFailed) as error:
             if observed and self._pending is None:
                 self._begin(state, {})
             self.end(error=error)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
-from tenuto.errors import InvalidInput
+from tenuto.errors import CheckpointSaveFailed, InvalidInput
 from tenuto.graph.cause import cause_chain, derived_category, derived_message
 from tenuto.graph.events import CaughtException, FailureIsolatedEvent
 from tenuto.graph.nodes import Next, Update
@@ -52,6 +52,8 @@ class FailureIsolation:
         return update
 
     def _takes(self, error: Exception) -> bool:
+        if isinstance(error, CheckpointSaveFailed):
+            return False  # not the node's failure: the run cannot be kept any more
         if self._catch is not None and derived_category(error) not in self._catch:
             return False
         return self._predicate is None or self._predicate(error)

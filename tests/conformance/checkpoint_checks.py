@@ -1,0 +1,292 @@
+"""What is expected of saves, of the newest record, and of a resumed run."""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+from tests.conformance.checkpoints import Checkpoints, Save, completed, instances_of, position
+from tests.conformance.checks import Check
+from tests.conformance.records import Entry, Run
+from tests.conformance.vocabulary import DirectiveUnknown, known, listing, mapping
+
+
+def _checkpoints(check: Check) -> Checkpoints:
+    if check.record.checkpoints is None:
+        raise DirectiveUnknown("what is expected of checkpoints in a case without a checkpointer")
+    return check.record.checkpoints
+
+
+def _first(check: Check) -> Run:
+    if check.record.first_run is None:
+        raise DirectiveUnknown("what is expected of a first run in a case without one")
+    return check.record.first_run
+
+
+def _resumed(check: Check) -> Run:
+    if check.record.resumed_run is None:
+        raise DirectiveUnknown("what is expected of a resumed run in a case without one")
+    return check.record.resumed_run
+
+
+def checkpoint_saves(expected: Any, check: Check) -> None:
+    """Compare every save of the run, in order."""
+    found = _checkpoints(check).of(check.run.invocation_id)
+    wanted = listing(expected, "checkpoint_saves")
+    check.equal("number of checkpoint_saves", len(wanted), len(found))
+    for index, (one, save) in enumerate(zip(wanted, found, strict=False)):
+        keys = ("after_node", "state", "completed_positions")
+        told = {
+            "after_node": save.completed_positions[-1]["node_name"] if save.completed_positions else None,
+            "state": save.state,
+            "completed_positions": save.completed_positions,
+        }
+        check.subset(f"checkpoint_saves[{index}]", known(one, keys, "checkpoint_saves"), told)
+
+
+def saved_record(expected: Any, check: Check) -> None:
+    """Compare the newest record the first run left."""
+    keys = ("state", "completed_positions", "fan_out_progress", "fan_out_node_in_completed_positions")
+    given = known(expected, keys, "saved_record_assertions")
+    saves = _checkpoints(check).of(_first(check).invocation_id)
+    if not saves:
+        check.problems.append("saved_record_assertions: the first run left no checkpoint")
+        return
+    newest = saves[-1]
+    for key in ("state", "completed_positions"):
+        if key in given:
+            check.equal(f"saved_record_assertions.{key}", given[key], getattr(newest, key))
+    progress = mapping(given.get("fan_out_progress") or {}, "fan_out_progress")
+    _progress(progress, newest, check)
+    if "fan_out_node_in_completed_positions" in given:
+        named = {entry["node_name"] for entry in newest.completed_positions}
+        there = bool(named & (progress.keys() or check.record.structure.fan_outs))
+        check.equal("fan_out_node_in_completed_positions", given["fan_out_node_in_completed_positions"], there)
+
+
+def _progress(expected: dict[str, Any], save: Save, check: Check) -> None:
+    found = instances_of(save, check.record.events(check.main, _first(check)), check.record) if expected else {}
+    for node, block in expected.items():
+        what = f"fan_out_progress.{node}"
+        given = known(block, ("instance_count", "instances"), what)
+        if node not in found:
+            check.problems.append(f"{what}: the checkpoint has no progress of it")
+            continue
+        check.equal(f"{what}.instance_count", given["instance_count"], found[node]["instance_count"])
+        check.equal(f"number of {what}.instances", len(given["instances"]), len(found[node]["instances"]))
+        for index, (one, other) in enumerate(zip(given["instances"], found[node]["instances"], strict=False)):
+            _instance(f"{what}[{index}]", one, other, check)
+
+
+def _instance(what: str, expected: Any, found: dict[str, Any], check: Check) -> None:
+    keys = ("state", "state_one_of", "result", "result_present", "result_is_error")
+    given = dict(known(expected, keys, what))
+    if "state_one_of" in given:
+        allowed = given.pop("state_one_of")
+        check.holds(f"{what}.state is none of {allowed}", found["state"] in allowed, found["state"])
+    check.subset(what, given, found)
+
+
+def every_save(expected: Any, check: Check) -> None:
+    """Compare all saves of the case."""
+    given = known(expected, ("schema_version",), "every_save_assertions")
+    saves = _checkpoints(check).saves
+    check.holds("every_save_assertions: there was no save", bool(saves))
+    structure = check.record.structure
+    if structure.fan_outs:
+        # The fixture speaks of instance saves and of the node's own: both must have been among them.
+        check.equal("kinds of saves", {True, False}, {save.of_instance for save in saves})
+    for index, save in enumerate(saves):
+        check.equal(f"schema_version of save {index}", given["schema_version"], save.schema_version)
+
+
+def _entered(check: Check) -> list[Entry]:
+    mine = _resumed(check).invocation_id
+    return [entry for entry in check.record.entries if entry.invocation_id == mine]
+
+
+def _names_known(expected: Any, what: str, check: Check) -> list[str]:
+    names = listing(expected, what)
+    check.equal(f"{what} that are no nodes", [], sorted(set(names) - check.record.structure.nodes))
+    return names
+
+
+def nodes_executed(expected: Any, check: Check) -> None:
+    """Compare the bodies that ran in the resumed run, in order."""
+    names = _names_known(expected, "nodes_executed_during_resume", check)
+    check.equal("nodes_executed_during_resume", names, list(dict.fromkeys(entry.node for entry in _entered(check))))
+
+
+def nodes_skipped(expected: Any, check: Check) -> None:
+    """See that these bodies did not run in the resumed run."""
+    names = _names_known(expected, "nodes_skipped_during_resume", check)
+    ran = {entry.node for entry in _entered(check)}
+    check.equal("nodes_skipped_during_resume that ran", [], [name for name in names if name in ran])
+
+
+def _instances(check: Check) -> list[int]:
+    """Return the instances that ran in the resumed run, by their place in the outermost fan-out."""
+    chains = [[index for index in entry.instance if index is not None] for entry in _entered(check)]
+    return sorted({chain[0] for chain in chains if chain})
+
+
+def instances_executed(expected: Any, check: Check) -> None:
+    """Compare the instances that ran in the resumed run."""
+    check.equal("instances_executed_during_resume", sorted(expected), _instances(check))
+
+
+def instances_skipped(expected: Any, check: Check) -> None:
+    """Compare the instances that had run before, and did not run again."""
+    started = [event for event in check.events() if event.phase == "started" and event.fan_out_config is not None]
+    counts = [
+        event.fan_out_config.item_count for event in started if event.fan_out_config and len(event.namespace) == 1
+    ]
+    every = range(max(counts, default=0))
+    ran = _instances(check)
+    check.equal("instances_skipped_during_resume", sorted(expected), [index for index in every if index not in ran])
+
+
+def successful_attempt(expected: Any, check: Check) -> None:
+    """Compare the attempt of the resumed run that succeeded."""
+    mine = check.record.events(check.main, _resumed(check))
+    ended = [event for event in mine if event.phase == "completed" and event.error is None]
+    check.equal("successful_attempt_index_during_resume", expected, ended[-1].attempt_index if ended else None)
+
+
+def migrations_run(expected: Any, check: Check) -> None:
+    """Compare the migrations that were called."""
+    check.equal("migrations_run", expected, check.record.migration_calls)
+
+
+def _save_order(check: Check) -> bool:
+    saves = _checkpoints(check).of(check.run.invocation_id)
+    ended = [position(event) for event in completed(check.events(), check.record)]
+    return (
+        bool(saves)
+        and [last for save in saves if not save.of_instance for last in save.completed_positions[-1:]] == ended
+    )
+
+
+def _one_correlation(check: Check) -> bool:
+    """Tell whether both runs, their events and their saves all carry the same correlation id."""
+    runs = (_first(check), _resumed(check))
+    events = [event.scope.correlation_id for run in runs for event in check.record.events(check.main, run)]
+    saves = [save.correlation_id for run in runs for save in _checkpoints(check).of(run.invocation_id)]
+    kept = {*events, *saves, *(run.correlation_id for run in runs)}
+    return bool(events) and bool(saves) and len(kept) == 1
+
+
+def _is_uuid4(text: str | None) -> bool:
+    try:
+        return text is not None and UUID(text).version == 4 and str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _ids_differ(check: Check) -> bool:
+    return None not in (_first(check).invocation_id, _resumed(check).invocation_id) and (
+        _first(check).invocation_id != _resumed(check).invocation_id
+    )
+
+
+def _fresh(check: Check) -> bool:
+    earlier = {_first(check).invocation_id, *_callers(check)}
+    return _is_uuid4(_resumed(check).invocation_id) and _resumed(check).invocation_id not in earlier
+
+
+def _callers(check: Check) -> list[Any]:
+    return [check.spec.get("caller_invocation_id"), check.spec["resume"].get("caller_invocation_id")]
+
+
+def _attempts_reset(check: Check) -> bool:
+    mine = check.record.events(check.main, _resumed(check))
+    return bool(mine) and mine[0].phase == "started" and mine[0].attempt_index == 0
+
+
+def _first_attempt_of(index: int, check: Check) -> int | None:
+    mine = [event for event in check.record.events(check.main, _resumed(check)) if event.fan_out_index == index]
+    return mine[0].attempt_index if mine else None
+
+
+def _inner_runs(check: Check) -> set[tuple[int, ...]]:
+    """Return the chains of instances in which a fan-out that runs inside another ran bodies."""
+    chains = {tuple(index for index in entry.instance if index is not None) for entry in _entered(check)}
+    return {chain for chain in chains if len(chain) == 2}
+
+
+def _all_inner_run(check: Check) -> bool:
+    outer = [event for event in check.events() if event.fan_out_config is not None and event.phase == "started"]
+    counts = {event.fan_out_index_chain: event.fan_out_config.item_count for event in outer if event.fan_out_config}
+    wanted = {
+        (chain[0], index) for chain, count in counts.items() if chain and chain[0] is not None for index in range(count)
+    }
+    return bool(wanted) and _inner_runs(check) == wanted
+
+
+def _legacy_not_applied(check: Check) -> bool:
+    """Tell whether every instance that the entry without a lineage calls completed ran in every outer instance."""
+    entries = check.spec["seeded_record"]["fan_out_progress"]
+    legacy = [entry for entry in entries if entry["namespace"] and not entry.get("enclosing_fan_out_lineage")]
+    done = {i for entry in legacy for i, each in enumerate(entry["instances"]) if each["state"] == "completed"}
+    outer = {chain[0] for chain in _inner_runs(check)}
+    return bool(done) and bool(outer) and {(one, other) for one in outer for other in done} <= _inner_runs(check)
+
+
+def _monotonic(check: Check) -> bool:
+    times = [save.last_saved_at for save in _checkpoints(check).saves]
+    return bool(times) and all(one <= other for one, other in pairwise(times))
+
+
+TRUTHS: dict[str, Callable[[Check], bool]] = {
+    "all_inner_instances_re_run_in_every_outer_instance": _all_inner_run,
+    "attempt_index_reset_to_zero_on_resume": _attempts_reset,
+    "correlation_id_uniform_across_both_runs": _one_correlation,
+    "first_and_resumed_invocation_ids_differ": _ids_differ,
+    "first_run_correlation_id_is_uuidv4": lambda check: _is_uuid4(_first(check).correlation_id),
+    "last_saved_at_monotonic_across_saves": _monotonic,
+    "legacy_unlineaged_entry_not_applied_to_nested_fan_out": _legacy_not_applied,
+    "no_new_correlation_id_generated_on_resume": _one_correlation,
+    "resumed_correlation_id_matches_original": _one_correlation,
+    "resumed_invocation_id_differs_from_original": _ids_differ,
+    "resumed_run_correlation_id_matches_first": _one_correlation,
+    "resumed_run_invocation_id_is_fresh_uuidv4": _fresh,
+    "resumed_run_invocation_id_not_caller_supplied": lambda check: (
+        _resumed(check).invocation_id not in (None, *_callers(check))
+    ),
+    "save_order_matches_completed_event_order": _save_order,
+    "single_migration_invocation": lambda check: len(check.record.migration_calls) == 1,
+}
+"""Invariants that hold or do not; the fixture says which."""
+
+VALUES: dict[str, Callable[[Check], Any]] = {
+    "first_run_correlation_id": lambda check: _first(check).correlation_id,
+    "first_run_invocation_id": lambda check: _first(check).invocation_id,
+    "migration_count": lambda check: len(check.record.migration_calls),
+    "migration_invocation_count": lambda check: len(check.record.migration_calls),
+    "resumed_run_correlation_id": lambda check: _resumed(check).correlation_id,
+    "save_count": lambda check: len(_checkpoints(check).of(check.run.invocation_id)),
+    "saved_record_correlation_id": lambda check: _one(
+        [save.correlation_id for save in _checkpoints(check).of(_first(check).invocation_id)]
+    ),
+}
+"""Invariants whose value is given."""
+
+_ATTEMPT = re.compile(r"instance_(\d+)_attempt_index_on_resume")
+
+
+def _one(values: Sequence[Any]) -> Any:
+    return values[0] if len(set(values)) == 1 else values
+
+
+def check_checkpoint_invariant(name: str, value: Any, check: Check) -> bool:
+    """Check an invariant of saves and resumes; return whether it is one."""
+    if name in TRUTHS:
+        check.holds(f"invariant {name} = {value!r} does not hold", TRUTHS[name](check) == bool(value))
+    elif name in VALUES:
+        check.equal(f"invariant {name}", value, VALUES[name](check))
+    elif found := _ATTEMPT.fullmatch(name):
+        check.equal(f"invariant {name}", value, _first_attempt_of(int(found[1]), check))
+    else:
+        return False
+    return True

@@ -1,0 +1,345 @@
+"""The specification's checkpoint record, put together from what the store holds, and written into it the other way.
+
+The store has no such record: a checkpoint is a cursor (per frame, the node it stands before), a document and logs whose
+names begin with the frame's path, and, of a fan-out under way, a log of the instances that are done. Positions, and
+which instances had begun, are no part of it and come from the node events that were seen.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tenuto import Store, open_store
+from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.events import NodeEvent
+from tenuto.ids import new_id
+from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, Receipt, Reset
+from tenuto.model.run import Checkpoint, RunRef, RunStatus
+from tenuto.model.session import Kind, SessionKey
+from tests.conformance.mocks import mock_error
+from tests.conformance.records import Record
+from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping
+
+STORES = {"in_memory": "memory://", "sqlite": "memory://"}
+"""Every store keeps plain data only, which is what `sqlite` asks for."""
+PROGRESS = "*"
+SEEDED = "seeded-record"
+
+Path = tuple[str, ...]
+
+
+class Crash(BaseException):
+    """The process dies here: nothing catches it, nothing is finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """One save, as the specification speaks of it. `progress` is the fan-out under way, and what it has so far."""
+
+    invocation_id: str
+    correlation_id: str
+    state: dict[str, Any]
+    parent_states: list[dict[str, Any]]
+    completed_positions: list[dict[str, Any]]
+    progress: tuple[Path, dict[int, dict[str, Any]]] | None
+    schema_version: str
+    last_saved_at: datetime
+    of_instance: bool
+
+
+class Checkpoints:
+    """A case's store. Every save that reaches it is read back from it at once and kept; then it may crash."""
+
+    def __init__(self, spec: dict[str, Any], store: Store, record: Record) -> None:
+        self.store = store
+        self.saves: list[Save] = []
+        self.observer = ""
+        self._record = record
+        self._commit = store.commit
+        self._runs: dict[str, BeginRun] = {}
+        self._bases: dict[str, list[dict[str, Any]]] = {}
+        self._dead: set[str] = set()
+        self._seeded: list[dict[str, Any]] = []
+        injection = known(
+            spec.get("crash_injection") or {}, ("after_node", "after_fan_out_instance"), "crash_injection"
+        )
+        self._after_node = injection.get("after_node")
+        instance = injection.get("after_fan_out_instance")
+        given = known(instance, ("node", "index"), "after_fan_out_instance") if instance else {}
+        self._after_instance = (given["node"], given["index"]) if given else None
+        store.commit = self._kept  # type: ignore[method-assign]
+
+    @classmethod
+    async def open(cls, spec: dict[str, Any], record: Record) -> "Checkpoints":
+        """Open the store a case asks for."""
+        kind = spec["checkpointer"]
+        if kind not in STORES:
+            raise DirectiveUnknown(f"checkpointer {kind}")
+        return cls(spec, await open_store(STORES[kind]), record)
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self.store.aclose()
+
+    def of(self, invocation_id: str | None) -> list[Save]:
+        """Return the saves of one invocation, in order."""
+        return [save for save in self.saves if save.invocation_id == invocation_id]
+
+    def begun(self) -> BeginRun:
+        """Return the run that began last."""
+        return next(reversed(self._runs.values()))
+
+    async def _kept(self, commit: Commit) -> Receipt:
+        run_id = commit.run.run_id if commit.run else ""
+        if run_id in self._dead:
+            raise Crash
+        receipt = await self._commit(commit)
+        if isinstance(commit.run, BeginRun):
+            self._runs[run_id] = commit.run
+            # A resumed run goes on from the positions of the run before it, or of the record the fixture wrote.
+            earlier = self.saves[-1].completed_positions if self.saves else self._seeded
+            self._bases[run_id] = earlier if commit.run.origin_id else []
+        if commit.checkpoint is not None and run_id in self._runs:
+            point = await self.store.checkpoints.get(commit.key, receipt.commit_number)
+            assert point is not None
+            await self._save(point, commit)
+        return receipt
+
+    async def _save(self, point: Checkpoint, commit: Commit) -> None:
+        begun = self._runs[str(point.run_id)]
+        graph = self._record.graph
+        assert graph is not None
+        # What was emitted before the save is delivered first, so that the positions are those of this moment.
+        await graph.drain_events_for(begun.invocation_id)
+        logs = {
+            name: [entry.value for entry in await self.store.logs.read(point.key, name, end=end)]
+            for name, end in point.ends.items()
+        }
+        cursor = mapping(point.cursor, "a cursor")
+        states = [_fields(tuple(frame["path"]), {**point.document, **logs}) for frame in cursor["frames"]]
+        underway = _progress(cursor["underway"], logs) if cursor["underway"] else None
+        ran = [position(event) for event in completed(self._events(begun.invocation_id), self._record)]
+        save = Save(
+            invocation_id=begun.invocation_id,
+            correlation_id=str(begun.correlation_id),
+            state=states[-1],
+            parent_states=states[:-1],
+            completed_positions=self._bases[str(point.run_id)] + ran,
+            progress=underway,
+            schema_version=point.schema_version,
+            last_saved_at=point.created_at,
+            of_instance=any(name.split("/")[-1] == PROGRESS for name in commit.logs),
+        )
+        self.saves.append(save)
+        self._interrupt(save, logs, cursor["underway"], str(point.run_id))
+
+    def _events(self, invocation_id: str) -> list[NodeEvent]:
+        return [e for e in self._record.events(self.observer) if e.scope.invocation_id == invocation_id]
+
+    def _interrupt(self, save: Save, logs: dict[str, list[Any]], underway: str | None, run_id: str) -> None:
+        """End the first run here, if this is the boundary after which it is to end."""
+        if self._record.run_number != 0:
+            return
+        if not save.of_instance:
+            last = save.completed_positions[-1]["node_name"] if save.completed_positions else None
+            if self._after_node is not None and last == self._after_node:
+                self._dead.add(run_id)
+                raise Crash
+            return
+        assert save.progress is not None
+        assert underway is not None
+        boundary = (save.progress[0][-1], logs[underway][-1]["index"])
+        if boundary == self._after_instance:
+            self._dead.add(run_id)
+            raise Crash
+        if boundary in self._record.structure.aborts.items():
+            raise mock_error(f"aborted after instance {boundary[1]}")
+
+    async def seed(self, spec: Any, graph: CompiledGraph[Any]) -> str:
+        """Write the checkpoint that a `seeded_record` describes; return the invocation it is filed under."""
+        keys = ("state", "completed_positions", "schema_version", "parent_states", "fan_out_progress")
+        given = known(spec, keys, "seeded_record")
+        states = [*listing(given.get("parent_states", []), "parent_states"), mapping(given["state"], "seeded state")]
+        positions = listing(given["completed_positions"], "completed_positions")
+        self._seeded = positions
+        at = tuple(positions[-1]["namespace"]) if positions else ()
+        if len(states) != len(at) + 1:
+            raise FixtureProblem(f"seeded_record has {len(states)} states for a place {len(at)} graphs deep")
+        frames = []
+        stored: dict[str, Any] = {}
+        logs: dict[str, Reset] = {}
+        owner = graph
+        for depth, state in enumerate(states):
+            path = at[:depth]
+            if depth:
+                (owner,) = owner.nodes[path[-1]].graphs()
+            node = at[depth] if depth < len(at) else _following(owner, positions)
+            frames.append({"path": list(path), "node": node})
+            for name, value in mapping(state, "a seeded state").items():
+                column = owner.schema.fields.get(name)
+                if column is not None and column.reducer.is_log:
+                    logs[_name(path, name)] = Reset(items=tuple(value))
+                else:
+                    stored[_name(path, name)] = value
+        underway = None
+        for name, items in self._seeded_progress(given.get("fan_out_progress") or []):
+            underway, logs[name] = name, Reset(items=items)
+        step = max((each["step"] for each in positions), default=-1)
+        point = NewCheckpoint(
+            step=max(step, 0),
+            cursor={"frames": frames, "step": step, "underway": underway},
+            document=stored,
+            schema_version=str(given.get("schema_version", graph.kind.schema_version)),
+        )
+        key, run = SessionKey(SEEDED, kind=Kind.INVOCATION), RunRef(run_id=new_id())
+        begin = BeginRun(run_id=run.run_id, invocation_id=SEEDED, correlation_id=f"{SEEDED}-correlation")
+        failed = EndRun(status=RunStatus.FAILED)
+        life = await self.store.life(key)
+        await self._commit(Commit(key=key, operation_id=new_id(), life=life, run=begin))
+        await self._commit(Commit(key=key, operation_id=new_id(), life=life, run=run, logs=logs, checkpoint=point))
+        await self._commit(Commit(key=key, operation_id=new_id(), life=life, run=run, end=failed))
+        return SEEDED
+
+    def _seeded_progress(self, spec: Any) -> list[tuple[str, tuple[Any, ...]]]:
+        """Return the logs of finished instances that a seeded progress stands for; one without any has no log."""
+        found = []
+        for entry in listing(spec, "fan_out_progress"):
+            keys = ("namespace", "fan_out_node_name", "instance_count", "enclosing_fan_out_lineage", "instances")
+            given = known(entry, keys, "fan_out_progress")
+            if given.get("enclosing_fan_out_lineage"):
+                raise FixtureProblem("a checkpoint has no place for the progress of a fan-out inside an instance")
+            node = given["fan_out_node_name"]
+            items = []
+            for index, each in enumerate(listing(given["instances"], "instances")):
+                told = known(each, ("state", "result", "result_is_error"), "a seeded instance")
+                if told["state"] != "completed":
+                    continue
+                if told.get("result_is_error"):
+                    raise FixtureProblem("an error record to be seeded says nothing of what the error was")
+                collect = self._record.structure.collect_fields[node]
+                items.append({"index": index, "result": {collect: told["result"]}})
+            if items:
+                found.append((_name((*given["namespace"], node), PROGRESS), tuple(items)))
+        if len(found) > 1:
+            raise FixtureProblem("a checkpoint keeps the progress of one fan-out at a time")
+        return found
+
+
+def position(event: NodeEvent) -> dict[str, Any]:
+    """Return a completed event as a saved position: there the namespace is without the node's own name."""
+    return {
+        "namespace": list(event.namespace[:-1]),
+        "node_name": event.node_name,
+        "step": event.step,
+        "attempt_index": event.attempt_index,
+    }
+
+
+def completed(events: list[NodeEvent], record: Record) -> list[NodeEvent]:
+    """Return the events with which nodes outside of instances and branches were done."""
+    ended = [event for event in events if event.phase == "completed" and event.error is None]
+    return [event for event in ended if not record.structure.is_inner(event)]
+
+
+def instances_of(save: Save, events: list[NodeEvent], record: Record) -> dict[str, dict[str, Any]]:
+    """Return `fan_out_progress` by node: what the store has of it, and which other instances the events saw begin."""
+    if save.progress is None:
+        return {}
+    path, done = save.progress
+    mine = [event for event in events if event.namespace == path and event.phase == "started"]
+    config = mine[-1].fan_out_config if mine else None
+    if config is None:
+        raise AssertionError(f"no event tells how many instances {path} has")
+    inside = [event for event in events if event.namespace[: len(path)] == path and len(event.namespace) > len(path)]
+    begun = {event.fan_out_index_chain[len(path) - 1] for event in inside}
+    collect = record.structure.collect_fields[path[-1]]
+    instances = [_instance(done.get(index), index in begun, collect) for index in range(config.item_count)]
+    return {path[-1]: {"instance_count": config.item_count, "instances": instances}}
+
+
+def _instance(done: dict[str, Any] | None, begun: bool, collect: str) -> dict[str, Any]:
+    if done is None:
+        return {"state": "in_flight" if begun else "not_started", "result_is_error": False, "result_present": False}
+    if "error" in done:
+        result = done["error"]
+        return {"state": "completed", "result": result, "result_is_error": True, "result_present": bool(result)}
+    present = collect in done["result"]
+    told = {"state": "completed", "result_is_error": False, "result_present": present}
+    return told | ({"result": done["result"][collect]} if present else {})
+
+
+def _following(graph: CompiledGraph[Any], positions: list[dict[str, Any]]) -> str | None:
+    """Return the node after the last completed position; None at the end."""
+    if not positions:
+        return graph.entry
+    edge = graph.edges[positions[-1]["node_name"]]
+    if callable(edge):
+        raise FixtureProblem("a seeded record after a conditional edge does not say where it leads")
+    return None if edge is graph.end else str(edge)
+
+
+def _progress(name: str, logs: dict[str, list[Any]]) -> tuple[Path, dict[int, dict[str, Any]]]:
+    *steps, last = name.split("/")
+    assert last == PROGRESS
+    return tuple(map(_unescaped, steps)), {item["index"]: item for item in logs[name]}
+
+
+def _fields(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
+    prefix = _name(path, "")
+    own = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+    return {name: value for name, value in own.items() if "/" not in name and name != PROGRESS}
+
+
+def _name(path: Path, name: str) -> str:
+    return "/".join([*(step.replace("~", "~0").replace("/", "~1") for step in path), name]) if path else f"/{name}"
+
+
+def _unescaped(step: str) -> str:
+    return step.replace("~1", "/").replace("~0", "~")
+
+
+Migrate = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def migrations_of(spec: Any, record: Record) -> list[tuple[str, str, Migrate]]:
+    """Return a case's migrations, each of which writes down that it was called."""
+    found = []
+    for entry in listing(spec or [], "migrations"):
+        given = known(entry, ("from_version", "to_version", "migrate"), "a migration")
+        if given["migrate"] not in MIGRATIONS:
+            raise DirectiveUnknown(f"migrate {given['migrate']}")
+        source, target = str(given["from_version"]), str(given["to_version"])
+        found.append((source, target, _recorded(f"{source}->{target}", MIGRATIONS[given["migrate"]], record)))
+    return found
+
+
+def _recorded(name: str, migrate: Migrate, record: Record) -> Migrate:
+    def recorded(state: dict[str, Any]) -> dict[str, Any]:
+        record.migration_calls.append(name)
+        if migrate is _forbidden:
+            record.forbidden_migrations.append(name)
+        return migrate(state)
+
+    return recorded
+
+
+def _forbidden(_: dict[str, Any]) -> dict[str, Any]:
+    raise AssertionError("this migration must not be called")
+
+
+def _key_error(state: dict[str, Any]) -> dict[str, Any]:
+    return {"x": state["a field that is not there"]}
+
+
+MIGRATIONS: dict[str, Migrate] = {
+    "add_new_field_default": lambda state: {**state, "new_field": "v2_default"},
+    "add_ten_to_value": lambda state: {**state, "value": state["value"] + 10},
+    "add_v2_field": lambda state: {**state, "v2_field": "v2_default"},
+    "add_v3_field": lambda state: {**state, "v3_field": "v3_default"},
+    "identity_passthrough": lambda state: state,
+    "irrelevant": _forbidden,
+    "multiply_value_by_two": lambda state: {**state, "value": state["value"] * 2},
+    "raises_keyerror": _key_error,
+    "should_not_run": _forbidden,
+}
