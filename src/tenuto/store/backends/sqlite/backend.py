@@ -14,7 +14,7 @@ from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, Warm
 from tenuto.store.backends.missed import Missed, Refused
 from tenuto.store.backends.sql import migrations, queries
-from tenuto.store.backends.sqlite.connection import check_version, connect, migrate, translated
+from tenuto.store.backends.sqlite.connection import check_version, connect, migrate, patiently, translated
 from tenuto.store.backends.sqlite.writer import Writer
 from tenuto.store.backends.wakeups import Wakeups
 from tenuto.store.backends.warm import WarmMemory
@@ -42,6 +42,7 @@ class SqliteBackend:
         timeout: float,
     ):
         self.path = path
+        self.lock_timeout = timeout
         self.probe: Callable[[str], None] | None = None
         self._sql = Statements()
         self._connection = writer
@@ -275,9 +276,13 @@ class SqliteView:
     def _read(self, name: str, params: Row) -> list[Row]:
         self._backend._before(name)
         with translated(self._backend.path):
-            if not self._connection.in_transaction:
-                self._connection.execute("BEGIN")
-            return list(self._connection.execute(self._backend._sql[name], params))
+            # A reader waits only while another process recovers the WAL or switches a new file to it.
+            return patiently(partial(self._fetch, name, params), self._backend.lock_timeout)
+
+    def _fetch(self, name: str, params: Row) -> list[Row]:
+        if not self._connection.in_transaction:
+            self._connection.execute("BEGIN")
+        return list(self._connection.execute(self._backend._sql[name], params))
 
 
 class Statements(dict[str, str]):

@@ -3,9 +3,11 @@
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
@@ -20,6 +22,10 @@ from tenuto.errors import (
 )
 from tenuto.store.backends.missed import Missed
 from tenuto.store.backends.sql import migrations
+
+T = TypeVar("T")
+
+_CONFIGURE_SECONDS = 10.0
 
 APPLICATION_ID = 0x54454E55
 """Marks a file as ours ("TENU")."""
@@ -74,9 +80,10 @@ def connect(path: str, *, synchronous: str = "FULL", vfs: str | None = None, rea
     with translated(path):
         connection = apsw.Connection(path, flags=flags, vfs=vfs, statementcachesize=256)
         try:
-            # No busy handler: it backs off to long sleeps and starves short writes. `begin` below retries in its place.
+            # No busy handler: it backs off to long sleeps and starves short writes. `patiently` retries in its place,
+            # here while another process switches a new file to WAL.
             connection.set_busy_timeout(0)
-            _configure(connection, path, synchronous)
+            patiently(partial(_configure, connection, path, synchronous), _CONFIGURE_SECONDS)
             if readonly:
                 connection.pragma("query_only", True)
         except BaseException:
@@ -85,13 +92,12 @@ def connect(path: str, *, synchronous: str = "FULL", vfs: str | None = None, rea
     return connection
 
 
-def begin(connection: apsw.Connection, timeout: float) -> None:
-    """Start a write transaction, trying again every millisecond or less until it succeeds."""
+def patiently(work: Callable[[], T], timeout: float) -> T:
+    """Do something that others may keep busy, trying again every millisecond or less until it succeeds."""
     deadline = None
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            return
+            return work()
         except apsw.BusyError:
             deadline = deadline or time.monotonic() + timeout
             if time.monotonic() > deadline:
@@ -99,12 +105,17 @@ def begin(connection: apsw.Connection, timeout: float) -> None:
             time.sleep(random.uniform(0.0002, 0.001))
 
 
+def begin(connection: apsw.Connection, timeout: float) -> None:
+    """Start a write transaction."""
+    patiently(partial(connection.execute, "BEGIN IMMEDIATE"), timeout)
+
+
 def migrate(connection: apsw.Connection, path: str, timeout: float) -> None:
     """Bring the tables up to date, one transaction per step; refuse a newer or a foreign database."""
     steps = migrations("sqlite")
     while True:
         with translated(path):
-            version = check_version(connection, path)
+            version = patiently(partial(check_version, connection, path), timeout)
             if version == len(steps):
                 return
             begin(connection, timeout)
@@ -145,24 +156,15 @@ def rollback(connection: apsw.Connection) -> None:
 
 
 def _configure(connection: apsw.Connection, path: str, synchronous: str) -> None:
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            # Nothing is changed before the file is known to be ours or new.
-            check_version(connection, path)
-            if not connection.pragma("user_version"):
-                connection.pragma("auto_vacuum", "INCREMENTAL")
-            if connection.pragma("journal_mode") != "wal":
-                connection.pragma("journal_mode", "wal")
-            connection.pragma("synchronous", synchronous)
-            # Without it SQLite looks at the bound values and plans anew on every execution, at many times the cost.
-            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-            return
-        except apsw.BusyError:
-            # Another process is switching the new file to WAL.
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(random.uniform(0.0002, 0.001))
+    # Nothing is changed before the file is known to be ours or new.
+    check_version(connection, path)
+    if not connection.pragma("user_version"):
+        connection.pragma("auto_vacuum", "INCREMENTAL")
+    if connection.pragma("journal_mode") != "wal":
+        connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", synchronous)
+    # Without it SQLite looks at the bound values and plans anew on every execution, at many times the cost.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
 def _make_private(path: str) -> None:
