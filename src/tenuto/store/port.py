@@ -15,7 +15,7 @@ from tenuto.clock import Clock
 from tenuto.codec import JSON, dumps, loads, loads_many
 from tenuto.errors import InvalidInput, SessionDeleted, StoredDataCorrupt, VersionConflict
 from tenuto.ids import new_id
-from tenuto.model.commit import Append, Budget, Commit, LogWrite, Receipt, Reset
+from tenuto.model.commit import Append, BeginRun, Budget, Commit, LogWrite, Receipt, Reset
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import (
     Key,
@@ -32,11 +32,11 @@ from tenuto.store.events import Events
 from tenuto.store.lanes import Lanes
 from tenuto.store.listing import read_page
 from tenuto.store.logs import Logs, read_bodies, read_document
-from tenuto.store.rules.commit import ask_commit, decide_commit
-from tenuto.store.rules.found import Ask, Found, Plan, gather
+from tenuto.store.rules.commit import ask_commit, decide_commit, is_warm
+from tenuto.store.rules.found import Ask, Found, Plan, Script, gather
 from tenuto.store.rules.lifecycle import decide_create, decide_delete, decide_fork
 from tenuto.store.rules.limits import check_count, check_name
-from tenuto.store.rules.pack import pack
+from tenuto.store.rules.pack import PackedCommit, pack
 from tenuto.store.rules.records import ends_of, head_of
 from tenuto.store.rules.rows import (
     BranchRow,
@@ -199,11 +199,17 @@ class Store:
         before it (`CommitTooLarge`, `InvalidInput`).
         """
         packed = pack(commit, self.budget)
-        ask = ask_commit(packed)
-        begins = ask.invocation_id is not None
-        plain = not (ask.profile or ask.lineage or ask.points or ask.waits or ask.hashes)
-        warm = Warm(commit.key, ask.run_id, begins, self.now()) if plain and commit.generation is not None else None
-        receipt = await self._transact(ask, partial(decide_commit, packed), packed.size, warm)
+        run, now = commit.run, self.now()
+        warm = None
+        if is_warm(packed):
+            warm = Warm(commit.key, run.run_id if run else "", isinstance(run, BeginRun), now)
+        receipt: Receipt = await self.backend.transact(
+            partial(_gather_commit, packed, now),
+            partial(decide_commit, packed),
+            session_lock(commit.key),
+            size=packed.size,
+            warm=warm,
+        )
         if commit.events and not receipt.replayed:
             self.backend.announce(commit.key)
         return receipt
@@ -285,11 +291,9 @@ class Store:
             for table, rows in tables.items()
         }
 
-    async def _transact(
-        self, ask: Ask, decide: Callable[[Found], Plan[T]], size: int = 0, warm: Warm | None = None
-    ) -> T:
+    async def _transact(self, ask: Ask, decide: Callable[[Found], Plan[T]], size: int = 0) -> T:
         read = partial(gather, ask, self.now())
-        return await self.backend.transact(read, decide, session_lock(ask.key), size=size, warm=warm)
+        return await self.backend.transact(read, decide, session_lock(ask.key), size=size)
 
     async def _whole_record(
         self, key: SessionKey, record: SessionRecord, operation_id: str, expected_version: int | None
@@ -321,6 +325,11 @@ class Store:
             logs=logs,
             schema_version=record.schema_version,
         )
+
+
+def _gather_commit(packed: PackedCommit, now: int | None) -> Script[Found]:
+    """Read what a commit needs; what that is, is worked out only when it is read."""
+    return gather(ask_commit(packed), now)
 
 
 async def find_session(view: View, key: SessionKey) -> SessionRow | None:

@@ -31,24 +31,40 @@ def ask_commit(packed: PackedCommit) -> Ask:
     begin = commit.run if isinstance(commit.run, BeginRun) else None
     if begin:
         points += [*(begin.base_ends or {}).values(), *(begin.ends or {}).values()]
-    # A plain append to the head needs no branch row; everything that may branch or fold does.
-    fresh = commit.run is None or (begin is not None and begin.fresh)
-    plain = (
-        commit.save
-        and fresh
-        and all(isinstance(w, Append) and w.base is None and not is_run_log(name) for name, w in commit.logs.items())
-    )
     return Ask(
         key=commit.key,
         operation_id=commit.operation_id,
         run_id=commit.run.run_id if commit.run else "",
         profile=bool(packed.profile),
-        lineage=bool(commit.logs or commit.save) and not plain,
+        lineage=not is_plain(commit),
         points=tuple({point for point in points if point is not None}),
         waits=tuple(settled.wait_id for settled in commit.settle_waits),
-        hashes=tuple(sorted({content for document in packed.holders for content in document.known})),
+        hashes=_known_hashes(packed),
         invocation_id=begin.invocation_id if begin else None,
     )
+
+
+def is_plain(commit: Commit) -> bool:
+    """Tell whether no branch row is needed: nothing moves, or a new run, or none, plainly appends to the head."""
+    if not (commit.logs or commit.save):
+        return True
+    run = commit.run
+    fresh = run is None or (isinstance(run, BeginRun) and run.fresh and run.ends is None and run.base_ends is None)
+    if not (commit.save and fresh):
+        return False
+    return all(isinstance(w, Append) and w.base is None and not is_run_log(name) for name, w in commit.logs.items())
+
+
+def is_warm(packed: PackedCommit) -> bool:
+    """Tell whether the session's row and the run's are all there is to see, under a lane that keeps others out."""
+    commit = packed.commit
+    parts = packed.profile or commit.settle_waits or packed.holders
+    return commit.generation is not None and not parts and is_plain(commit)
+
+
+def _known_hashes(packed: PackedCommit) -> tuple[str, ...]:
+    holders = packed.holders
+    return tuple(sorted({content for document in holders for content in document.known})) if holders else ()
 
 
 def decide_commit(packed: PackedCommit, found: Found) -> Plan[Receipt]:

@@ -142,7 +142,8 @@ def _check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
 
 
 def _check_content(packed: PackedCommit, found: Found) -> None:
-    gone = sorted({content for document in packed.holders for content in document.known} - found.hashes)
+    holders = packed.holders
+    gone = sorted({content for document in holders for content in document.known} - found.hashes) if holders else []
     if gone:
         raise VersionConflict(
             f"{packed.commit.key}: the store no longer holds the value {gone[0]}; load the session again.",

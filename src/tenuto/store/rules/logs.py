@@ -63,16 +63,18 @@ class LogWriter:
         """Write to the head; what the run wrote on branches of its own, or went on from, is folded in."""
         for name in removed:
             self.heads.pop(name, None)
-        for name in sorted(self._ahead - self.own - logs.keys()):
-            self._write_to_run(name, Append(), [])
+        if self._ahead:
+            for name in sorted(self._ahead - self.own - logs.keys()):
+                self._write_to_run(name, Append(), [])
         for name, write in logs.items():
             if is_run_log(name) or name in self.own or name in self._ahead:
                 self._write_to_run(name, write, items[name])
             else:
                 self._write_to_head(name, write, items[name])
-        for name in sorted(name for name in self.own if not is_run_log(name)):
-            self._fold(name)
-        self.own = {name for name in self.own if is_run_log(name)}
+        if self.own:
+            for name in sorted(name for name in self.own if not is_run_log(name)):
+                self._fold(name)
+            self.own = {name for name in self.own if is_run_log(name)}
         self.ends = {name: end for name, end in self.ends.items() if is_run_log(name)} | self.heads
         self.base = self.heads
 

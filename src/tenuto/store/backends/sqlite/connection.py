@@ -107,7 +107,10 @@ def patiently(work: Callable[[], T], timeout: float) -> T:
 
 def begin(connection: apsw.Connection, timeout: float) -> None:
     """Start a write transaction."""
-    patiently(partial(connection.execute, "BEGIN IMMEDIATE"), timeout)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except apsw.BusyError:
+        patiently(partial(connection.execute, "BEGIN IMMEDIATE"), timeout)
 
 
 def migrate(connection: apsw.Connection, path: str, timeout: float) -> None:
