@@ -35,9 +35,14 @@ class Lock:
         self.at_once = at_once
 
 
+def columns_of(key: SessionKey) -> tuple[str, str, str]:
+    """Return a key as the parameters of a read."""
+    return key.tenant, str(key.kind), key.session_id
+
+
 def session_lock(key: SessionKey) -> Lock:
     """Return the lock of one session."""
-    return Lock("lock_session", key.tenant, str(key.kind), key.session_id)
+    return Lock("lock_session", *columns_of(key))
 
 
 def family_lock(family: int) -> Lock:

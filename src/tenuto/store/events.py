@@ -9,7 +9,7 @@ from tenuto.model.event import EventPage, NewEvent
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import Key, as_key
-from tenuto.store.backend import session_lock
+from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.rules.events import decide_events, read_events
 from tenuto.store.rules.found import Ask, gather
 from tenuto.store.rules.limits import check_count
@@ -54,7 +54,7 @@ class Events:
         check_count(after, "after")
         key = as_key(key)
         async with self._store.backend.view() as view:
-            rows = await view.read("session_by_key", key.tenant, str(key.kind), key.session_id)
+            rows = await view.read("session_by_key", *columns_of(key))
             row = SessionRow(*rows[0]) if rows else None
             tail, floor = (row.event_seq, row.event_floor) if row else (0, 0)
             if after > tail:

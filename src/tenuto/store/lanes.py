@@ -11,7 +11,7 @@ from tenuto.ids import new_id
 from tenuto.model.lane import Lane, LaneView, Owner, Renewal
 from tenuto.model.run import Run, RunRef
 from tenuto.model.session import Key, Kind, SessionKey, as_key
-from tenuto.store.backend import session_lock
+from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.host import is_dead
 from tenuto.store.rules.found import Ask, gather
 from tenuto.store.rules.lane import decide_acquire, decide_disarm, view_of
@@ -70,7 +70,7 @@ class Lanes:
         """
         now, term = self._store.now(), to_duration(check_ttl(ttl))
         lanes, runs = list(lanes), list(runs)
-        claims = encode([[*_columns(lane.key), lane.life, lane.generation, lane.nonce] for lane in lanes])
+        claims = encode([[*columns_of(lane.key), lane.life, lane.generation, lane.nonce] for lane in lanes])
         rows = await self._store.backend.write("renew_lanes", now, term, claims) if lanes else []
         held = {(SessionKey(id_, tenant=tenant, kind=Kind(kind)), nonce) for tenant, kind, id_, nonce, _ in rows}
         alive: set[str] = set()
@@ -104,7 +104,7 @@ class Lanes:
         """Describe the lane as it stands, lapsed ones too; None if the id never had one. Nothing blocks or changes."""
         key = as_key(key)
         async with self._store.backend.view() as view:
-            rows = await view.read("session_by_key", *_columns(key))
+            rows = await view.read("session_by_key", *columns_of(key))
             ((now,),) = await view.read("moment", self._store.now())
         row = SessionRow(*rows[0]) if rows else None
         return view_of(row, now) if row and row.generation else None
@@ -130,7 +130,3 @@ class Lanes:
         read = partial(gather, Ask(key=key), self._store.now())
         decide = partial(decide_acquire, key, owner, nonce, ttl, dead, life)
         return await self._store.backend.transact(read, decide, session_lock(key))
-
-
-def _columns(key: SessionKey) -> tuple[str, str, str]:
-    return key.tenant, str(key.kind), key.session_id

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tenuto.codec import JSON, encode, loads, loads_many, loads_map
 from tenuto.errors import InvalidInput, SessionNotFound, StoredDataCorrupt
 from tenuto.model.session import Entry, Key, LogEnd, SessionKey, as_key
-from tenuto.store.backend import View
+from tenuto.store.backend import View, columns_of
 from tenuto.store.rules.limits import check_count
 from tenuto.store.rules.lineage import Segment, clip, segments
 from tenuto.store.rules.records import ends_of
@@ -98,7 +98,7 @@ async def read_document(view: View, inline: str, held: str | None, what: str) ->
 
 
 async def _end(view: View, key: SessionKey, log: str, given: LogEnd | None = None) -> LogEnd | None:
-    rows = await view.read("session_by_key", key.tenant, str(key.kind), key.session_id)
+    rows = await view.read("session_by_key", *columns_of(key))
     row = SessionRow(*rows[0]) if rows else None
     if row is None or not (row.alive or given):
         raise SessionNotFound(f"There is no {key}.", key=key)

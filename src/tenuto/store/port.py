@@ -27,7 +27,7 @@ from tenuto.model.session import (
     SessionRecord,
     as_key,
 )
-from tenuto.store.backend import Backend, View, Warm, session_lock
+from tenuto.store.backend import Backend, View, Warm, columns_of, session_lock
 from tenuto.store.events import Events
 from tenuto.store.lanes import Lanes
 from tenuto.store.listing import read_page
@@ -134,21 +134,21 @@ class Store:
         """Return the id's life, also of an absent one; every commit names it."""
         key = as_key(key)
         async with self.backend.view() as view:
-            ((life,),) = await view.read("life_of", key.tenant, str(key.kind), key.session_id)
+            ((life,),) = await view.read("life_of", *columns_of(key))
         return int(life)
 
     async def head(self, key: Key) -> SessionHead | None:
         """Return what the session is now, without history or state: one row; None if there is no live session."""
         key = as_key(key)
         async with self.backend.view() as view:
-            rows = await view.read("head_by_key", key.tenant, str(key.kind), key.session_id)
+            rows = await view.read("head_by_key", *columns_of(key))
         return _head(rows[0]) if rows else None
 
     async def load(self, key: Key) -> SessionRecord | None:
         """Return the whole session, read at one instant; None if there is no live session."""
         key = as_key(key)
         async with self.backend.view() as view:
-            rows = await view.read("head_by_key", key.tenant, str(key.kind), key.session_id)
+            rows = await view.read("head_by_key", *columns_of(key))
             if not rows:
                 return None
             row, head = SessionRow(*rows[0][:_SESSION]), _head(rows[0])
@@ -218,7 +218,7 @@ class Store:
         """Return the receipt of an operation of the id's present life, or None if it has not landed (or was pruned)."""
         key = as_key(key)
         async with self.backend.view() as view:
-            rows = await view.read("receipt_by_id", key.tenant, str(key.kind), key.session_id, operation_id)
+            rows = await view.read("receipt_by_id", *columns_of(key), operation_id)
         return receipt_of(ReceiptRow(*rows[0]), replayed=True) if rows else None
 
     async def fork(
@@ -299,7 +299,7 @@ class Store:
         self, key: SessionKey, record: SessionRecord, operation_id: str, expected_version: int | None
     ) -> Commit:
         async with self.backend.view() as view:
-            ((life,),) = await view.read("life_of", key.tenant, str(key.kind), key.session_id)
+            ((life,),) = await view.read("life_of", *columns_of(key))
             row = await find_session(view, key)
             ends = ends_of(row.heads, f"{key} heads") if row else {}
             names = frozenset(ends) | record.logs
@@ -334,7 +334,7 @@ def _gather_commit(packed: PackedCommit, now: int | None) -> Script[Found]:
 
 async def find_session(view: View, key: SessionKey) -> SessionRow | None:
     """Return the row of a live session."""
-    rows = await view.read("session_by_key", key.tenant, str(key.kind), key.session_id)
+    rows = await view.read("session_by_key", *columns_of(key))
     row = SessionRow(*rows[0]) if rows else None
     return row if row and row.alive else None
 

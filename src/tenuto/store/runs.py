@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from tenuto.model.run import Checkpoint, Run, Wait, WaitStatus
 from tenuto.model.session import Key, SessionKey, as_key
+from tenuto.store.backend import View, columns_of
 from tenuto.store.logs import read_document
 from tenuto.store.rules.limits import check_count
 from tenuto.store.rules.records import checkpoint_of, key_of, run_of, wait_of
 from tenuto.store.rules.rows import CheckpointRow, RunRow, SessionRow, WaitRow
 
 if TYPE_CHECKING:
-    from tenuto.store.backend import View
     from tenuto.store.port import Store
 
 _SESSION = len(SessionRow._fields)
@@ -29,7 +29,7 @@ class Runs:
     async def of_session(self, key: Key, *, limit: int = 100, before: int | None = None) -> list[Run]:
         """Return a session's runs, newest first; `before` continues below a run's number."""
         below = 2**53 if before is None else check_count(before, "before")
-        return await self._read("runs_of_session", *_columns(as_key(key)), below, check_count(limit, "limit"))
+        return await self._read("runs_of_session", *columns_of(as_key(key)), below, check_count(limit, "limit"))
 
     async def of_invocation(self, invocation_id: str, *, tenant: str = "") -> list[Run]:
         """Return all runs of an invocation, oldest first."""
@@ -37,7 +37,7 @@ class Runs:
 
     async def current(self, key: Key) -> Run | None:
         """Return the run last begun under the session's lane, or None."""
-        return next(iter(await self._read("current_run", *_columns(as_key(key)))), None)
+        return next(iter(await self._read("current_run", *columns_of(as_key(key)))), None)
 
     async def _read(self, query: str, *params: object) -> list[Run]:
         async with self._store.backend.view() as view:
@@ -73,7 +73,7 @@ class Checkpoints:
 
     async def _read(self, query: str, key: SessionKey, *params: object) -> list[Checkpoint]:
         async with self._store.backend.view() as view:
-            rows = await view.read(query, *_columns(key), *params)
+            rows = await view.read(query, *columns_of(key), *params)
             return [await _checkpoint(view, key, CheckpointRow(*row)) for row in rows]
 
 
@@ -91,7 +91,7 @@ class Waits:
         self, key: Key, *, run_id: str | None = None, status: WaitStatus | None = WaitStatus.OPEN
     ) -> list[Wait]:
         """Return a session's waits in the order they were opened; `status=None` means all."""
-        return await self._read("waits_of_session", *_columns(as_key(key)), run_id, status and str(status))
+        return await self._read("waits_of_session", *columns_of(as_key(key)), run_id, status and str(status))
 
     async def for_signal(
         self, signal_id: str, *, tenant: str = "", status: WaitStatus | None = WaitStatus.OPEN
@@ -105,10 +105,6 @@ class Waits:
         return [wait_of(WaitRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
 
 
-async def _checkpoint(view: "View", key: SessionKey, row: CheckpointRow) -> Checkpoint:
+async def _checkpoint(view: View, key: SessionKey, row: CheckpointRow) -> Checkpoint:
     document = await read_document(view, row.document, row.held, f"checkpoint {row.commit_no} of {key}")
     return checkpoint_of(row, key, document)
-
-
-def _columns(key: SessionKey) -> tuple[str, str, str]:
-    return key.tenant, str(key.kind), key.session_id

@@ -14,7 +14,7 @@ from tenuto.codec import encode
 from tenuto.errors import InvalidInput, TenutoError, UpkeepFailed
 from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.model.session import SessionKey
-from tenuto.store.backend import Lock, family_lock, session_lock
+from tenuto.store.backend import Lock, columns_of, family_lock, session_lock
 from tenuto.store.rules.collect import ROWS_PER_SLICE, decide_collect, gather_family
 from tenuto.store.rules.found import Ask, gather
 from tenuto.store.rules.lane import is_live
@@ -136,7 +136,7 @@ class Upkeep:
     async def sweep_deleted(self, key: SessionKey, report: DeleteReport) -> DeleteReport:
         """Remove what a deleted session left behind, counted into its report."""
         async with self._store.backend.view() as view:
-            rows = await view.read("session_by_key", key.tenant, str(key.kind), key.session_id)
+            rows = await view.read("session_by_key", *columns_of(key))
         if not report.sessions or not rows:
             return report
         progress = _Progress(GcReport())
