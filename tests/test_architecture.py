@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "store": VALUES | {"store.rules", "store.backend", "store.backends"},
     "session": VALUES | {"store"},
     "graph": VALUES | {"session", "store"},
+    "observe": VALUES | {"graph"},
     "testing": VALUES | {"store", "store.rules", "store.backend", "store.backends"},
     "cli": VALUES | {"graph", "session", "store"},
     "demo": VALUES | {"", "store", "testing"},

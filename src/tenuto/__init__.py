@@ -6,7 +6,9 @@ One identity, one typed state, one transcript, across turns, crashes, deploys an
 from tenuto.errors import Bucket, TenutoError
 from tenuto.graph.branches import Branch
 from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.outcome import Outcome
 from tenuto.graph.state import State
+from tenuto.graph.suspending import SignalDescriptor, save_session, suspend
 from tenuto.model.commit import (
     Append,
     BeginRun,
@@ -33,6 +35,7 @@ from tenuto.model.session import (
     SessionStatus,
 )
 from tenuto.session.program import program
+from tenuto.session.state import SessionState
 from tenuto.store.opening import open_store
 from tenuto.store.port import Store
 
@@ -51,6 +54,7 @@ __all__ = [
     "NewCheckpoint",
     "NewEvent",
     "OpenWait",
+    "Outcome",
     "Owner",
     "Profile",
     "Rearm",
@@ -61,12 +65,16 @@ __all__ = [
     "SessionFilter",
     "SessionKey",
     "SessionRecord",
+    "SessionState",
     "SessionStatus",
     "SettleWait",
+    "SignalDescriptor",
     "State",
     "Store",
     "TakeRun",
     "TenutoError",
     "open_store",
     "program",
+    "save_session",
+    "suspend",
 ]

@@ -15,9 +15,12 @@
     │   ├── InvocationExists
     │   ├── OperationConflict
     │   ├── VersionConflict
+    │   │   └── SessionMoved
     │   ├── ForkPointNotRetained
     │   ├── LaneBusy
     │   ├── LaneLost
+    │   ├── SessionLoadFailed
+    │   ├── SessionSaveFailed
     │   └── CommitRefused
     │       ├── RunNotLive
     │       └── WaitNotOpen
@@ -30,6 +33,10 @@
     │   ├── FanOutEmpty
     │   ├── FanOutInvalidCount
     │   ├── FanOutInvalidConcurrency
+    │   ├── InvocationSuspended
+    │   ├── SuspensionPersistenceFailed
+    │   ├── SuspensionRecordInvalid
+    │   ├── SuspensionResumePayloadInvalid
     │   └── GraphRunError
     │       ├── NodeException
     │       │   └── BranchFailed
@@ -37,7 +44,8 @@
     │       ├── ReducerError
     │       ├── RoutingError
     │       ├── StateValidationError
-    │       └── StepLimitReached
+    │       ├── StepLimitReached
+    │       └── SuspensionInUnsupportedContext
     └── StoreError                   the store itself cannot do its work
         ├── StoreUnavailable
         │   ├── StoreClosed
@@ -185,6 +193,15 @@ class VersionConflict(SessionError):
     found: int | None
 
 
+class SessionMoved(VersionConflict):
+    """Other turns changed the session while an invocation of it was paused; nothing ran, and it is still paused.
+
+    Resume it with `on_moved="rebase"` or `on_moved="overwrite"`, or cancel it.
+    """
+
+    bucket = Bucket.USER_CORRECTABLE
+
+
 class ForkPointNotRetained(SessionError):
     """Nothing is kept of the session as it was at this commit; `nearest` lists points that are."""
 
@@ -209,6 +226,26 @@ class LaneLost(SessionError):
     bucket = Bucket.RETRYABLE_TRANSIENT
     expected: int
     found: int
+
+
+class SessionLoadFailed(SessionError):
+    """The session could not be loaded, or what is stored does not fit its declared state; the graph did not run."""
+
+    category = "session_load_failed"
+    bucket = Bucket.SESSION_TERMINATING
+
+
+class SessionSaveFailed(SessionError):
+    """The session could not be saved; what the run did stands.
+
+    After a finished run `final_state` is its state. Only the save is to be repeated, by `operation_id`: give this error
+    to the graph's `save_again`.
+    """
+
+    category = "session_save_failed"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    operation_id: str
+    final_state: Any
 
 
 class CommitRefused(SessionError):
@@ -274,6 +311,34 @@ class CheckpointSaveFailed(GraphError):
 
     category = "checkpoint_save_failed"
     bucket = Bucket.RETRYABLE_TRANSIENT
+
+
+class InvocationSuspended(GraphError):
+    """`invoke` has no state to return, since the run is paused; `outcome` says where and for what. `run` returns it."""
+
+    category = "invocation_suspended"
+    outcome: Any
+
+
+class SuspensionPersistenceFailed(GraphError):
+    """A pause could not be written, so there is nothing to resume; the run ended without it."""
+
+    category = "suspension_persistence_failed"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+
+
+class SuspensionRecordInvalid(GraphError):
+    """There is no paused invocation to resume: it never was, is over, was cancelled or resumed, or its time is up."""
+
+    category = "suspension_record_invalid"
+    invocation_id: str
+
+
+class SuspensionResumePayloadInvalid(GraphError):
+    """What was given to a paused invocation does not fit its state; it is still paused."""
+
+    category = "suspension_resume_payload_invalid"
+    invocation_id: str
 
 
 class GraphRunError(GraphError):
@@ -360,6 +425,12 @@ class StepLimitReached(GraphRunError):
 
     category = "step_limit_reached"
     limit: int
+
+
+class SuspensionInUnsupportedContext(GraphRunError):
+    """A run cannot be suspended from here."""
+
+    category = "suspension_in_unsupported_context"
 
 
 class StoreError(TenutoError):

@@ -233,6 +233,48 @@ def _legacy_not_applied(check: Check) -> bool:
     return bool(done) and bool(outer) and {(one, other) for one in outer for other in done} <= _inner_runs(check)
 
 
+def _own_progress(check: Check) -> dict[int, tuple[set[int], set[int]]]:
+    """Return, by outer instance, which inner instances its own entry of the seeded record calls completed, and which
+    not.
+    """
+    found = {}
+    for entry in check.spec["seeded_record"]["fan_out_progress"]:
+        if lineage := entry.get("enclosing_fan_out_lineage"):
+            done = {index for index, each in enumerate(entry["instances"]) if each["state"] == "completed"}
+            found[lineage[0]["fan_out_index"]] = (done, set(range(entry["instance_count"])) - done)
+    return found
+
+
+def _matched_per_lineage(check: Check) -> bool:
+    """Tell whether what ran in the outer instances is what their own entries leave to be done, and differs."""
+    wanted = {(outer, inner) for outer, (_, rest) in _own_progress(check).items() for inner in rest}
+    return len({frozenset(rest) for _, rest in _own_progress(check).values()}) > 1 and _inner_runs(check) == wanted
+
+
+def _skips_only_its_own(check: Check) -> bool:
+    ran = _inner_runs(check)
+    own = _own_progress(check)
+    return bool(own) and all(
+        {inner for inner in done | rest if (outer, inner) not in ran} == done for outer, (done, rest) in own.items()
+    )
+
+
+def _none_skipped_for_another(check: Check) -> bool:
+    """Tell whether every instance ran that is completed only in the entry of another outer instance."""
+    own = _own_progress(check)
+    elsewhere = {(o, i) for o, (_, rest) in own.items() for done, _ in own.values() for i in done & rest}
+    return bool(elsewhere) and elsewhere <= _inner_runs(check)
+
+
+def _batches_only_instances(check: Check) -> bool:
+    """Tell whether instances were saved a batch at a time, the rest before the node, and every node at once."""
+    saves = _checkpoints(check).of(check.run.invocation_id)
+    sizes = [len(save.instances) for save in saves if save.of_instance]
+    full = _checkpoints(check).batch
+    ended = len(completed(check.events(), check.record))
+    return bool(sizes) and set(sizes[:-1]) <= {full} and not saves[-1].of_instance and len(saves) - len(sizes) == ended
+
+
 def _monotonic(check: Check) -> bool:
     times = [save.last_saved_at for save in _checkpoints(check).saves]
     return bool(times) and all(one <= other for one, other in pairwise(times))
@@ -241,11 +283,15 @@ def _monotonic(check: Check) -> bool:
 TRUTHS: dict[str, Callable[[Check], bool]] = {
     "all_inner_instances_re_run_in_every_outer_instance": _all_inner_run,
     "attempt_index_reset_to_zero_on_resume": _attempts_reset,
+    "batching_scoped_to_fan_out_internal_saves_only": _batches_only_instances,
     "correlation_id_uniform_across_both_runs": _one_correlation,
+    "each_outer_instance_skips_only_its_own_completed_inner_instances": _skips_only_its_own,
     "first_and_resumed_invocation_ids_differ": _ids_differ,
     "first_run_correlation_id_is_uuidv4": lambda check: _is_uuid4(_first(check).correlation_id),
+    "inner_fan_out_progress_matched_per_enclosing_lineage": _matched_per_lineage,
     "last_saved_at_monotonic_across_saves": _monotonic,
     "legacy_unlineaged_entry_not_applied_to_nested_fan_out": _legacy_not_applied,
+    "no_inner_instance_skipped_across_enclosing_instances": _none_skipped_for_another,
     "no_new_correlation_id_generated_on_resume": _one_correlation,
     "resumed_correlation_id_matches_original": _one_correlation,
     "resumed_invocation_id_differs_from_original": _ids_differ,

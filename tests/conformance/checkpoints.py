@@ -2,15 +2,16 @@
 
 The store has no such record: a checkpoint is a cursor (per frame, the node it stands before), a document and logs whose
 names begin with the frame's path, and, of a fan-out under way, a log of the instances that are done. Positions, and
-which instances had begun, are no part of it and come from the node events that were seen.
+which instances had begun, are no part of it and come from the node events that were seen. In that log, an entry of a
+fan-out inside an instance says `at` which; none of the fixtures looks at those in a record that a run left.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from tenuto import Store, open_store
+from tenuto.errors import StoreUnavailable
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.events import NodeEvent
 from tenuto.ids import new_id
@@ -21,7 +22,7 @@ from tests.conformance.mocks import mock_error
 from tests.conformance.records import Record
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping
 
-STORES = {"in_memory": "memory://", "sqlite": "memory://"}
+STORES = {"in_memory": "memory://", "in_memory_batched": "memory://", "sqlite": "memory://"}
 """Every store keeps plain data only, which is what `sqlite` asks for."""
 PROGRESS = "*"
 SEEDED = "seeded-record"
@@ -45,14 +46,21 @@ class Save:
     progress: tuple[Path, dict[int, dict[str, Any]]] | None
     schema_version: str
     last_saved_at: datetime
-    of_instance: bool
+    instances: tuple[tuple[str, int], ...]
+
+    @property
+    def of_instance(self) -> bool:
+        """Whether instances are done, and not a node: `instances` names them, by node and index."""
+        return bool(self.instances)
 
 
 class Checkpoints:
     """A case's store. Every save that reaches it is read back from it at once and kept; then it may crash."""
 
-    def __init__(self, spec: dict[str, Any], store: Store, record: Record) -> None:
+    def __init__(self, spec: dict[str, Any], store: Store, record: Record, batch: int = 1) -> None:
         self.store = store
+        self.batch = batch
+        self.lost = False
         self.saves: list[Save] = []
         self.observer = ""
         self._record = record
@@ -73,10 +81,14 @@ class Checkpoints:
     @classmethod
     async def open(cls, spec: dict[str, Any], record: Record) -> "Checkpoints":
         """Open the store a case asks for."""
-        kind = spec["checkpointer"]
-        if kind not in STORES:
-            raise DirectiveUnknown(f"checkpointer {kind}")
-        return cls(spec, await open_store(STORES[kind]), record)
+        given = spec["checkpointer"] if isinstance(spec["checkpointer"], dict) else {"kind": spec["checkpointer"]}
+        given = known(given, ("kind", "fan_out_internal_save_batching"), "checkpointer")
+        if given["kind"] not in STORES:
+            raise DirectiveUnknown(f"checkpointer {given['kind']}")
+        batching = known(given.get("fan_out_internal_save_batching") or {}, ("flush_every",), "batching")
+        if (given["kind"] == "in_memory_batched") != bool(batching):
+            raise FixtureProblem("in_memory_batched must say how many saves are flushed at a time, and no other may")
+        return cls(spec, await open_store(STORES[given["kind"]]), record, batching.get("flush_every", 1))
 
     async def close(self) -> None:
         """Close the store."""
@@ -94,6 +106,8 @@ class Checkpoints:
         run_id = commit.run.run_id if commit.run else ""
         if run_id in self._dead:
             raise Crash
+        if await self._is_lost(run_id):
+            raise StoreUnavailable("the process is gone, and with it what it had not written")
         receipt = await self._commit(commit)
         if isinstance(commit.run, BeginRun):
             self._runs[run_id] = commit.run
@@ -105,6 +119,16 @@ class Checkpoints:
             assert point is not None
             await self._save(point, commit)
         return receipt
+
+    async def _is_lost(self, run_id: str) -> bool:
+        """Tell whether the first run has failed with saves in its buffer; the fixture wants them lost."""
+        if self.batch == 1 or self._record.run_number != 0 or run_id not in self._runs:
+            return False
+        assert self._record.graph is not None
+        invocation_id = self._runs[run_id].invocation_id
+        await self._record.graph.drain_events_for(invocation_id)
+        self.lost = self.lost or any(event.error is not None for event in self._events(invocation_id))
+        return self.lost
 
     async def _save(self, point: Checkpoint, commit: Commit) -> None:
         begun = self._runs[str(point.run_id)]
@@ -129,15 +153,15 @@ class Checkpoints:
             progress=underway,
             schema_version=point.schema_version,
             last_saved_at=point.created_at,
-            of_instance=any(name.split("/")[-1] == PROGRESS for name in commit.logs),
+            instances=_done_in(commit),
         )
         self.saves.append(save)
-        self._interrupt(save, logs, cursor["underway"], str(point.run_id))
+        self._interrupt(save, str(point.run_id))
 
     def _events(self, invocation_id: str) -> list[NodeEvent]:
         return [e for e in self._record.events(self.observer) if e.scope.invocation_id == invocation_id]
 
-    def _interrupt(self, save: Save, logs: dict[str, list[Any]], underway: str | None, run_id: str) -> None:
+    def _interrupt(self, save: Save, run_id: str) -> None:
         """End the first run here, if this is the boundary after which it is to end."""
         if self._record.run_number != 0:
             return
@@ -147,14 +171,12 @@ class Checkpoints:
                 self._dead.add(run_id)
                 raise Crash
             return
-        assert save.progress is not None
-        assert underway is not None
-        boundary = (save.progress[0][-1], logs[underway][-1]["index"])
-        if boundary == self._after_instance:
+        if self._after_instance in save.instances:
             self._dead.add(run_id)
             raise Crash
-        if boundary in self._record.structure.aborts.items():
-            raise mock_error(f"aborted after instance {boundary[1]}")
+        for node, index in save.instances:
+            if (node, index) in self._record.structure.aborts.items():
+                raise mock_error(f"aborted after instance {index}")
 
     async def seed(self, spec: Any, graph: CompiledGraph[Any]) -> str:
         """Write the checkpoint that a `seeded_record` describes; return the invocation it is filed under."""
@@ -183,8 +205,8 @@ class Checkpoints:
                 else:
                     stored[_name(path, name)] = value
         underway = None
-        for name, items in self._seeded_progress(given.get("fan_out_progress") or []):
-            underway, logs[name] = name, Reset(items=items)
+        for name, items in self._seeded_progress(given.get("fan_out_progress") or []).items():
+            underway, logs[name] = name, Reset(items=tuple(items))
         step = max((each["step"] for each in positions), default=-1)
         point = NewCheckpoint(
             step=max(step, 0),
@@ -201,29 +223,55 @@ class Checkpoints:
         await self._commit(Commit(key=key, operation_id=new_id(), life=life, run=run, end=failed))
         return SEEDED
 
-    def _seeded_progress(self, spec: Any) -> list[tuple[str, tuple[Any, ...]]]:
-        """Return the logs of finished instances that a seeded progress stands for; one without any has no log."""
-        found = []
+    def _seeded_progress(self, spec: Any) -> dict[str, list[Any]]:
+        """Return the log of finished instances that a seeded progress stands for; one without any has no log."""
+        found: dict[str, list[Any]] = {}
         for entry in listing(spec, "fan_out_progress"):
             keys = ("namespace", "fan_out_node_name", "instance_count", "enclosing_fan_out_lineage", "instances")
             given = known(entry, keys, "fan_out_progress")
-            if given.get("enclosing_fan_out_lineage"):
-                raise FixtureProblem("a checkpoint has no place for the progress of a fan-out inside an instance")
             node = given["fan_out_node_name"]
-            items = []
+            lineage = listing(given.get("enclosing_fan_out_lineage") or [], "enclosing_fan_out_lineage")
+            outermost, at = _way((*given["namespace"], node), lineage)
+            items = found.setdefault(_name(outermost, PROGRESS), [])
             for index, each in enumerate(listing(given["instances"], "instances")):
                 told = known(each, ("state", "result", "result_is_error"), "a seeded instance")
                 if told["state"] != "completed":
                     continue
                 if told.get("result_is_error"):
                     raise FixtureProblem("an error record to be seeded says nothing of what the error was")
-                collect = self._record.structure.collect_fields[node]
-                items.append({"index": index, "result": {collect: told["result"]}})
-            if items:
-                found.append((_name((*given["namespace"], node), PROGRESS), tuple(items)))
+                result = {self._record.structure.collect_fields[node]: told["result"]}
+                place = {"at": at} if at else {}
+                items.append({"index": index, "of": given["instance_count"], **place, "result": result})
+        found = {name: items for name, items in found.items() if items}
         if len(found) > 1:
-            raise FixtureProblem("a checkpoint keeps the progress of one fan-out at a time")
+            raise FixtureProblem("a checkpoint keeps the progress of one outermost fan-out at a time")
         return found
+
+
+def _way(path: Path, lineage: list[Any]) -> tuple[Path, list[Any]]:
+    """Return the outermost fan-out's path, and the way from it down: per step the instance, the node, a first time."""
+    indexes: dict[Path, int] = {}
+    for entry in lineage:
+        given = known(entry, ("namespace", "fan_out_node_name", "fan_out_index"), "enclosing_fan_out_lineage")
+        indexes[(*given["namespace"], given["fan_out_node_name"])] = given["fan_out_index"]
+    if any(path[: len(enclosing)] != enclosing or enclosing == path for enclosing in indexes):
+        raise FixtureProblem(f"{path} does not run inside all of {sorted(indexes)}")
+    outermost = min(indexes, key=len, default=path)
+    at: list[Any] = []
+    for depth in range(len(outermost), len(path)):
+        at += [indexes.get(path[:depth]), path[depth], 0]
+    return outermost, at
+
+
+def _done_in(commit: Commit) -> tuple[tuple[str, int], ...]:
+    """Return the instances that a commit says are done, by node and index."""
+    found = []
+    for name, write in commit.logs.items():
+        *path, last = name.split("/")
+        if last == PROGRESS:
+            done = [mapping(item, "an entry") for item in write.items]
+            found += [(str((e.get("at") or [path[-1], 0])[-2]), int(e["index"])) for e in done if "index" in e]
+    return tuple(found)
 
 
 def position(event: NodeEvent) -> dict[str, Any]:
@@ -282,7 +330,8 @@ def _following(graph: CompiledGraph[Any], positions: list[dict[str, Any]]) -> st
 def _progress(name: str, logs: dict[str, list[Any]]) -> tuple[Path, dict[int, dict[str, Any]]]:
     *steps, last = name.split("/")
     assert last == PROGRESS
-    return tuple(map(_unescaped, steps)), {item["index"]: item for item in logs[name]}
+    outermost = [item for item in logs[name] if "at" not in item]
+    return tuple(map(_unescaped, steps)), {item["index"]: item for item in outermost}
 
 
 def _fields(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
@@ -297,49 +346,3 @@ def _name(path: Path, name: str) -> str:
 
 def _unescaped(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
-
-
-Migrate = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def migrations_of(spec: Any, record: Record) -> list[tuple[str, str, Migrate]]:
-    """Return a case's migrations, each of which writes down that it was called."""
-    found = []
-    for entry in listing(spec or [], "migrations"):
-        given = known(entry, ("from_version", "to_version", "migrate"), "a migration")
-        if given["migrate"] not in MIGRATIONS:
-            raise DirectiveUnknown(f"migrate {given['migrate']}")
-        source, target = str(given["from_version"]), str(given["to_version"])
-        found.append((source, target, _recorded(f"{source}->{target}", MIGRATIONS[given["migrate"]], record)))
-    return found
-
-
-def _recorded(name: str, migrate: Migrate, record: Record) -> Migrate:
-    def recorded(state: dict[str, Any]) -> dict[str, Any]:
-        record.migration_calls.append(name)
-        if migrate is _forbidden:
-            record.forbidden_migrations.append(name)
-        return migrate(state)
-
-    return recorded
-
-
-def _forbidden(_: dict[str, Any]) -> dict[str, Any]:
-    raise AssertionError("this migration must not be called")
-
-
-def _key_error(state: dict[str, Any]) -> dict[str, Any]:
-    return {"x": state["a field that is not there"]}
-
-
-MIGRATIONS: dict[str, Migrate] = {
-    "add_new_field_default": lambda state: {**state, "new_field": "v2_default"},
-    "add_ten_to_value": lambda state: {**state, "value": state["value"] + 10},
-    "add_v2_field": lambda state: {**state, "v2_field": "v2_default"},
-    "add_v3_field": lambda state: {**state, "v3_field": "v3_default"},
-    "identity_passthrough": lambda state: state,
-    "irrelevant": _forbidden,
-    "multiply_value_by_two": lambda state: {**state, "value": state["value"] * 2},
-    "raises_keyerror": _key_error,
-    "should_not_run": _forbidden,
-}

@@ -114,8 +114,32 @@ def _only_branch_carried(value: Any, events: Events, check: Check) -> bool:
     return asserts(value, bool(found) and all(e.branch_name is not None and e.fan_out_index is None for e in found))
 
 
+def _called(events: Events, check: Check) -> Events:
+    """Return the events of branches that are functions."""
+    calls = {(node, b) for node, bs in check.record.structure.dispatchers.items() for b in bs if "call" in bs[b]}
+    return [event for event in events if event.namespace[-2:] in calls]
+
+
+def _current_attempts(value: Any, events: Events, check: Check) -> bool:
+    """Tell whether branches carry the attempt of their node: the one it began last before them."""
+    held, attempts = True, {}
+    for event in events:
+        if event.node_name in check.record.structure.dispatchers and event.phase == "started":
+            attempts[event.namespace] = event.attempt_index
+        elif event in _called(events, check):
+            held = held and event.attempt_index == attempts.get(event.namespace[:-1])
+    return asserts(value, held and bool(_called(events, check)))
+
+
+def _both_phases_on_retry(value: Any, events: Events, check: Check) -> bool:
+    phases = {str(event.phase) for event in _called(events, check) if event.attempt_index == 1}
+    return asserts(value, phases == {"started", "completed"}) and _current_attempts(value, events, check)
+
+
 INVARIANTS: dict[str, Invariant] = {
     "branch_started_event_order": _branch_order,
+    "callable_branch_events_report_current_attempt_index": _current_attempts,
+    "callable_branch_started_and_completed_carry_attempt_index_one_on_retry": _both_phases_on_retry,
     "fan_out_indices_seen": lambda value, events, check: _set(value, [e.fan_out_index for e in _inner(events, check)]),
     "fan_out_inner_branch_name_seen": lambda value, events, check: _set(
         [value], [e.branch_name for e in _in_fan_out(events, check)]
@@ -210,6 +234,7 @@ PATTERNS: list[tuple[str, Callable[[str], Invariant]]] = [
     (rf"{NODE}_started_present", lambda node: _present(node, "started")),
     (rf"{NODE}_completed_present", lambda node: _present(node, "completed")),
     (r"(.+)_inner_attempt_indices_seen", _branch_attempts),
-    (r"(.+)_attempt_indices_seen", lambda node: _seen(node, lambda event: event.attempt_index)),
+    (r"(.+)_callable_branch_attempt_indices_seen", _branch_attempts),
+    (rf"{NODE}_attempt_indices_seen", lambda node: _seen(node, lambda event: event.attempt_index)),
 ]
 """A name's pattern, with the node's or branch's name as its group, and what makes its invariant."""

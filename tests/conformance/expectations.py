@@ -7,7 +7,7 @@ from tenuto.errors import GraphRunError, TenutoError
 from tenuto.graph.cause import category_of, cause_chain, derived_category
 from tenuto.graph.events import NodeEvent
 from tenuto.graph.middleware.retry import is_transient
-from tests.conformance import checkpoint_checks
+from tests.conformance import checkpoint_checks, span_checks
 from tests.conformance.checks import Check
 from tests.conformance.decisions import RECOVERED_ATTEMPT_KEEPS_ITS_ERROR
 from tests.conformance.event_invariants import check_event_invariants
@@ -390,4 +390,5 @@ EXPECTATIONS: dict[str, Expectation] = {
     "successful_attempt_index_during_resume": checkpoint_checks.successful_attempt,
     "timing_records": _timing_records,
     "trace_records": _trace_records,
+    **span_checks.EXPECTATIONS,
 }

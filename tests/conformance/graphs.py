@@ -12,9 +12,9 @@ from tenuto.graph.scope import set_invocation_metadata
 from tenuto.graph.state import State
 from tenuto.graph.warnings import GraphCompileWarning
 from tests.conformance.bodies import body_of, directives, run_all
-from tests.conformance.checkpoints import migrations_of
 from tests.conformance.edges import add_edges
 from tests.conformance.middlewares import Clock, Middleware, Middlewares, Next, marker_retry
+from tests.conformance.migrations import migrations_of
 from tests.conformance.mocks import Place
 from tests.conformance.records import OUTER, Record
 from tests.conformance.states import state_class
@@ -112,7 +112,8 @@ class Builder:
         if given.get("entry") is not None:
             builder.set_entry(given["entry"])
         if name == OUTER and self._record.checkpoints is not None:
-            builder.with_checkpointer(self._record.checkpoints.store)
+            kept = self._record.checkpoints
+            builder.with_checkpointer(kept.store, fan_out_batch=kept.batch)
             for source, target, migrate in migrations_of(self._case.get("migrations"), self._record):
                 builder.with_state_migration(source, target, migrate)
         return builder.compile()

@@ -14,6 +14,7 @@ from tests.conformance.checks import Check
 from tests.conformance.event_invariants import asserts, check_event_invariants
 from tests.conformance.observers import InvocationAccumulator
 from tests.conformance.records import Drain, plain
+from tests.conformance.span_invariants import check_span_invariant
 from tests.conformance.vocabulary import mapping
 
 Invariant = Callable[[Any, Check], bool | Awaitable[bool]]
@@ -23,7 +24,7 @@ DRAIN_MARGIN_SECONDS = 0.25
 async def check_invariants(expected: Any, check: Check) -> None:
     """Check named invariants; those over events may stand among them, and an unknown name is a failure."""
     for name, value in mapping(expected, "invariants").items():
-        if check_checkpoint_invariant(name, value, check):
+        if check_checkpoint_invariant(name, value, check) or check_span_invariant(name, value, check):
             continue
         if name not in INVARIANTS:
             check_event_invariants({name: value}, check.events(), check)

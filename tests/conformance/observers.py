@@ -8,11 +8,13 @@ from typing import Any
 
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
+from tenuto.graph.observers import InlineObserver
 from tenuto.graph.scope import current_invocation_id
 from tests.conformance.records import RECORDER, Record
+from tests.conformance.spans import TRACER
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing
 
-Observer = Callable[[Any], Awaitable[None]]
+Observer = Callable[[Any], Awaitable[None]] | InlineObserver
 EVENTS = (
     "expected_attempt_events",
     "expected_failure_isolation_event",
@@ -52,6 +54,8 @@ def attach_observers(
         if spec.get("behavior") in ("record", "accumulate") and spec.get("target", "outer") == "outer" and not phases:
             names.append(spec["name"])
     passed += record.queryables.values()
+    if record.tracing is not None and not record.tracing.named:
+        passed.append(record.tracing.observer(TRACER))
     if not names and ("checkpointer" in case or _mentioned(case, EVENTS)):
         passed.append(_observer({"name": RECORDER, "behavior": "record"}, record))
     return Observers(per_invocation=tuple(passed), main=names[0] if names else RECORDER)
@@ -75,6 +79,8 @@ def _target(name: str, outer: CompiledGraph[Any], inner: dict[str, CompiledGraph
 
 def _observer(spec: dict[str, Any], record: Record) -> Observer:
     name, behaviour, pause = spec["name"], spec.get("behavior"), spec.get("sleep_ms_per_event", 0)
+    if behaviour == "otel" and record.tracing is not None:
+        return record.tracing.observer(name)
     if behaviour not in ("record", "accumulate", "raise"):
         raise DirectiveUnknown(f"behavior {behaviour} of observer {name}")
     if isinstance(pause, dict):

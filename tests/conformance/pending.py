@@ -6,15 +6,7 @@ the day the engine has it; the adapter must then learn it, since an unknown name
 
 from typing import Any
 
-NOT_RUN_YET: dict[str, str] = {
-    "enclosing_fan_out_lineage": (
-        "the engine keeps no progress of a fan-out that runs inside an instance of another: an outer instance that was "
-        "under way runs again as a whole, so a record of its inner instances can neither be written nor be gone on from"
-    ),
-    "fan_out_internal_save_batching": (
-        "the engine does not offer the optional batching of fan-out saves: each finished instance is one commit"
-    ),
-}
+NOT_RUN_YET: dict[str, str] = {}
 
 
 def not_run_yet(case: dict[str, Any]) -> str | None:

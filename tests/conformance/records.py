@@ -14,6 +14,7 @@ from tenuto.graph.scope import current_attempt_index, current_invocation_id, cur
 
 if TYPE_CHECKING:
     from tests.conformance.checkpoints import Checkpoints
+    from tests.conformance.spans import Tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,7 @@ class Record:
         self.migration_calls: list[str] = []
         self.forbidden_migrations: list[str] = []
         self.checkpoints: Checkpoints | None = None
+        self.tracing: Tracing | None = None
         self.first_run: Run | None = None
         self.resumed_run: Run | None = None
         self.in_flight = 0

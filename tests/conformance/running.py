@@ -4,6 +4,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +13,15 @@ from tenuto.graph.scope import get_invocation_metadata
 from tenuto.graph.state import State
 from tests.conformance.checkpoints import Checkpoints, Crash
 from tests.conformance.checks import Check
+from tests.conformance.decisions import A_FAILED_RUN_FLUSHES_ITS_BUFFER
 from tests.conformance.expectations import check_block, check_error
 from tests.conformance.graphs import Built, build
 from tests.conformance.loader import Case, Fixture
 from tests.conformance.observers import Observers, add_queryables, attach_observers
 from tests.conformance.pending import not_run_yet
 from tests.conformance.records import Drain, Record, Run, plain
+from tests.conformance.span_checks import must_fail
+from tests.conformance.spans import tracing_of
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping
 
 CASE_KEYS = (
@@ -26,6 +30,8 @@ CASE_KEYS = (
     "caller_metadata",
     "clock_stub",
     "description",
+    "detached_fan_outs",
+    "detached_subgraphs",
     "direct_call",
     "edges",
     "entry",
@@ -101,7 +107,8 @@ async def run_case(case: Case) -> Check:
     record = Record()
     check = Check(case.spec, record)
     # Observers that raise are warned of; that the engine says so is its own affair.
-    with warnings.catch_warnings():
+    record.tracing = tracing_of(case.spec)
+    with warnings.catch_warnings(), record.tracing or nullcontext():
         warnings.filterwarnings("ignore", "An observer raised", RuntimeWarning)
         try:
             checkpointed = ("checkpointer", *CHECKPOINT_KEYS) if "checkpointer" in case.spec else ()
@@ -178,23 +185,38 @@ async def _run(spec: dict[str, Any], built: Built, record: Record, check: Check)
         invoke = known(spec.get("invoke", spec.get("invoke_with", {})) or {}, ("drain",), "invoke")
         for _ in range(spec.get("run_count", 1)):
             check.run = await _invoke(spec, spec.get("initial_state"), observers, record, invoke.get("drain"))
-        for run in record.runs:
-            check.run = run
-            await _check_case(spec, check)
+        await _check_each_run(spec, check)
         if len(record.runs) > 1:
             check.same_runs()
     await _drained(record, None)
 
 
+async def _check_each_run(spec: dict[str, Any], check: Check) -> None:
+    for run in check.record.runs:
+        check.run = run
+        if check.record.tracing is not None:
+            check.record.tracing.bound.clear()  # other runs have other ids
+        await _check_case(spec, check)
+
+
 async def _check_case(spec: dict[str, Any], check: Check) -> None:
     expected = mapping(spec.get("expected") or {}, "expected")
-    check_error(spec.get("expected_error") or expected.get("expected_error"), check)
+    wanted = spec.get("expected_error") or expected.get("expected_error")
+    if wanted is None and must_fail(expected):
+        check.holds("the run completed, though its spans are to end in an error", check.run.error is not None)
+    else:
+        check_error(wanted, check)
     await check_block(expected, check)
     if "invariants" in spec:
         await check_block({"invariants": spec["invariants"]}, check)
 
 
 async def _run_invocations(spec: dict[str, Any], observers: Observers, record: Record, check: Check) -> None:
+    if isinstance(spec["invocations"], int):
+        for _ in range(spec["invocations"]):
+            await _invoke(spec, spec.get("initial_state"), observers, record, None)
+        await _check_each_run(spec, check)
+        return
     entries = [
         known(entry, ("name", "description", "initial_state", "drain", "expected"), "an invocation")
         for entry in listing(spec["invocations"], "invocations")
@@ -230,6 +252,8 @@ async def _run_checkpointed(
         source = asked.get("resume_invocation")
         check.run = record.first_run = await _invoke(spec, initial, observers, record, asked.get("drain"), source)
         await _check_first_run(spec, check)
+        if record.checkpoints.lost:
+            check.deviations.append(A_FAILED_RUN_FLUSHES_ITS_BUFFER)
     if "resume" in spec:
         keys = ("from_first_run", "from_seeded_record", "caller_invocation_id", *RESUME_CHECKS)
         resume = known(spec["resume"], keys, "resume")
@@ -291,6 +315,8 @@ async def _invoke(
     given = initial if isinstance(initial, State) else mapping(initial or {}, "initial_state")
     run = Run(number=len(record.runs), initial=plain(given))
     record.runs.append(run)
+    if record.tracing is not None:
+        record.tracing.run_begins()
     try:
         outcome = await record.graph.run(
             given,

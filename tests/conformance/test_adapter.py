@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.conformance import pending
 from tests.conformance.loader import Fixture, conformance_root
 from tests.conformance.running import Report, run_fixture
 
@@ -229,11 +230,17 @@ async def test_a_name_that_is_not_known_fails(known: str, unknown: str, tmp_path
     assert any("hovercraft" in problem for problem in report.problems)
 
 
-async def test_what_the_engine_cannot_do_yet_is_told_and_not_passed(tmp_path: Path) -> None:
-    batched = "checkpointer: {kind: in_memory_batched, fan_out_internal_save_batching: {flush_every: 5}}\n"
-    report = await report_of(GOOD + batched, tmp_path)
-    (told,) = report.pending
-    assert told.startswith("case: needs fan_out_internal_save_batching: the engine does not offer")
+async def test_what_the_engine_cannot_do_yet_is_told_and_not_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(pending.NOT_RUN_YET, "observers", "nobody looks")
+    report = await report_of(GOOD, tmp_path)
+    assert report.pending == ["case: needs observers: nobody looks"]
+
+
+async def test_a_batched_checkpointer_must_say_its_batch(tmp_path: Path) -> None:
+    report = await report_of(GOOD + "checkpointer: {kind: in_memory_batched}\n", tmp_path)
+    assert any("flushed at a time" in problem for problem in report.problems)
 
 
 async def test_what_is_not_yaml_fails(tmp_path: Path) -> None:

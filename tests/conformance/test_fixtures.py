@@ -5,20 +5,14 @@ import pytest
 from tests.conformance.loader import Fixture, conformance_root, fixtures_in
 from tests.conformance.running import run_fixture
 
-FOLDERS = ("graph-engine", "pipeline-utilities")
-SPAN_FREE = ("043", "044", "045", "046", "047", "048", "049")
-"""The observability fixtures that ask for neither spans nor logs."""
+FOLDERS = ("graph-engine", "observability", "pipeline-utilities")
 
 
 def _fixtures() -> list[Fixture]:
     root = conformance_root()
     if root is None:
         return []
-    found = list(fixtures_in(root / folder for folder in FOLDERS if (root / folder).is_dir()))
-    observability = root / "observability"
-    if observability.is_dir():
-        found += [fixture for fixture in fixtures_in([observability]) if fixture.path.stem[:3] in SPAN_FREE]
-    return found
+    return list(fixtures_in(root / folder for folder in FOLDERS if (root / folder).is_dir()))
 
 
 FIXTURES = [pytest.param(fixture, id=fixture.name) for fixture in _fixtures()]

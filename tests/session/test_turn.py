@@ -2,24 +2,30 @@
 
 import pytest
 
-from tenuto import Kind, RunStatus, SessionKey, Store, program
-from tenuto.errors import CheckpointSaveFailed, InvalidInput
-from tenuto.session.turn import LogChange, Turn, find_checkpoint
+from tenuto import EndRun, Kind, RunStatus, SessionKey, Store, program
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput, RunNotLive
+from tenuto.session.turn import LogChange, Point, Turn, find_checkpoint
 from tests.conftest import OurHarness
 
 
 async def begun(store: Store, invocation_id: str = "inv-1") -> Turn:
-    turn = await Turn.open(store, SessionKey(invocation_id, kind=Kind.INVOCATION))
-    await turn.begin(invocation_id=invocation_id, correlation_id="corr-1")
+    turn = Turn(store, SessionKey(invocation_id, kind=Kind.INVOCATION))
+    turn.begins(invocation_id=invocation_id, correlation_id="corr-1")
+    await turn.write()
     return turn
+
+
+async def checkpoint(turn: Turn, step: int, document: dict[str, JSON], **logs: LogChange) -> None:
+    point = Point(step=step, cursor=[step], document=document, schema_version="v1")
+    await turn.write(point=point, logs={f"/{name}": change for name, change in logs.items()})
 
 
 async def test_a_turn_writes_one_run_and_its_checkpoints_and_shows_no_session(store: Store) -> None:
     turn = await begun(store)
     for step in range(3):
-        log = {"/log": LogChange(items=[step])}
-        await turn.checkpoint(step=step, cursor=[step], document={"/n": step}, logs=log, schema_version="v1")
-    await turn.finish(RunStatus.COMPLETED)
+        await checkpoint(turn, step, {"/n": step}, log=LogChange(items=[step]))
+    await turn.write(end=EndRun(status=RunStatus.COMPLETED))
     (run,) = await store.runs.of_invocation("inv-1")
     assert (run.status, run.steps, run.correlation_id) == ("completed", 2, "corr-1")
     found = await find_checkpoint(store, "inv-1")
@@ -35,7 +41,7 @@ async def test_a_big_value_that_stays_the_same_is_written_once(harness: OurHarne
     big = ["word"] * 1000
     for step in range(5):
         document = {"/big": big, "/n": step}
-        await turn.checkpoint(step=step, cursor=None, document=document, logs={}, schema_version="")
+        await checkpoint(turn, step, document)
     assert len((await store.dump())["content"]) == 1
     later = await (await harness.open()).checkpoints.latest(turn.key)
     assert later is not None
@@ -44,10 +50,9 @@ async def test_a_big_value_that_stays_the_same_is_written_once(harness: OurHarne
 
 async def test_an_ended_turn_can_write_no_more(store: Store) -> None:
     turn = await begun(store)
-    await turn.finish(RunStatus.FAILED, {"category": "node_exception"})
-    with pytest.raises(CheckpointSaveFailed) as refused:
-        await turn.checkpoint(step=1, cursor=None, document={}, logs={}, schema_version="")
-    assert refused.value.__cause__ is not None
+    await turn.write(end=EndRun(status=RunStatus.FAILED, error={"category": "node_exception"}))
+    with pytest.raises(RunNotLive):
+        await checkpoint(turn, 1, {})
     (run,) = await store.runs.of_invocation("inv-1")
     assert (run.status, run.error) == ("failed", {"category": "node_exception"})
 

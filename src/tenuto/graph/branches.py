@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import BranchFailed, GraphRunError, NodeException
-from tenuto.graph.cause import category_of
-from tenuto.graph.events import NodeEvent, ParallelBranchesConfig, started
+from tenuto.graph.calling import FunctionCall
+from tenuto.graph.cause import NOT_THE_NODES, category_of
+from tenuto.graph.events import ParallelBranchesConfig
 from tenuto.graph.nodes import Middleware, Node, Update, through
 from tenuto.graph.projection import Projection
 from tenuto.graph.scope import scope_variable
 from tenuto.graph.state import Series, State
 from tenuto.graph.subgraph import project_out
+from tenuto.graph.suspending import Suspending
 
 if TYPE_CHECKING:
     from tenuto.graph.compiled import CompiledGraph
@@ -85,7 +87,7 @@ class BranchesNode(Node):
         for name, outcome in outcomes.items():
             if not isinstance(outcome, BaseException):
                 parts.append(outcome)
-            elif not isinstance(outcome, Exception) and not isinstance(outcome, asyncio.CancelledError):
+            elif isinstance(outcome, NOT_THE_NODES) or not isinstance(outcome, Exception | asyncio.CancelledError):
                 raise outcome
             elif isinstance(outcome, Exception):
                 errors.append((name, outcome))
@@ -103,14 +105,23 @@ class BranchesNode(Node):
         return Series(parts)
 
     async def _branch(self, frame: "Frame", state: Any, name: str, branch: Branch) -> Update:
-        if branch.subgraph is None:
-            return await self._call(frame, state, name, branch)
-        graph, projection = branch.subgraph, branch.projection
-        inner = frame.inside(self.name, graph, state, branch=name)
+        try:
+            if branch.subgraph is None:
+                return await self._call(frame, state, name, branch)
+            return await self._graph(frame, state, name, branch, branch.subgraph)
+        except Suspending as signal:
+            signal.annotate(branch_name=name)
+            raise
+
+    async def _graph(
+        self, frame: "Frame", state: Any, name: str, branch: Branch, graph: "CompiledGraph[Any]"
+    ) -> Update:
+        projection = branch.projection
+        inner = self._inside(frame, graph, state, name)
 
         async def run(start: Any) -> Update:
             scope = scope_variable.get()
-            again = frame.inside(self.name, graph, state, branch=name) if scope and scope.attempt_index else inner
+            again = self._inside(frame, graph, state, name) if scope and scope.attempt_index else inner
             return dict((await again.execute(start)).__dict__)
 
         scope_variable.set(inner.scope)
@@ -119,39 +130,14 @@ class BranchesNode(Node):
 
     async def _call(self, frame: "Frame", state: Any, name: str, branch: Branch) -> Update:
         assert branch.call is not None
-        inner = frame.inside(self.name, frame.graph, state, branch=name)
+        inner = self._inside(frame, frame.graph, state, name)
         scope_variable.set(inner.scope_at(name))
-        work = branch.call
+        call = FunctionCall(inner, name, f"Branch {name!r}", branch.call, lambda update: update)
+        return await through(branch.middleware, call)(state)
 
-        async def run(start: Any) -> Update:
-            event = _begin(inner, start)
-            try:
-                update = await work(start)
-            except Exception as error:
-                wrapped = NodeException(
-                    f"Branch {name!r} raised {error!r}.",
-                    node_name=name,
-                    recoverable_state=state,
-                    graph=frame.graph.name,
-                )
-                wrapped.__cause__ = error
-                if event:
-                    inner.emit(event.ended(error=wrapped))
-                raise
-            if event:
-                inner.emit(event.ended(frame.graph.schema.merge(state, update, frame.graph.name, name)))
-            return update
-
-        return await through(branch.middleware, run)(state)
-
-
-def _begin(frame: "Frame", state: Any) -> NodeEvent | None:
-    scope = scope_variable.get()
-    if frame.run.delivery is None or scope is None:
-        return None
-    event = started(scope, frame.run.next_step(), state, frame.parent_states)
-    frame.emit(event)
-    return event
+    def _inside(self, frame: "Frame", graph: "CompiledGraph[Any]", state: Any, name: str) -> "Frame":
+        collecting = f"branches {self.name!r}, which collect errors" if self.error_policy == "collect" else None
+        return frame.inside(self.name, graph, state, branch=name, collecting=collecting)
 
 
 def _record(name: str, error: Exception) -> dict[str, str]:

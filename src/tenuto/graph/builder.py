@@ -7,12 +7,16 @@ from tenuto.errors import GraphCompileError, InvalidInput
 from tenuto.graph.branches import Branch, BranchesNode
 from tenuto.graph.checking import check_branches, check_edges, check_fan_out, check_reducers, check_subgraph
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.fan_out import FanOutNode, FanOutPlan
+from tenuto.graph.fan_out import Call, FanOutNode, FanOutPlan
 from tenuto.graph.nodes import Body, FunctionNode, Middleware, Node
 from tenuto.graph.projection import made
-from tenuto.graph.state import State, schema_of
+from tenuto.graph.sessions import SessionPlan
+from tenuto.graph.state import Schema, State, schema_of
 from tenuto.graph.subgraph import SubgraphNode
+from tenuto.session.lanes import DEFAULT_LANE_WAIT
 from tenuto.session.migration import Migrate, MigrationRegistry
+from tenuto.session.state import SessionState
+from tenuto.session.stores import SessionStore
 from tenuto.store.port import Store
 
 S = TypeVar("S", bound=State)
@@ -42,7 +46,10 @@ class GraphBuilder(Generic[S]):
         self._entry: str | None = None
         self._middleware: list[Middleware] = []
         self._store: Store | None = None
+        self._fan_out_batch = 1
         self._migrations = MigrationRegistry("checkpoint")
+        self._session_migrations = MigrationRegistry("session")
+        self._session: dict[str, Any] | None = None
 
     def add_node(self: B, name: str, body: Body, middleware: Iterable[Middleware] = ()) -> B:
         """Add a node whose work is an async function from the state to a partial update."""
@@ -65,10 +72,10 @@ class GraphBuilder(Generic[S]):
     def add_fan_out_node(
         self: B,
         name: str,
-        subgraph: CompiledGraph[Any],
+        subgraph: CompiledGraph[Any] | Call,
         *,
-        collect_field: str,
         target_field: str,
+        collect_field: str | None = None,
         items_field: str | None = None,
         item_field: str | None = None,
         count: int | Callable[[Any], int] | None = None,
@@ -82,9 +89,16 @@ class GraphBuilder(Generic[S]):
         instance_middleware: Iterable[Middleware] = (),
         middleware: Iterable[Middleware] = (),
     ) -> B:
-        """Add a node that runs a graph once per item of a list, or `count` times, and collects a field of each."""
+        """Add a node that runs a graph once per item of a list, or `count` times, and collects a field of each.
+
+        Instead of a graph, it may run an async function of the state and the item, or with `count` the index; what the
+        function returns is collected.
+        """
+        if not isinstance(subgraph, CompiledGraph) and not callable(subgraph):
+            raise InvalidInput(f"Fan-out {name!r} needs a compiled graph or an async function, got {subgraph!r}.")
         plan = FanOutPlan(
-            graph=subgraph,
+            graph=subgraph if isinstance(subgraph, CompiledGraph) else None,
+            call=None if isinstance(subgraph, CompiledGraph) else subgraph,
             items_field=items_field,
             item_field=item_field,
             count=count,
@@ -128,14 +142,47 @@ class GraphBuilder(Generic[S]):
         self._middleware.append(middleware)
         return self
 
-    def with_checkpointer(self: B, store: Store) -> B:
-        """Keep a checkpoint in this store after every completed node."""
-        self._store = store
+    def with_checkpointer(self: B, store: Store, *, fan_out_batch: int = 1) -> B:
+        """Keep a checkpoint in this store after every completed node, and after every finished instance of a fan-out.
+
+        With `fan_out_batch`, only after so many instances, and when the fan-out is done or the run stops; those not
+        written yet when the process dies run again.
+        """
+        if type(fan_out_batch) is not int or fan_out_batch < 1:
+            raise InvalidInput(f"fan_out_batch must be 1 or more, got {fan_out_batch!r}.")
+        self._store, self._fan_out_batch = store, fan_out_batch
         return self
 
     def with_state_migration(self: B, from_version: str, to_version: str, migrate: Migrate) -> B:
         """Say how stored state gets from one schema version to another; chains are found by themselves."""
         self._migrations.add(from_version, to_version, migrate)
+        return self
+
+    def with_session_store(
+        self: B,
+        store: Store | SessionStore,
+        state: type[SessionState] | None = None,
+        mapping: Mapping[str, str] | None = None,
+        *,
+        auto_save: bool = True,
+        concurrency: str = "last_write_wins",
+        lane_wait: float = DEFAULT_LANE_WAIT,
+    ) -> B:
+        """Keep sessions in this store: `run(session_id=...)` loads one first and saves it at END.
+
+        `state` names the fields that are kept, under the state's own names unless `mapping` (session field to state
+        field) says otherwise; without it the whole state is. `concurrency` says what happens to invocations at the same
+        time: the last save wins, or every save but the first is refused (`optimistic`), or each waits for its turn, at
+        most `lane_wait` seconds (`exclusive`). The store is Tenuto's, or any object with the four methods of
+        `SessionStore`.
+        """
+        options = {"auto_save": auto_save, "concurrency": concurrency, "lane_wait": lane_wait}
+        self._session = {"store": store, "state": state, "mapping": mapping, **options}
+        return self
+
+    def with_session_migration(self: B, from_version: str, to_version: str, migrate: Migrate) -> B:
+        """Say how session records get from one schema version to another; chains are found by themselves."""
+        self._session_migrations.add(from_version, to_version, migrate)
         return self
 
     def set_entry(self: B, name: str) -> B:
@@ -156,6 +203,7 @@ class GraphBuilder(Generic[S]):
                     check_fan_out(node, schema)
                 case BranchesNode():
                     check_branches(node, schema)
+        session = self._session_plan(schema)
         return CompiledGraph(
             kind=self._kind,
             name=self._name,
@@ -166,7 +214,22 @@ class GraphBuilder(Generic[S]):
             middleware=tuple(self._middleware),
             store=self._store,
             migrations=self._migrations,
+            session=session,
+            fan_out_batch=self._fan_out_batch,
         )
+
+    def _session_plan(self, schema: Schema) -> SessionPlan | None:
+        if self._session is None:
+            return None
+        options = dict(self._session)
+        plan = SessionPlan(
+            options.pop("store"), schema, checkpoints=self._store, migrations=self._session_migrations, **options
+        )
+        if plan.is_whole:
+            # The session is the whole state, so both kinds of records change in the same way.
+            self._session_migrations.borrow(self._migrations)
+            self._migrations.borrow(self._session_migrations)
+        return plan
 
     def _add(self: B, node: Node) -> B:
         if not isinstance(node.name, str) or not node.name:

@@ -2,7 +2,15 @@
 
 from typing import Any, NamedTuple
 
-from tenuto.errors import NodeException
+from tenuto.errors import (
+    CheckpointRecordInvalid,
+    CheckpointSaveFailed,
+    NodeException,
+    SuspensionInUnsupportedContext,
+)
+
+NOT_THE_NODES = (CheckpointSaveFailed, CheckpointRecordInvalid, SuspensionInUnsupportedContext)
+"""Errors that pass through nodes without being theirs: the run cannot go on, so nothing takes them in."""
 
 
 class CauseLink(NamedTuple):

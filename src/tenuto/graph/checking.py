@@ -6,7 +6,7 @@ from typing import Any, get_origin
 
 from tenuto.errors import GraphCompileError
 from tenuto.graph.branches import BranchesNode
-from tenuto.graph.fan_out import FanOutNode
+from tenuto.graph.fan_out import FanOutNode, FanOutPlan
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.nodes import Node
 from tenuto.graph.projection import check_declared
@@ -80,33 +80,62 @@ def check_subgraph(node: SubgraphNode, parent: Schema) -> None:
 
 def check_fan_out(node: FanOutNode, parent: Schema) -> None:
     """Refuse a fan-out whose fields do not exist, are no lists, or that counts in two ways."""
-    plan, child, where = node.plan, node.plan.graph.schema, f"Fan-out node {node.name!r}"
+    plan, where = node.plan, f"Fan-out node {node.name!r}"
     by_items = plan.items_field is not None or plan.item_field is not None
-    if by_items == (plan.count is not None) or (by_items and not (plan.items_field and plan.item_field)):
+    whole = plan.items_field and (plan.item_field or plan.graph is None)
+    if by_items == (plan.count is not None) or (by_items and not whole):
         raise GraphCompileError(
-            "fan_out_count_mode_ambiguous", f"{where} needs items_field with item_field, or count: one of the two."
+            "fan_out_count_mode_ambiguous",
+            f"{where} needs items_field (with item_field, if it runs a graph), or count: one of the two.",
         )
     for name in filter(None, (plan.items_field, plan.target_field, plan.count_field, plan.errors_field)):
         check_declared(where, name, parent)
+    if plan.items_field and not _is_list(parent, plan.items_field):
+        raise GraphCompileError("fan_out_field_not_list", f"{where}: {plan.items_field!r} is not a list.")
+    if plan.graph is None:
+        _check_call(plan, where)
+    else:
+        _check_fields(plan, where, parent, plan.graph.schema)
+        _warn_of_round_trips(node.name, parent, _entering(plan), plan.collected.items())
+    collected = plan.collected[plan.target_field]
+    for middleware in plan.instance_middleware:
+        if isinstance(middleware, FailureIsolation) and middleware.lacks(collected):
+            raise GraphCompileError(
+                "fan_out_degraded_update_missing_collect_field",
+                f"{where}: the degraded update of an instance has no {collected!r}, which is collected.",
+            )
+
+
+def _check_call(plan: FanOutPlan, where: str) -> None:
+    given = {
+        "item_field": plan.item_field,
+        "collect_field": plan.collect_field,
+        "inputs": plan.inputs,
+        "extra_outputs": plan.extra_outputs,
+    }
+    if shaped := [name for name, value in given.items() if value]:
+        raise GraphCompileError(
+            "fan_out_invalid_instance_spec",
+            f"{where} runs a function, which takes the state and the item and returns the result: "
+            f"leave out {', '.join(shaped)}, or give it a graph.",
+        )
+
+
+def _check_fields(plan: FanOutPlan, where: str, parent: Schema, child: Schema) -> None:
+    if plan.collect_field is None:
+        raise GraphCompileError(
+            "fan_out_invalid_instance_spec", f"{where} runs a graph: say which of its fields is the collect_field."
+        )
     for name in filter(None, (plan.item_field, plan.collect_field)):
         check_declared(where, name, child)
     for inner, outer in [*plan.inputs.items(), *((inner, outer) for outer, inner in plan.extra_outputs.items())]:
         check_declared(where, inner, child)
         check_declared(where, outer, parent)
-    if plan.items_field and not _is_list(parent, plan.items_field):
-        raise GraphCompileError("fan_out_field_not_list", f"{where}: {plan.items_field!r} is not a list.")
-    for middleware in plan.instance_middleware:
-        if isinstance(middleware, FailureIsolation) and middleware.lacks(plan.collect_field):
-            raise GraphCompileError(
-                "fan_out_degraded_update_missing_collect_field",
-                f"{where}: the degraded update of an instance has no {plan.collect_field!r}, which is collected.",
-            )
-    entering = dict(plan.inputs)
-    if plan.items_field and plan.item_field:
-        entering[plan.item_field] = plan.items_field
-    _warn_of_round_trips(
-        node.name, parent, entering, [*plan.extra_outputs.items(), (plan.target_field, plan.collect_field)]
-    )
+
+
+def _entering(plan: FanOutPlan) -> dict[str, str]:
+    item = {plan.item_field: plan.items_field} if plan.item_field and plan.items_field else {}
+    return {**plan.inputs, **item}
 
 
 def check_branches(node: BranchesNode, parent: Schema) -> None:

@@ -1,23 +1,27 @@
 """A compiled graph: what can be invoked, observed, and used as a node of another."""
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
-from tenuto.errors import CheckpointNotFound, CheckpointSaveFailed, GraphError, InvalidInput, TenutoError
-from tenuto.graph.journal import Journal, restore
+from tenuto.errors import InvalidInput, InvocationSuspended, SessionSaveFailed, TenutoError
+from tenuto.graph.events import InvocationEvent, Phase
+from tenuto.graph.invocation import UNSET, Call, Opened, check_options, execute, open_fresh
+from tenuto.graph.invocation import outcome as outcome_of
 from tenuto.graph.nodes import Middleware, Node
 from tenuto.graph.observers import Attachment, Deliveries, DrainSummary, Observer, Subscription, subscription
-from tenuto.graph.run import Frame, Interrupted, Run
+from tenuto.graph.outcome import Outcome
+from tenuto.graph.resuming import open_lost, open_paused
+from tenuto.graph.run import Run
 from tenuto.graph.scope import Metadata, Scope, checked_metadata, scope_variable
+from tenuto.graph.sessions import SessionPlan
 from tenuto.graph.state import State, schema_of
+from tenuto.graph.suspending import CallbackMaker
 from tenuto.ids import check_id
-from tenuto.model.run import RunStatus
-from tenuto.model.session import Kind, SessionKey
+from tenuto.model.run import Wait
 from tenuto.session.migration import MigrationRegistry
-from tenuto.session.turn import Turn, find_checkpoint
+from tenuto.session.resuming import cancel_paused
 from tenuto.store.port import Store
 
 S = TypeVar("S", bound=State)
@@ -26,23 +30,6 @@ Edge = Any
 """Where a node leads: a node's name, END, or a function of the state that returns one of them."""
 
 DEFAULT_STEP_LIMIT = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome(Generic[S]):
-    """How an invocation went: `completed`, `errored` with the error, or `interrupted` by the stop check."""
-
-    outcome: str
-    invocation_id: str
-    correlation_id: str
-    entry_state: S | None
-    state: S | None
-    error: TenutoError | None = None
-
-    @property
-    def completed(self) -> bool:
-        """Whether the graph reached END."""
-        return self.outcome == "completed"
 
 
 class CompiledGraph(Generic[S]):
@@ -60,6 +47,8 @@ class CompiledGraph(Generic[S]):
         middleware: tuple[Middleware, ...],
         store: Store | None = None,
         migrations: MigrationRegistry | None = None,
+        fan_out_batch: int = 1,
+        session: SessionPlan | None = None,
     ) -> None:
         self.kind = kind
         self.name = name
@@ -70,6 +59,8 @@ class CompiledGraph(Generic[S]):
         self.end = end
         self.store = store
         self.migrations = migrations or MigrationRegistry("checkpoint")
+        self.fan_out_batch = fan_out_batch
+        self.session = session
         self.observers: list[Subscription] = []
         self._chains = {node.name: middleware + node.middleware for node in nodes.values()}
         self._deliveries = Deliveries()
@@ -94,11 +85,24 @@ class CompiledGraph(Generic[S]):
         """Wait until what an invocation has emitted so far is delivered; a node may call it."""
         return await self._deliveries.drain_for(invocation_id, timeout)
 
+    @property
+    def pause_store(self) -> Store | None:
+        """Where a suspended run is kept: with the checkpoints, or with the sessions."""
+        return self.store or (self.session.own if self.session else None)
+
     async def invoke(self, initial: S | Mapping[str, Any] | None = None, **options: Any) -> S:
-        """Run the graph and return its final state; an error is raised. The options are those of `run`."""
+        """Run the graph and return its final state; an error is raised, and so is a suspension, as
+        `InvocationSuspended`. The options are those of `run`.
+        """
         outcome = await self.run(initial, **options)
         if outcome.error is not None:
             raise outcome.error
+        if outcome.suspended:
+            raise InvocationSuspended(
+                f"Invocation {outcome.invocation_id!r} is suspended at {outcome.node_name!r}; call run() to get its "
+                "outcome, and resume it with resume_invocation and signal_payload.",
+                outcome=outcome,
+            )
         assert outcome.state is not None
         return outcome.state
 
@@ -106,6 +110,8 @@ class CompiledGraph(Generic[S]):
         self,
         initial: S | Mapping[str, Any] | None = None,
         *,
+        session_id: str | None = None,
+        tenant: str = "",
         observers: Iterable[Observer | Subscription] = (),
         correlation_id: str | None = None,
         invocation_id: str | None = None,
@@ -113,87 +119,87 @@ class CompiledGraph(Generic[S]):
         stop: Callable[[], bool] | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
         resume_invocation: str | None = None,
+        signal_payload: Mapping[str, Any] | None = UNSET,
+        on_moved: str | None = None,
+        callbacks: CallbackMaker | None = None,
     ) -> Outcome[S]:
         """Run the graph and return how it went, as data.
 
-        `initial` gives fields in place of their defaults. `stop` is asked before each node; once true, the next node
-        does not start. `step_limit` bounds the number of node executions. Cancelling leaves no task behind. With a
-        store, every completed node leaves a checkpoint; `resume_invocation` goes on from the last one of an invocation,
-        under a new id and the same correlation id.
+        `initial` gives fields in place of their defaults; with `session_id`, on top of what the session holds, through
+        their reducers. `stop` is asked before each node; once true, the next node does not start. `step_limit` bounds
+        the number of node executions. Cancelling leaves no task behind.
+
+        `resume_invocation` with a `signal_payload`, even an empty one, goes on with a suspended invocation under its
+        own id; without one, from the last checkpoint of a run that ended early, under a new id. If the session has
+        moved on meanwhile nothing runs, unless `on_moved` says `overwrite` or `rebase`.
         """
-        if type(step_limit) is not int or step_limit < 1:
-            raise InvalidInput(f"step_limit must be 1 or more, got {step_limit!r}.")
+        call = Call(
+            initial=initial,
+            observers=tuple(each if isinstance(each, Subscription) else subscription(each) for each in observers),
+            stop=stop,
+            step_limit=step_limit,
+            tenant=tenant,
+            resume_invocation=resume_invocation,
+            signal_payload=signal_payload,
+            on_moved=on_moved,
+        )
+        check_options(call)
         if invocation_id is None or resume_invocation is not None:
-            invocation_id = str(uuid4())
+            invocation_id = resume_invocation if call.is_answer and resume_invocation else str(uuid4())
         scope = Scope(
             invocation_id=check_id(invocation_id, "invocation_id"),
             correlation_id=correlation_id or str(uuid4()),
-            session_id=None,
+            session_id=None if session_id is None else check_id(session_id),
             metadata=Metadata(checked_metadata(metadata or {})),
+            callbacks=callbacks,
         )
-        own = tuple(each if isinstance(each, Subscription) else subscription(each) for each in observers)
-        try:
-            scope, journal = await self._journal(scope, resume_invocation)
-        except TenutoError as error:
-            return _outcome("errored", scope, error=error)
+        async with AsyncExitStack() as stack:
+            opening = open_fresh
+            if resume_invocation is not None:
+                opening = open_paused if call.is_answer else open_lost
+            try:
+                opened = await opening(self, call, scope, stack)
+            except TenutoError as error:
+                return outcome_of("errored", scope, error=error)
+            return await self._ran(call, opened)
+
+    async def _ran(self, call: Call, opened: Opened) -> Outcome[S]:
+        scope, own = opened.scope, call.observers
         token = scope_variable.set(scope)
         # Made once the scope stands, so that observers see the invocation's identities too.
         delivery = self._deliveries.begin(scope.invocation_id) if own or self._observed() else None
         try:
-            return await self._executed(Run(delivery, own, step_limit, stop, journal), scope, initial)
+            run = Run(delivery, own, call.step_limit, call.stop, opened.journal)
+            executing = execute(self, run, opened, call.initial)
+            if delivery is None:
+                return await executing
+            begun = InvocationEvent(phase=Phase.STARTED, graph=self, scope=scope, resumed_from=opened.resumed_from)
+            return await delivery.around(executing, begun, run.audience(self))
         finally:
             if delivery is not None:
                 delivery.close()
             scope_variable.reset(token)
 
-    async def _journal(self, scope: Scope, resumed: str | None) -> tuple[Scope, Journal | None]:
-        """Begin the run's journal, if there is a store; a resumed one begins where the checkpoint ends."""
-        if resumed is None:
-            if self.store is None:
-                return scope, None
-            turn = await Turn.open(self.store, SessionKey(scope.invocation_id, kind=Kind.INVOCATION))
-            await turn.begin(invocation_id=scope.invocation_id, correlation_id=scope.correlation_id)
-            return scope, Journal(turn, self.kind.schema_version)
-        found = await find_checkpoint(self.store, resumed) if self.store else None
-        if self.store is None or found is None:
-            raise CheckpointNotFound(f"Invocation {resumed!r} left no checkpoint to go on from.", invocation_id=resumed)
-        scope = scope._replace(correlation_id=found.correlation_id)
-        turn = await Turn.open(self.store, found.checkpoint.key)
-        # Put together first, so that a checkpoint that does not fit leaves nothing behind.
-        journal = restore(found, self, turn)
-        await turn.begin(
-            invocation_id=scope.invocation_id,
-            correlation_id=scope.correlation_id,
-            origin_id=found.origin_id,
-            ends=found.checkpoint.ends,
-        )
-        return scope, journal
+    async def save_again(self, error: SessionSaveFailed) -> None:
+        """Repeat the save of a run whose save failed, and only that; one that had landed after all stays as it is."""
+        repeat = error.details().get("repeat")
+        if repeat is None:
+            raise InvalidInput("This error has no save to repeat; save the final state with the store itself.")
+        await repeat()
 
-    async def _executed(self, run: Run, scope: Scope, initial: S | Mapping[str, Any] | None) -> Outcome[S]:
-        entry: Any = None
-        try:
-            entry = run.journal.entry() if run.journal else None
-            frame = Frame(run, self, scope)
-            if entry is None:
-                entry = self.schema.initial(initial)
-                if run.journal:
-                    run.journal.enter(frame, entry)
-            state = await frame.execute(entry)
-            if run.journal:
-                await run.journal.turn.finish(RunStatus.COMPLETED)
-        except Interrupted as signal:
-            if run.journal:
-                await run.journal.stopped()
-                await run.journal.turn.finish(RunStatus.INTERRUPTED)
-            return _outcome("interrupted", scope, entry, signal.state)
-        except GraphError as error:
-            if run.journal and not isinstance(error, CheckpointSaveFailed):
-                with suppress(CheckpointSaveFailed):
-                    await run.journal.stopped()
-                    told = {"category": error.category, "message": error.message}
-                    await run.journal.turn.finish(RunStatus.FAILED, told)
-            return _outcome("errored", scope, entry, error=error)
-        return _outcome("completed", scope, entry, state)
+    async def cancel(self, invocation_id: str, *, tenant: str = "") -> None:
+        """Give up on a suspended invocation: it cannot be resumed any more."""
+        await cancel_paused(self._pauses(), check_id(invocation_id, "invocation_id"), tenant)
+
+    async def waiting(self, *, tenant: str = "", limit: int = 100, after: str = "") -> list[Wait]:
+        """Return what the suspended invocations in this graph's store wait for, in the order they were suspended."""
+        return await self._pauses().waits.open(tenant=tenant, limit=limit, after=after)
+
+    def _pauses(self) -> Store:
+        store = self.pause_store
+        if store is None:
+            raise InvalidInput(f"Graph {self.name!r} has no store, so nothing of it is ever paused.")
+        return store
 
     def _observed(self) -> bool:
         return bool(self.observers) or any(graph._observed() for graph in self.inner_graphs())
@@ -207,16 +213,3 @@ class CompiledGraph(Generic[S]):
         from tenuto.graph.draw import mermaid
 
         return mermaid(self)
-
-
-def _outcome(
-    word: str, scope: Scope, entry: Any = None, state: Any = None, error: TenutoError | None = None
-) -> Outcome[Any]:
-    return Outcome(
-        outcome=word,
-        invocation_id=scope.invocation_id,
-        correlation_id=scope.correlation_id,
-        entry_state=entry,
-        state=state,
-        error=error,
-    )

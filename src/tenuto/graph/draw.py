@@ -25,7 +25,7 @@ def _lines(graph: CompiledGraph[Any], prefix: str, indent: str) -> Iterator[str]
             yield from inside
             yield f"{indent}end"
         else:
-            yield f"{indent}{place}[{_text(name)}]"
+            yield f"{indent}{place}[{_text(_label(node))}]"
     for source, target in graph.edges.items():
         if callable(target):
             reachable = [_id(prefix, name) for name in graph.nodes] + [finish]

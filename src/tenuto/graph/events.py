@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.graph.cause import CauseLink
 from tenuto.graph.scope import Scope
+
+if TYPE_CHECKING:
+    from tenuto.graph.suspending import SignalDescriptor
 
 
 class Phase(StrEnum):
@@ -40,7 +43,7 @@ class NodeEvent(NamedTuple):
     """One attempt of a node begins, or ends: each has exactly one `started` and one terminal event.
 
     `step` counts node executions over the whole invocation; attempts share it. A completed event has `post_state` or
-    `error`. A named tuple, because two are made for every node.
+    `error`, a suspended one the `descriptor`. A named tuple, because two are made for every node.
     """
 
     phase: Phase
@@ -59,10 +62,15 @@ class NodeEvent(NamedTuple):
     fan_out_config: FanOutConfig | None
     parallel_branches_config: ParallelBranchesConfig | None
     scope: Scope
+    descriptor: "SignalDescriptor | None" = None
 
     def ended(self, post_state: Any = None, error: BaseException | None = None) -> "NodeEvent":
         """Return the completed event of a started one."""
         return self._replace(phase=Phase.COMPLETED, post_state=None if error else post_state, error=error)
+
+    def suspended(self, descriptor: "SignalDescriptor") -> "NodeEvent":
+        """Return the suspended event of a started one."""
+        return self._replace(phase=Phase.SUSPENDED, descriptor=descriptor)
 
 
 def started(
@@ -124,3 +132,74 @@ class MetadataEvent:
     fan_out_index: int | None
     branch_name: str | None
     scope: Scope
+
+
+class Ending(StrEnum):
+    """How an invocation, or a graph inside a node, came to its end."""
+
+    COMPLETED = "completed"
+    SUSPENDED = "suspended"
+    INTERRUPTED = "interrupted"
+    ERRORED = "errored"
+    CANCELLED = "cancelled"
+
+
+def ending_of(error: BaseException | None) -> Ending:
+    """Return how something ended by what came out of it; a signal of the engine says so itself, as its `ending`."""
+    if error is None:
+        return Ending.COMPLETED
+    if isinstance(error, Exception):
+        return Ending.ERRORED
+    return Ending(getattr(error, "ending", Ending.CANCELLED))
+
+
+class InvocationEvent(NamedTuple):
+    """An invocation begins, or ends; only inline observers are told.
+
+    `phase` is `started`, or how it ended. `resumed_from` is the trace context of the invocation that this one goes on
+    from, as its observer gave it.
+    """
+
+    phase: str
+    graph: Any
+    scope: Scope
+    error: BaseException | None = None
+    resumed_from: str | None = None
+
+    def returned(self, outcome: Any) -> "InvocationEvent":
+        """Return the event with which the invocation ends, given its outcome."""
+        return self._replace(phase=str(outcome.outcome), error=outcome.error)
+
+    def raised(self, error: BaseException) -> "InvocationEvent":
+        """Return the event with which the invocation ends, given what came out of it instead of an outcome."""
+        return self._replace(phase=ending_of(error).value, error=error)
+
+
+class FrameEvent(NamedTuple):
+    """A graph inside a node begins, or ends: a subgraph, an instance, a branch; only inline observers are told.
+
+    Every attempt has a frame of its own. `fan_out_index` and `branch_name` are set if it is an instance or a branch.
+    """
+
+    phase: str
+    frame: Any
+    scope: Scope
+    node_name: str
+    fan_out_index: int | None
+    branch_name: str | None
+    error: BaseException | None = None
+
+    @classmethod
+    def of(cls, frame: Any) -> "FrameEvent":
+        """Return the event with which a frame begins."""
+        scope: Scope = frame.scope
+        index, branch = scope.fan_out_index_chain[-1], scope.branch_name_chain[-1]
+        return cls(Phase.STARTED.value, frame, scope, scope.namespace[-1], index, branch)
+
+    def returned(self, _state: Any) -> "FrameEvent":
+        """Return the event with which the frame ends, its graph having come to END."""
+        return self._replace(phase=Ending.COMPLETED.value)
+
+    def raised(self, error: BaseException) -> "FrameEvent":
+        """Return the event with which the frame ends, given what came out of it."""
+        return self._replace(phase=ending_of(error).value, error=error)

@@ -1,38 +1,53 @@
 """Fan-out: one graph, or function, run once per item or so many times, its results collected in order."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from tenuto.errors import (
-    CheckpointSaveFailed,
+    CheckpointRecordInvalid,
     FanOutEmpty,
     FanOutInvalidConcurrency,
     FanOutInvalidCount,
     GraphRunError,
     NodeException,
 )
-from tenuto.graph.cause import category_of
+from tenuto.graph.calling import FunctionCall
+from tenuto.graph.cause import NOT_THE_NODES, category_of
 from tenuto.graph.events import FanOutConfig
 from tenuto.graph.nodes import Middleware, Node, Update, through
 from tenuto.graph.scope import scope_variable
 from tenuto.graph.state import Series, State
+from tenuto.graph.suspending import Suspending
 
 if TYPE_CHECKING:
     from tenuto.graph.compiled import CompiledGraph
+    from tenuto.graph.journal import Execution
     from tenuto.graph.run import Frame
+
+Call = Callable[[Any, Any], Awaitable[Any]]
+"""A function as an instance: from the parent's state and the item, or with `count` the index, to the result."""
+
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOutPlan:
-    """What a fan-out node does. Either items (`items_field`, `item_field`) or a `count` say how often."""
+    """What a fan-out node does. Either items (`items_field`, `item_field`) or a `count` say how often.
 
-    graph: "CompiledGraph[Any]"
+    An instance is a `graph`, of which `collect_field` is collected, or a `call`. What a call returns is collected
+    itself; as an update, for the middleware around it, it goes by the name of `target_field`.
+    """
+
+    graph: "CompiledGraph[Any] | None"
+    call: Call | None
     items_field: str | None
     item_field: str | None
     count: int | Callable[[Any], int] | None
-    collect_field: str
+    collect_field: str | None
     target_field: str
     concurrency: int | Callable[[Any], int | None] | None
     error_policy: str
@@ -42,6 +57,29 @@ class FanOutPlan:
     inputs: Mapping[str, str] = field(default_factory=dict)
     extra_outputs: Mapping[str, str] = field(default_factory=dict)
     instance_middleware: tuple[Middleware, ...] = ()
+
+    @property
+    def collected(self) -> dict[str, str]:
+        """The parent's fields that results are collected into, and which of an instance's fields each of them takes."""
+        return {self.target_field: self.collect_field or self.target_field, **self.extra_outputs}
+
+    def dumped(self, result: Update) -> dict[str, Any]:
+        """Return what of an instance's fields the fan-out needs, as plain data."""
+        wanted = sorted(name for name in set(self.collected.values()) if name in result)
+        if self.graph is None:
+            return {name: _ANYTHING.dump_python(result[name], mode="json") for name in wanted}
+        return {name: self.graph.schema.fields[name].dump(result[name]) for name in wanted}
+
+    def loaded(self, dumped: Mapping[str, Any]) -> Update:
+        """Return what an instance of an earlier run left; the result of a call is checked where it is merged."""
+        if self.graph is None:
+            return dumped
+        try:
+            return {name: self.graph.schema.fields[name].check(value) for name, value in dumped.items()}
+        except (KeyError, ValidationError) as error:
+            raise CheckpointRecordInvalid(
+                f"What an instance of {self.graph.name!r} left does not fit it any more: {error}"
+            ) from error
 
 
 class FanOutNode(Node):
@@ -53,12 +91,12 @@ class FanOutNode(Node):
 
     def graphs(self) -> "list[CompiledGraph[Any]]":
         """See `Node.graphs`."""
-        return [self.plan.graph]
+        return [] if self.plan.graph is None else [self.plan.graph]
 
     def describe(self, state: State) -> dict[str, Any]:
         """See `Node.describe`."""
         plan = self.plan
-        items = list(state.__dict__[plan.items_field]) if plan.items_field else [None] * self._count(state)
+        items = list(state.__dict__[plan.items_field]) if plan.items_field else list(range(self._count(state)))
         config = FanOutConfig(
             item_count=len(items),
             concurrency=self._concurrency(state),
@@ -72,14 +110,13 @@ class FanOutNode(Node):
         plan, items = self.plan, described["items"]
         if not items and plan.on_empty == "raise":
             raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name)
-        work = _Instances(self, frame, state, items, described["fan_out_config"].concurrency)
-        if frame.durable and frame.run.journal:
-            work.go_on(frame.run.journal.take_finished(frame, self.name, len(items)))
+        journal = frame.run.journal
+        kept = journal.fan_out(frame, self.name, len(items)) if journal else None
+        work = _Instances(self, frame, state, items, described["fan_out_config"].concurrency, kept)
         await work.run()
         done = [(index, work.results[index]) for index in range(len(items)) if index in work.results]
-        collected = {plan.target_field: plan.collect_field, **plan.extra_outputs}
         parts: list[Update] = [
-            {parent: [result.get(child) for _, result in done]} for parent, child in collected.items()
+            {parent: [result.get(child) for _, result in done]} for parent, child in plan.collected.items()
         ]
         if plan.count_field:
             parts.append({plan.count_field: len(items)})
@@ -87,24 +124,52 @@ class FanOutNode(Node):
             parts.append({plan.errors_field: [work.errors[index] for index in sorted(work.errors)]})
         return Series(parts)
 
-    async def instance(self, frame: "Frame", state: Any, index: int, item: Any) -> Update:
-        """Run one instance and return the fields it ended with."""
+    async def instance(
+        self, frame: "Frame", graph: "CompiledGraph[Any]", state: Any, index: int, item: Any, again: Callable[[], None]
+    ) -> Update:
+        """Run one instance of a graph and return the fields it ended with; `again` is told of a second attempt."""
         plan = self.plan
-        inner = frame.inside(self.name, plan.graph, state, index=index)
+        inner = self._inside(frame, graph, state, index)
         values = {child: state.__dict__[parent] for child, parent in plan.inputs.items()}
         if plan.item_field:
             values[plan.item_field] = item
+        tried = False
 
         async def call(start: Any) -> Update:
+            nonlocal tried
+            if tried:
+                again()
+            tried = True
             scope = scope_variable.get()
-            again = frame.inside(self.name, plan.graph, state, index=index) if scope and scope.attempt_index else inner
-            return dict((await again.execute(start)).__dict__)
+            fresh = self._inside(frame, graph, state, index) if scope and scope.attempt_index else inner
+            return dict((await fresh.execute(start)).__dict__)
 
         token = scope_variable.set(inner.scope)
         try:
-            return await through(plan.instance_middleware, call)(plan.graph.schema.initial(values))
+            return await through(plan.instance_middleware, call)(graph.schema.initial(values))
         finally:
             scope_variable.reset(token)
+
+    async def called(self, frame: "Frame", work: Call, state: Any, index: int, item: Any) -> Update:
+        """Run one instance that is a function."""
+        target = self.plan.target_field
+        inner = self._inside(frame, frame.graph, state, index)
+        call = FunctionCall(
+            inner, self.name, f"An instance of fan-out {self.name!r}", lambda s: work(s, item), lambda r: {target: [r]}
+        )
+
+        async def result(start: Any) -> Update:
+            return {target: await call(start)}
+
+        token = scope_variable.set(inner.scope_at(self.name))
+        try:
+            return await through(self.plan.instance_middleware, result)(state)
+        finally:
+            scope_variable.reset(token)
+
+    def _inside(self, frame: "Frame", graph: "CompiledGraph[Any]", state: Any, index: int) -> "Frame":
+        collecting = f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy == "collect" else None
+        return frame.inside(self.name, graph, state, index=index, collecting=collecting)
 
     def _count(self, state: Any) -> int:
         count = self.plan.count(state) if callable(self.plan.count) else self.plan.count
@@ -128,34 +193,31 @@ class FanOutNode(Node):
 class _Instances:
     """The instances of one fan-out under way. A few workers take them in order, so ten thousand cost no more tasks."""
 
-    def __init__(self, node: FanOutNode, frame: "Frame", state: Any, items: list[Any], concurrency: int | None) -> None:
+    def __init__(
+        self,
+        node: FanOutNode,
+        frame: "Frame",
+        state: Any,
+        items: list[Any],
+        concurrency: int | None,
+        kept: "Execution | None",
+    ) -> None:
         self.results: dict[int, Update] = {}
         self.errors: dict[int, dict[str, str]] = {}
         self._node = node
         self._frame = frame
         self._state = state
-        self._waiting: Iterator[tuple[int, Any]] = iter(enumerate(items))
-        self._workers = min(len(items), concurrency or len(items))
-
-    def go_on(self, finished: dict[int, dict[str, Any]]) -> None:
-        """Take over what instances of an earlier run left, and run only the others."""
-        schema = self._node.plan.graph.schema
-        for index, record in finished.items():
+        self._kept = kept
+        done = kept.done if kept else {}
+        self._waiting: Iterator[tuple[int, Any]] = (
+            (index, item) for index, item in enumerate(items) if index not in done
+        )
+        self._workers = min(len(items) - len(done), concurrency or len(items))
+        for index, record in done.items():
             if "error" in record:
                 self.errors[index] = record["error"]
             else:
-                self.results[index] = {name: schema.fields[name].check(v) for name, v in record["result"].items()}
-        self._waiting = iter([(index, item) for index, item in self._waiting if index not in finished])
-
-    async def _keep(self, index: int, **record: Any) -> None:
-        if self._frame.durable and self._frame.run.journal:
-            await self._frame.run.journal.instance_finished(self._frame, self._node.name, index, record)
-
-    def _kept(self, result: Update) -> dict[str, Any]:
-        """Return what of an instance's fields its fan-out needs, as plain data."""
-        plan, fields = self._node.plan, self._node.plan.graph.schema.fields
-        wanted = {plan.collect_field, *plan.extra_outputs.values()}
-        return {name: fields[name].dump(result[name]) for name in sorted(wanted) if name in result}
+                self.results[index] = node.plan.loaded(record["result"])
 
     async def run(self) -> None:
         """Run them all; under fail_fast the first failure cancels the others, and their ends are awaited."""
@@ -170,8 +232,10 @@ class _Instances:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         failure = next((o for o in outcomes if isinstance(o, BaseException) and not _is_cancel(o)), None)
         if failure is None:
+            if self._kept:
+                await self._kept.close()
             return
-        if not isinstance(failure, Exception) or isinstance(failure, CheckpointSaveFailed):
+        if not isinstance(failure, Exception) or isinstance(failure, NOT_THE_NODES):
             raise failure
         raise NodeException(
             f"An instance of fan-out {self._node.name!r} failed: {failure}",
@@ -183,7 +247,12 @@ class _Instances:
     async def _work(self) -> None:
         for index, item in self._waiting:
             try:
-                result = await self._node.instance(self._frame, self._state, index, item)
+                result = await self._instance(index, item)
+            except Suspending as signal:
+                signal.annotate(fan_out_index=index)
+                raise
+            except NOT_THE_NODES:
+                raise
             except Exception as error:
                 if self._node.plan.error_policy != "collect":
                     raise
@@ -193,10 +262,23 @@ class _Instances:
                     "category": category or NodeException.category,
                     "message": str(error),
                 }
-                await self._keep(index, error=self.errors[index])
+                if self._kept:
+                    await self._kept.keep(index, {"error": self.errors[index]})
             else:
                 self.results[index] = result
-                await self._keep(index, result=self._kept(result))
+                if self._kept:
+                    await self._kept.keep(index, {"result": self._node.plan.dumped(result)})
+
+    def _instance(self, index: int, item: Any) -> Awaitable[Update]:
+        node, plan = self._node, self._node.plan
+        if plan.graph is None:
+            assert plan.call is not None
+            return node.called(self._frame, plan.call, self._state, index, item)
+        return node.instance(self._frame, plan.graph, self._state, index, item, lambda: self._again(index))
+
+    def _again(self, index: int) -> None:
+        if self._kept:
+            self._kept.try_again(index)
 
 
 def _is_cancel(outcome: BaseException) -> bool:

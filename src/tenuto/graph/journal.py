@@ -1,143 +1,458 @@
-"""The journal of a run: after every completed node, a checkpoint from which the frames can be put up again.
+"""The journal of a run: what it leaves in the store, and from which its frames can be put up again.
 
 A checkpoint's cursor names, per frame, the node it stands before; the fields of all frames are its document, the fields
-that only grow are logs, of which only what was added is written. A fan-out under way keeps each finished instance as an
-entry of a log of its own.
+that only grow are logs, of which only what was added is written. Both have names that begin with the frame's path
+(`/field`, `sub/field`); a session's fields have the session's own names, and reach its head with a save. Of a fan-out
+under way, `sub/fan/*` is the log of its instances that are done (`progress.py`), and the cursor names it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from tenuto.errors import CheckpointRecordInvalid
-from tenuto.graph.state import Field, Schema
-from tenuto.session.turn import Found, LogChange, Turn
+from tenuto.errors import (
+    CheckpointRecordInvalid,
+    CheckpointSaveFailed,
+    LaneLost,
+    SessionSaveFailed,
+    SuspensionPersistenceFailed,
+    TenutoError,
+    VersionConflict,
+)
+from tenuto.graph.keeping import ForeignSession, OwnSession, save_error, size_of
+from tenuto.graph.observers import trace_context
+from tenuto.graph.progress import At, Progress, Record, way_to
+from tenuto.graph.sessions import Loaded, SessionPlan
+from tenuto.graph.state import Field, Schema, rebuilt
+from tenuto.graph.suspending import Suspending
+from tenuto.model.commit import EndRun, OpenWait
+from tenuto.model.run import RunStatus, WaitStatus
+from tenuto.model.session import Ends, Kind
+from tenuto.session.turn import Base, Found, LogChange, Point, Turn, error_record
 
 if TYPE_CHECKING:
     from tenuto.graph.compiled import CompiledGraph
-    from tenuto.graph.run import Frame
+    from tenuto.graph.run import Frame, Run
 
 _PROGRESS = "*"
 
 
+_UNKNOWN: Any = object()
+"""Stands for stored entries nobody here has seen; nothing equals it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """Where a frame goes on: its state, the node that comes next (None: the end), and its name in the graph above."""
+class Stop:
+    """Where a frame goes on: its state, and the node that comes next (None: the end), or was left (`after`)."""
 
     state: Any
     node: str | None
+    after: bool
+    schema: Schema
 
 
 @dataclass(slots=True)
 class Journal:
-    """Writes a run's checkpoints, and knows what an earlier run of it left."""
+    """Writes what a run leaves: checkpoints, saves of its session, its end; and knows what an earlier run of it left.
 
-    turn: Turn
+    Without `every_node` nothing is written before a save, a suspension or the end. Without a turn there is no place to
+    write a run to, only, perhaps, a session of the user's own.
+    """
+
+    turn: Turn | None
     schema_version: str
+    progress: Progress = field(default_factory=Progress)
     step: int = -1
-    points: dict[tuple[str, ...], Point] = field(default_factory=dict)
-    finished: dict[tuple[str, ...], dict[int, dict[str, Any]]] = field(default_factory=dict)
+    session: OwnSession | ForeignSession | None = None
+    every_node: bool = True
+    points: dict[tuple[str, ...], Stop] = field(default_factory=dict)
+    _names: Mapping[str, str] = field(default_factory=dict)
     _saved: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    _previews: dict[str, list[Any]] = field(default_factory=dict)
     _cursor: dict[str, Any] = field(default_factory=dict)
     _document: dict[str, Any] = field(default_factory=dict)
-    _underway: str | None = None
     _unwritten: bool = False
+    _failed: CheckpointSaveFailed | None = None
+    _unsure: Callable[[bool], None] | None = None
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _pending: dict[str, LogChange] = field(default_factory=dict)
     _dumps: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    _rebased: Ends | None = None
 
-    def enter(self, frame: "Frame", state: Any) -> None:
-        """Stand before a new run's first node; its state is written with whatever is written first."""
-        self._unwritten = True
-        self._cursor = {"frames": [{"path": [], "node": frame.graph.entry}]}
-        self._collect(frame, state, (), self._document, self._pending)
+    def __post_init__(self) -> None:
+        if isinstance(self.session, OwnSession):
+            self._names = self.session.plan.names
+
+    @property
+    def has_session(self) -> bool:
+        """Whether there is a session to save."""
+        return self.session is not None
+
+    async def begin(self, frame: "Frame", state: Any) -> None:
+        """Stand before the first node. With checkpoints this is the first, so that nothing is lost in that node."""
+        if not self.points:
+            self._cursor = {"frames": [{"path": [], "node": frame.graph.entry}]}
+            if isinstance(self.session, OwnSession):
+                counts = self.session.loaded.counts
+                self._saved = {name: (frame, counts.get(name, 0)) for name in self.session.plan.logs}
+            if self.every_node:
+                await self._migrated(frame)
+                self._collect(frame, state, (), self._document, self._pending)
+        if self.every_node and self.turn is not None and not self.turn.begun:
+            self._unwritten = True
+            await self._write({})
 
     async def stopped(self) -> None:
-        """Leave a checkpoint of a run that stops without any, so that it can be resumed."""
-        if self._unwritten:
+        """Leave a checkpoint of a run that stops, if it has none, or if instances that are done wait to be written."""
+        if self.every_node and self._failed is None and (self._unwritten or self.progress.waits):
             await self._write({})
+
+    async def flush(self) -> None:
+        """Write the instances that are done and wait for it; the cursor stays before their fan-out."""
+        if self.progress.waits:
+            await self._write()
 
     async def completed(self, frame: "Frame", state: Any, following: str | None, step: int) -> None:
         """Leave a checkpoint: the frame goes on at `following`; the frames above it stand where they were."""
         self.step = max(self.step, step)
-        frames: list[dict[str, Any]] = []
-        document: dict[str, Any] = {}
-        logs: dict[str, LogChange] = {}
-        path: tuple[str, ...] = ()
-        above = frame.above()
-        for index, (owner, held) in enumerate([*above, (frame, state)]):
-            path = frame.scope.namespace[:index]
-            last = index == len(above)
-            frames.append({"path": list(path), "node": following if last else frame.scope.namespace[index]})
-            self._collect(owner, held, path, document, logs)
-        self._cursor, self._document = {"frames": frames}, document
-        self._underway = None
+        self.progress.clear()
+        logs = self._stand([*frame.above(), (frame, state)], (*frame.scope.namespace, following), after=False)
         await self._write(logs)
 
-    async def instance_finished(self, frame: "Frame", node: str, index: int, result: dict[str, Any]) -> None:
-        """Keep what one instance of a fan-out left; the cursor stays before the fan-out node."""
-        name = _log_name((*frame.scope.namespace, node), _PROGRESS)
-        anew = self._underway != name
-        self._underway = name
-        change = LogChange(items=[{"index": index} | result], anew=anew)
-        await self._write({name: change})
+    def _stand(
+        self, frames: "list[tuple[Frame, Any]]", nodes: Sequence[str | None], *, after: bool
+    ) -> dict[str, LogChange]:
+        """Let the cursor stand at these nodes, one per frame, the last one before or `after` its node."""
+        stops: list[dict[str, Any]] = []
+        document: dict[str, Any] = {}
+        logs: dict[str, LogChange] = {}
+        for index, (owner, held) in enumerate(frames):
+            path = owner.scope.namespace
+            stops.append({"path": list(path), "node": nodes[index]})
+            self._collect(owner, held, path, document, logs)
+        if after:
+            stops[-1]["after"] = True
+        self._cursor, self._document = {"frames": stops}, document
+        return logs
+
+    async def save(self, frame: "Frame", state: Any, *, end: EndRun | None = None) -> None:
+        """Save the session as it is in a state, which may be a preview of what the node will return.
+
+        The next write compares: entries that stand already are not written again, others are written in their place.
+        """
+        session = self.session
+        if isinstance(session, ForeignSession):
+            await session.save(state)
+            return
+        assert session is not None
+        assert self.turn is not None
+        await self._settle()
+        await self._migrated(frame)
+        logs, items = self._session_logs(frame, state)
+        save = session.save_of(state)
+        told = partial(self._session_landed, frame, state, items, end is None)
+        self._unsure = told
+        try:
+            await self.turn.write(logs=logs, save=save, end=end)
+        except TenutoError as error:
+            repeat = partial(self.turn.repeat, self.turn.operation_id, logs, save, end)
+            raise save_error(error, session.key, self.turn.operation_id, state, repeat) from error
+        self._unsure = None
+        told(True)
+
+    def _session_logs(self, frame: "Frame", state: Any) -> tuple[dict[str, LogChange], dict[str, list[Any]]]:
+        """Return what a save writes to the session's logs, and per log the items it has beyond what is settled."""
+        plan, fields = self.session.plan, frame.graph.schema.fields  # type: ignore[union-attr]
+        logs, items = {}, {}
+        for name in sorted(plan.logs):
+            column = fields[plan.fields[name]]
+            change, items[name] = self._change(name, frame, state.__dict__[column.name], column)
+            if (joined := _joined(self._pending.get(name), change)) is not None:
+                logs[name] = joined
+        return logs, items
+
+    def _session_landed(
+        self, frame: "Frame", state: Any, items: dict[str, list[Any]], preview: bool, landed: bool
+    ) -> None:
+        if not landed:
+            return
+        session = self.session
+        assert isinstance(session, OwnSession)
+        assert self.turn is not None
+        for name, added in items.items():
+            self._pending.pop(name, None)
+            if preview and (added or name in self._previews):
+                self._previews[name] = added
+            else:
+                self._written(name, frame, state.__dict__[session.plan.fields[name]])
+        session.saved(self.turn, state, sum(size_of(added) for added in items.values()))
+
+    async def _settle(self) -> None:
+        """Find out whether a write whose reply was lost has landed."""
+        told = self._unsure
+        if told is not None and self.turn is not None:
+            landed = await self.turn.resolve()
+            self._unsure = None
+            told(landed)
+
+    async def _migrated(self, frame: "Frame") -> None:
+        """Write the session as its migrations left it, before anything else of this run reaches it.
+
+        That is the same state in other words: runs that are paused on the session go on from it as before.
+        """
+        session = self.session
+        if not isinstance(session, OwnSession) or session.loaded.rewrite is None:
+            return
+        assert self.turn is not None
+        logs, save = session.migration()
+        try:
+            await self.turn.write(logs=logs, save=save)
+        except VersionConflict as error:
+            if not session.overwrites:
+                raise save_error(error, session.key, self.turn.operation_id, None, None) from error
+            # Others moved on; the run's own view of the whole session will be written over theirs.
+            for name in session.plan.logs:
+                column = frame.graph.schema.fields[session.plan.fields[name]]
+                held = session.loaded.values.get(column.name, [])
+                self._pending[name] = LogChange(items=column.dump(held), anew=True)
+        for name in session.plan.logs:
+            self._saved[name] = (frame, len(session.loaded.values.get(session.plan.fields[name], ())))
+        session.loaded = session.loaded._replace(rewrite=None)
+
+    async def finish(self, frame: "Frame", state: Any) -> None:
+        """Write the end of a run that came to END, and with it its session."""
+        end = EndRun(status=RunStatus.COMPLETED)
+        if self.session is not None and self.session.plan.auto_save:
+            await self.save(frame, state, end=end)
+            if isinstance(self.session, OwnSession):
+                return
+        if self.turn is not None and self.turn.begun:
+            await self._checked(self.turn, end=end)
+
+    async def suspend(self, signal: Suspending, run: "Run") -> tuple[str, Any]:
+        """Write the pause, and with it the session, in one commit; return the wait's id and the outermost state."""
+        turn, session = self.turn, self.session
+        if turn is None:
+            raise SuspensionPersistenceFailed(
+                f"Node {signal.node!r} suspends, but the graph has no store to be paused in; give it a session store "
+                "or a checkpointer."
+            )
+        frames = [*signal.frame.above(), (signal.frame, signal.state)]
+        linear = [pair for pair in frames if pair[0].linear]
+        outermost = frames[0][1]
+        self.step = max(self.step, run.step)
+        own = session if isinstance(session, OwnSession) else None
+        saves = own is not None and own.plan.auto_save
+        try:
+            await self._settle()
+            if saves:
+                await self._migrated(frames[0][0])
+            logs = self._stand(linear, signal.namespace, after=signal.completed)
+            if not signal.completed:
+                logs |= self.progress.take()
+            logs = _all_joined(self._pending, logs)
+            receipt = await turn.write(
+                point=self._point(**_told(session, run, frames[0][0])),
+                logs=logs,
+                save=own.save_of(outermost) if own and saves else None,
+                end=EndRun(status=RunStatus.SUSPENDED),
+                waits=(_wait_for(signal),),
+            )
+        except LaneLost:
+            raise
+        except TenutoError as error:
+            raise SuspensionPersistenceFailed(
+                f"The pause at node {signal.node!r} could not be written: {error.message}", key=turn.key
+            ) from error
+        wait_id = receipt.wait_ids[0]
+        if own and saves:
+            own.saved(turn, outermost, 0)
+        elif isinstance(session, ForeignSession) and session.plan.auto_save:
+            await self._save_beside(session, outermost, wait_id)
+        return wait_id, outermost
+
+    async def _save_beside(self, session: ForeignSession, state: Any, wait_id: str) -> None:
+        """Save a user's own session after the pause; if that fails, there is no pause either."""
+        try:
+            await session.save(state)
+        except TenutoError as error:
+            assert self.turn is not None
+            await self.turn.settle(wait_id, WaitStatus.CANCELLED)
+            raise SuspensionPersistenceFailed(
+                f"The session could not be saved with the pause, which was taken back: {error.message}"
+            ) from error
+
+    async def failed(self, error: TenutoError) -> None:
+        """Write the end of a run that failed; a save that failed leaves the run open for the save to be repeated."""
+        if isinstance(error, SessionSaveFailed) and self.turn is not None:
+            self.turn.release()
+        else:
+            await self._ended(EndRun(status=RunStatus.FAILED, error=error_record(error)))
+
+    async def interrupted(self) -> None:
+        """Write the end of a run that was stopped; it can be resumed from its last checkpoint."""
+        await self._ended(EndRun(status=RunStatus.INTERRUPTED))
+
+    async def _ended(self, end: EndRun) -> None:
+        turn = self.turn
+        if turn is None or turn.lost is not None:
+            return
+        await self._settle()
+        if turn.ended:
+            return
+        await self.stopped()
+        if turn.begun or isinstance(self.session, OwnSession):
+            await self._checked(turn, end=end)
+
+    def fan_out(self, frame: "Frame", node: str, count: int) -> "Execution | None":
+        """Begin an execution of a fan-out; None where nothing is kept of it, as inside parallel branches."""
+        way = way_to(frame, node) if self.every_node else None
+        if way is None:
+            return None
+        path, at = way
+        return Execution(self, at, count, self.progress.begin(_log_name(path, _PROGRESS), at, count))
 
     def entry(self) -> Any:
         """Return the outermost state a stored run goes on with; None for a new run."""
         point = self.points.get(())
         return point.state if point else None
 
-    def take_point(self, path: tuple[str, ...]) -> Point | None:
+    def take_point(self, path: tuple[str, ...]) -> Stop | None:
         """Return, once, where a frame is to go on."""
         return self.points.pop(path, None)
 
-    def take_finished(self, frame: "Frame", node: str, count: int) -> dict[int, dict[str, Any]]:
-        """Return, once, what the finished instances of a fan-out left."""
-        path = (*frame.scope.namespace, node)
-        found = self.finished.pop(path, {})
-        if any(index >= count for index in found):
-            raise CheckpointRecordInvalid(f"The fan-out {node!r} had other items when its checkpoint was written.")
-        if found:
-            self._underway = _log_name(path, _PROGRESS)
-        return found
-
     def adopt(self, frame: "Frame", state: Any) -> None:
-        """Take a frame that was put up again for one whose logs are written already."""
+        """Take a frame that was put up again for one whose logs are written already, or wait to be."""
         for name, column in frame.graph.schema.fields.items():
             if column.reducer.is_log:
-                self._saved[_log_name(frame.scope.namespace, name)] = (frame, len(state.__dict__[name]))
+                self._saved[self._name(frame.scope.namespace, name)] = (frame, len(state.__dict__[name]))
 
-    async def _write(self, logs: Mapping[str, LogChange]) -> None:
-        begun, self._pending, self._unwritten = self._pending, {}, False
-        await self.turn.checkpoint(
-            step=max(self.step, 0),
-            cursor=self._cursor | {"step": self.step, "underway": self._underway},
-            document=self._document,
-            logs={**begun, **{name: _joined(begun.get(name), change) for name, change in logs.items()}},
-            schema_version=self.schema_version,
-        )
+    def replace(self, path: tuple[str, ...], state: Any, names: Iterable[str]) -> None:
+        """Put a state in the place of a stored one, from which it differs in these fields."""
+        point = self.points[path]
+        self.points[path] = replace(point, state=state)
+        for name in names:
+            column = point.schema.fields[name]
+            if column.reducer.is_log:
+                items = column.dump(state.__dict__[name])
+                self._pending[self._name(path, name)] = LogChange(items=items, anew=True)
+
+    def rebase(self, plan: SessionPlan, loaded: Loaded, base: Base) -> None:
+        """Put the session as it is now under a stored run; what the run itself had added is added again."""
+        point = self.points[()]
+        values = dict(loaded.values)
+        for name in plan.logs:
+            field = plan.fields[name]
+            begins = base.ends[name].position if name in base.ends else 0
+            own = point.state.__dict__[field][begins:]
+            if own:
+                self._pending[name] = LogChange(items=point.schema.fields[field].dump(own))
+                values[field] = [*values.get(field, []), *own]
+        self.points[()] = replace(point, state=rebuilt(point.state, {**point.state.__dict__, **values}))
+        self._rebased = loaded.base.ends
+
+    def begins_at(self, ends: Ends) -> Ends:
+        """Return the log ends a run that goes on from a checkpoint begins at."""
+        if self._rebased is None:
+            return ends
+        return {**{name: end for name, end in ends.items() if "/" in name}, **self._rebased}
+
+    def distrust(self, ends: Ends, known: Ends) -> None:
+        """Take what a lost runner wrote to the session's logs after its last checkpoint for a preview nobody knows."""
+        for name in self._names.values():
+            if name in ends and ends[name] != known.get(name):
+                self._previews[name] = [_UNKNOWN]
+
+    async def _write(self, logs: Mapping[str, LogChange] | None = None) -> None:
+        """Write a checkpoint; without logs, only if something waits that another's write did not take along."""
+        assert self.turn is not None
+        changes: dict[str, LogChange] = {}
+        done: dict[str, LogChange] = {}
+        try:
+            async with self._writing:
+                if self._failed is not None:
+                    raise self._failed  # what comes after it would stand in the wrong place
+                if logs is None and not self.progress.waits:
+                    return
+                await self._settle()
+                changes = _all_joined(self._pending, logs or {})
+                self._pending = {}
+                done = self.progress.take()
+                await self._checked(self.turn, point=self._point(), logs=changes | done)
+                self._unwritten = False
+        except CheckpointSaveFailed as error:
+            self._failed = error
+            raise
+        except asyncio.CancelledError:
+            self._unsure = partial(self._checkpoint_landed, changes, done)
+            raise
+
+    def _checkpoint_landed(self, changes: dict[str, LogChange], done: dict[str, LogChange], landed: bool) -> None:
+        if not landed:
+            self._pending = _all_joined(changes, self._pending)
+            self.progress.put_back(done)
+
+    async def _checked(self, turn: Turn, **parts: Any) -> None:
+        try:
+            await turn.write(**parts)
+        except LaneLost:
+            raise
+        except TenutoError as error:
+            raise CheckpointSaveFailed(
+                f"The run {turn.run_id} of {turn.key} could not be written: {error.message}",
+                key=turn.key,
+                run_id=turn.run_id,
+                operation_id=turn.operation_id,
+            ) from error
+
+    def _point(self, **told: Any) -> Point:
+        cursor = self._cursor | {"step": self.step, "underway": self.progress.underway} | told
+        return Point(step=max(self.step, 0), cursor=cursor, document=self._document, schema_version=self.schema_version)
 
     def _collect(
         self, frame: "Frame", state: Any, path: tuple[str, ...], document: dict[str, Any], logs: dict[str, LogChange]
     ) -> None:
         for name, column in frame.graph.schema.fields.items():
             value = state.__dict__[name]
-            key = _log_name(path, name)
+            key = self._name(path, name)
             if not column.reducer.is_log:
                 document[key] = self._dumped(key, value, column)
                 continue
-            known = self._saved.get(key)
-            anew = known is None or known[0] is not frame
-            start = 0 if anew or known is None else known[1]
-            if anew or start < len(value):
-                logs[key] = LogChange(items=column.dump(value[start:]), anew=anew)
-                self._saved[key] = (frame, len(value))
+            change, _ = self._change(key, frame, value, column)
+            if change is not None:
+                logs[key] = change
+            self._written(key, frame, value)
+
+    def _change(self, key: str, frame: "Frame", value: Any, column: Field) -> tuple[LogChange | None, list[Any]]:
+        """Return what is to be written of a log, and all it has beyond what is settled."""
+        known = self._saved.get(key)
+        anew = known is None or known[0] is not frame
+        start = 0 if anew or known is None else known[1]
+        items = column.dump(value[start:]) if anew or start < len(value) else []
+        preview = self._previews.get(key)
+        if preview is not None:
+            same = _common(preview, items)
+            if same < len(preview):
+                return LogChange(items=items[same:], anew=True, kept=start + same), items
+            return (LogChange(items=items[same:]) if items[same:] else None), items
+        return (LogChange(items=items, anew=anew) if anew or items else None), items
+
+    def _written(self, key: str, frame: "Frame", value: Any) -> None:
+        self._saved[key] = (frame, len(value))
+        self._previews.pop(key, None)
+
+    def _name(self, path: tuple[str, ...], name: str) -> str:
+        """Return the name of a field in the store: the session's own, or the run's."""
+        return self._names[name] if not path and name in self._names else _log_name(path, name)
 
     def rewrite(self, path: tuple[str, ...], schema: Schema, state: Any) -> None:
         """Write the whole state of a frame anew with the next checkpoint."""
         for name, column in schema.fields.items():
-            key, value = _log_name(path, name), state.__dict__[name]
+            key, value = self._name(path, name), state.__dict__[name]
             if column.reducer.is_log:
                 self._pending[key] = LogChange(items=column.dump(value), anew=True)
             else:
@@ -151,17 +466,75 @@ class Journal:
         return known[1]
 
 
-def _joined(begun: LogChange | None, change: LogChange) -> LogChange:
-    if begun is None or change.anew:
-        return change
-    return LogChange(items=[*begun.items, *change.items], anew=True)
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of a fan-out: `done` is what an earlier run of it left, by index."""
+
+    journal: Journal
+    at: At
+    count: int
+    done: dict[int, Record]
+
+    async def keep(self, index: int, record: Record) -> None:
+        """Keep what an instance left, now or, if they are written in batches, a little later."""
+        if self.journal.progress.add(self.at, index, self.count, record):
+            await self.journal.flush()
+
+    def try_again(self, index: int) -> None:
+        """Forget what ran inside an instance: it begins anew."""
+        self.journal.progress.take_back((*self.at, index))
+
+    async def close(self) -> None:
+        """Write what still waits; of a fan-out inside an instance, it waits for the one outside."""
+        if not self.at:
+            await self.journal.flush()
 
 
-def restore(found: Found, graph: "CompiledGraph[Any]", turn: Turn) -> Journal:
+def _joined(begun: LogChange | None, change: LogChange | None) -> LogChange | None:
+    if begun is None or change is None or change.anew:
+        return change or begun
+    return LogChange(items=[*begun.items, *change.items], anew=begun.anew, kept=begun.kept)
+
+
+def _all_joined(begun: Mapping[str, LogChange], changes: Mapping[str, LogChange]) -> dict[str, LogChange]:
+    return {**begun, **{name: _joined(begun.get(name), change) or change for name, change in changes.items()}}
+
+
+def _common(stored: list[Any], items: list[Any]) -> int:
+    for index, (old, new) in enumerate(zip(stored, items, strict=False)):
+        if old != new:
+            return index
+    return min(len(stored), len(items))
+
+
+def _told(session: OwnSession | ForeignSession | None, run: "Run", frame: "Frame") -> dict[str, Any]:
+    """Return what a pause tells whoever resumes it: of a session beside it, and the trace to link to."""
+    told: dict[str, Any] = {}
+    if isinstance(session, ForeignSession):
+        told |= {"session_id": session.key.session_id, "session_base": session.base_record}
+    if trace := trace_context(run.audience(frame.graph)):
+        told["trace"] = trace
+    return told
+
+
+def _wait_for(signal: Suspending) -> OpenWait:
+    descriptor = signal.descriptor
+    return OpenWait(
+        kind="signal", signal_id=descriptor.signal_id, timeout=signal.timeout, metadata=dict(descriptor.metadata)
+    )
+
+
+def restore(found: Found, graph: "CompiledGraph[Any]") -> Journal:
     """Put together the points at which the frames of a stored run go on, migrated and validated."""
-    cursor = found.checkpoint.cursor
-    journal = Journal(turn, graph.kind.schema_version, step=cursor["step"])
-    graphs: list[tuple[tuple[str, ...], CompiledGraph[Any], str | None]] = []
+    cursor, own = found.checkpoint.cursor, found.checkpoint.key.kind is Kind.SESSION
+    underway = cursor["underway"]
+    progress = Progress.found(graph.fan_out_batch, underway, found.logs.get(underway, ()))
+    journal = Journal(
+        None, graph.kind.schema_version, progress, step=cursor["step"], every_node=graph.store is not None
+    )
+    if own and graph.session is not None:
+        journal._names = graph.session.names
+    graphs: list[tuple[tuple[str, ...], CompiledGraph[Any], dict[str, Any]]] = []
     owner = graph
     for entry in cursor["frames"]:
         path, node = tuple(entry["path"]), entry["node"]
@@ -173,37 +546,36 @@ def restore(found: Found, graph: "CompiledGraph[Any]", turn: Turn) -> Journal:
             owner = within[0]
         if node is not None and node not in owner.nodes:
             raise _misfit(f"The graph {owner.name!r} has no node {node!r}, where the run would go on.")
-        graphs.append((path, owner, node))
-    raw = [_values(found, path) for path, _, _ in graphs]
+        graphs.append((path, owner, entry))
+    raw = [_values(found, path, journal._names) for path, _, _ in graphs]
     migrated = graph.migrations.apply(found.checkpoint.schema_version, graph.kind.schema_version, raw)
-    for (path, owner, node), values in zip(graphs, migrated, strict=True):
+    for (path, owner, entry), values in zip(graphs, migrated, strict=True):
         try:
             state = owner.kind.model_validate(values)
         except ValidationError as error:
             raise _misfit(f"The stored state does not fit {owner.kind.__name__}: {error}") from error
-        journal.points[path] = Point(state=state, node=node)
-    if underway := cursor["underway"]:
-        # Of a fan-out that is done, or was entered again, the log is of no use any more.
-        *steps, _ = underway.split("/")
-        path = tuple(_unescaped(step) for step in steps)
-        journal.finished[path] = {item["index"]: item for item in found.logs.get(underway, ())}
+        stop = Stop(state=state, node=entry["node"], after=entry.get("after", False), schema=owner.schema)
+        journal.points[path] = stop
     if found.checkpoint.schema_version == graph.kind.schema_version:
         journal._document = dict(found.checkpoint.document)
     else:
         # From the next checkpoint on, everything is kept under the new version, logs that were written before too.
         for path, owner, _ in graphs:
             journal.rewrite(path, owner.schema, journal.points[path].state)
-    journal._cursor, journal._underway = {"frames": cursor["frames"]}, cursor["underway"]
+    journal._cursor = {"frames": cursor["frames"]}
     journal._unwritten = True
     return journal
 
 
-def _values(found: Found, path: tuple[str, ...]) -> dict[str, Any]:
+def _values(found: Found, path: tuple[str, ...], names: Mapping[str, str]) -> dict[str, Any]:
     """Return the stored fields of one frame, logs among them, by their own names."""
     prefix = _log_name(path, "")
     stored = {**found.checkpoint.document, **found.logs}
-    names = {name: name.removeprefix(prefix) for name in stored if name.startswith(prefix)}
-    return {own: stored[name] for name, own in names.items() if "/" not in own and own != _PROGRESS}
+    inner = {name: name.removeprefix(prefix) for name in stored if name.startswith(prefix)}
+    values = {own: stored[name] for name, own in inner.items() if "/" not in own and own != _PROGRESS}
+    if not path:
+        values |= {own: stored[name] for own, name in names.items() if name in stored}
+    return values
 
 
 def _misfit(message: str) -> CheckpointRecordInvalid:
@@ -216,7 +588,3 @@ def _log_name(path: tuple[str, ...], name: str) -> str:
 
 def _escaped(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
-
-
-def _unescaped(step: str) -> str:
-    return step.replace("~1", "/").replace("~0", "~")

@@ -1,4 +1,8 @@
-"""Delivering events: one strictly serial queue per invocation that the engine never waits for."""
+"""Delivering events: one strictly serial queue per invocation that the engine never waits for.
+
+Inline observers have no queue: they are called where an event happens, in the running code's context, so what they put
+there is seen by the code that follows. Ends are told to them in reverse order, so that they nest.
+"""
 
 import asyncio
 import math
@@ -7,12 +11,28 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tenuto.errors import InvalidInput
-from tenuto.graph.events import NodeEvent, Phase
+from tenuto.graph.events import FrameEvent, InvocationEvent, NodeEvent, Phase
 
-Observer = Callable[[Any], Awaitable[None]]
+R = TypeVar("R")
+
+
+class InlineObserver(Protocol):
+    """An observer that is called in place. It must be quick; what it raises is warned of and goes no further.
+
+    Besides what others hear it is told of invocations (`InvocationEvent`) and of graphs inside nodes (`FrameEvent`).
+    One that has `trace_context() -> str | None` names the running invocation to whoever will go on from it.
+    """
+
+    inline: bool
+
+    def __call__(self, event: Any, /) -> None:
+        """Take an event."""
+
+
+Observer = Callable[[Any], Awaitable[None]] | InlineObserver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +46,9 @@ class DrainSummary:
 class Subscription(NamedTuple):
     """An observer and the phases it wants; None means all of them."""
 
-    observer: Observer
+    observer: Any
     phases: frozenset[Phase] | None
+    inline: bool = False
 
     def wants(self, event: Any) -> bool:
         """Tell whether the event is to be delivered; only node events have phases."""
@@ -48,15 +69,30 @@ class Attachment:
 
 def subscription(observer: Observer, phases: Iterable[str] | None = None) -> Subscription:
     """Return a subscription; an empty or unknown set of phases is refused."""
+    inline = getattr(observer, "inline", False) is True
     if phases is None:
-        return Subscription(observer, None)
+        return Subscription(observer, None, inline)
     try:
         wanted = frozenset(Phase(phase) for phase in phases)
     except ValueError as error:
         raise InvalidInput(f"Unknown phase: {error}.") from error
     if not wanted:
         raise InvalidInput("An observer without a phase would never hear anything; leave phases out for all.")
-    return Subscription(observer, wanted)
+    return Subscription(observer, wanted, inline)
+
+
+def trace_context(observers: Iterable[Subscription]) -> str | None:
+    """Return the running invocation's trace context from the first inline observer that keeps one."""
+    for each in observers:
+        if each.inline and (ask := getattr(each.observer, "trace_context", None)) is not None:
+            try:
+                found: str | None = ask()
+            except Exception as error:
+                _warn(error)
+            else:
+                if found is not None:
+                    return found
+    return None
 
 
 class Delivery:
@@ -70,13 +106,45 @@ class Delivery:
         self._more = asyncio.Event()
         self._moved: set[asyncio.Event] = set()
         self._closed = False
+        self._plain: tuple[Subscription, ...] | None = None
         self.task = asyncio.get_running_loop().create_task(self._work())
 
     def emit(self, event: Any, observers: tuple[Subscription, ...]) -> None:
-        """Queue an event for these observers."""
+        """Give an event to inline observers, and queue it for the others."""
+        if observers is not self._plain:  # mostly it is: a frame's observers stay the same
+            if any(each.inline for each in observers):
+                self.tell(event, observers)
+                observers = tuple(each for each in observers if not each.inline)
+                if not observers:
+                    return
+            else:
+                self._plain = observers
         self.emitted += 1
         self._queue.append((event, observers))
         self._more.set()
+
+    def tell(self, event: Any, observers: tuple[Subscription, ...]) -> None:
+        """Give an event to the inline ones of these observers, here and now."""
+        begins = getattr(event, "phase", Phase.STARTED) == Phase.STARTED
+        for each in observers if begins else reversed(observers):
+            if each.inline and each.wants(event):
+                try:
+                    each.observer(event)
+                except Exception as error:
+                    _warn(error)
+
+    async def around(
+        self, work: Awaitable[R], begun: InvocationEvent | FrameEvent, observers: tuple[Subscription, ...]
+    ) -> R:
+        """Do some work between two events for inline observers, the second of which says how it ended."""
+        self.tell(begun, observers)
+        try:
+            result = await work
+        except BaseException as error:
+            self.tell(begun.raised(error), observers)
+            raise
+        self.tell(begun.returned(result), observers)
+        return result
 
     def close(self) -> None:
         """Say that no more events will come; the rest is still delivered."""
@@ -107,9 +175,7 @@ class Delivery:
                         try:
                             await each.observer(event)
                         except Exception as error:
-                            # An observer never disturbs the run or the other observers.
-                            with suppress(RuntimeWarning):  # also where warnings are errors
-                                warnings.warn(f"An observer raised {error!r}.", RuntimeWarning, stacklevel=1)
+                            _warn(error)
                 self.delivered += 1
                 for moved in self._moved:
                     moved.set()
@@ -166,3 +232,9 @@ def check_timeout(timeout: float | None) -> None:
     """Refuse a timeout that is no time."""
     if timeout is not None and (math.isnan(timeout) or timeout < 0):
         raise ValueError(f"A timeout must be 0 or more seconds, got {timeout}.")
+
+
+def _warn(error: Exception) -> None:
+    # An observer never disturbs the run or the other observers, not even where warnings are errors.
+    with suppress(RuntimeWarning):
+        warnings.warn(f"An observer raised {error!r}.", RuntimeWarning, stacklevel=2)

@@ -4,22 +4,24 @@ Per step: middleware, `started`, the body, merge, edge, `completed`. A run is a 
 being executed; each knows its place, its observers and the states above it.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import (
-    CheckpointSaveFailed,
     EdgeException,
     GraphRunError,
     NodeException,
     RoutingError,
     StepLimitReached,
 )
-from tenuto.graph.events import MetadataEvent, NodeEvent, started
+from tenuto.graph.cause import NOT_THE_NODES
+from tenuto.graph.events import Ending, FrameEvent, MetadataEvent, NodeEvent, started
 from tenuto.graph.journal import Journal
 from tenuto.graph.nodes import Node, Update, through
 from tenuto.graph.observers import Delivery, Subscription
 from tenuto.graph.scope import Scope, scope_variable
+from tenuto.graph.suspending import Suspending
 
 if TYPE_CHECKING:
     from tenuto.graph.compiled import CompiledGraph
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 class Interrupted(BaseException):
     """The stop check said stop; not an error, so that no node or middleware takes it for one."""
+
+    ending = Ending.INTERRUPTED
 
     def __init__(self, node: str, state: Any) -> None:
         super().__init__(f"stopped before {node}")
@@ -52,6 +56,10 @@ class Run:
         self._limit = step_limit
         self._executed = 0
         self._step = journal.step if journal and journal.points else -1
+
+    def audience(self, graph: "CompiledGraph[Any]") -> tuple[Subscription, ...]:
+        """Return the observers of the outermost graph, and of this invocation."""
+        return (*graph.observers, *self.observers)
 
     def next_step(self) -> int:
         """Return the number of the next node execution."""
@@ -79,7 +87,21 @@ class Run:
 class Frame:
     """One graph being executed, and where: the names above it, their states, and its part of the chains."""
 
-    __slots__ = ("_audience", "_scopes", "durable", "graph", "observers", "parent", "parent_states", "run", "scope")
+    __slots__ = (
+        "_audience",
+        "_scopes",
+        "attempt",
+        "durable",
+        "graph",
+        "linear",
+        "observers",
+        "parent",
+        "parent_states",
+        "rounds",
+        "run",
+        "scope",
+        "unsuspendable",
+    )
 
     def __init__(
         self,
@@ -88,22 +110,41 @@ class Frame:
         scope: Scope,
         parent_states: tuple[Any, ...] = (),
         parent: "Frame | None" = None,
-        durable: bool = True,
+        linear: bool = True,
+        collecting: str | None = None,
     ) -> None:
         self.run = run
         self.parent = parent
-        self.durable = durable and run.journal is not None
+        # Neither in an instance nor in a branch, so that a cursor can stand here.
+        self.linear = linear
+        self.durable = linear and run.journal is not None and run.journal.every_node
+        self.unsuspendable: str | None = collecting or (parent.unsuspendable if parent else None)
+        # What runs a node's body now; None while only middleware runs.
+        self.attempt: Any = None
         self.graph = graph
         self.scope = scope._replace(frame=self)
         self.parent_states = parent_states
-        self.observers: tuple[Subscription, ...] = (parent.observers if parent else ()) + tuple(graph.observers)
+        # A function that runs as a branch or an instance stands in its parent's own graph: nobody is told twice.
+        own = () if parent is not None and parent.graph is graph else tuple(graph.observers)
+        self.observers: tuple[Subscription, ...] = (parent.observers if parent else ()) + own
         self._audience = self.observers + run.observers
         self._scopes: dict[str, Scope] = {}
+        self.rounds: dict[str, int] = {}
 
     def inside(
-        self, node: str, graph: "CompiledGraph[Any]", state: Any, *, index: int | None = None, branch: str | None = None
+        self,
+        node: str,
+        graph: "CompiledGraph[Any]",
+        state: Any,
+        *,
+        index: int | None = None,
+        branch: str | None = None,
+        collecting: str | None = None,
     ) -> "Frame":
-        """Return the frame of a graph that runs inside a node; metadata goes its own way in an instance or branch."""
+        """Return the frame of a graph that runs inside a node; metadata goes its own way in an instance or branch.
+
+        `collecting` names what would go on without it if it failed; nothing in it can be suspended.
+        """
         scope = scope_variable.get() or self.scope
         inner = self.scope._replace(
             namespace=(*self.scope.namespace, node),
@@ -112,8 +153,8 @@ class Frame:
             attempt_index=scope.attempt_index,
             metadata=scope.metadata if index is None and branch is None else scope.metadata.copy(),
         )
-        durable = self.durable and index is None and branch is None
-        return Frame(self.run, graph, inner, (*self.parent_states, state), self, durable)
+        linear = self.linear and index is None and branch is None
+        return Frame(self.run, graph, inner, (*self.parent_states, state), self, linear, collecting)
 
     def above(self) -> "list[tuple[Frame, Any]]":
         """Return the frames this one runs inside, outermost first, with the states they wait in."""
@@ -149,11 +190,19 @@ class Frame:
 
     async def execute(self, state: Any) -> Any:
         """Run the graph from its entry, or from where a checkpoint left it, to END; return the state it ends with."""
+        if self.run.delivery is None or self.parent is None:
+            return await self._loop(state)
+        return await self.run.delivery.around(self._loop(state), FrameEvent.of(self), self._audience)
+
+    async def _loop(self, state: Any) -> Any:
         graph, run = self.graph, self.run
+        self.rounds.clear()
         name: Any = graph.entry
-        if self.durable and run.journal and (point := run.journal.take_point(self.scope.namespace)):
+        if self.linear and run.journal and (point := run.journal.take_point(self.scope.namespace)):
             state, name = point.state, graph.end if point.node is None else point.node
             run.journal.adopt(self, state)
+            if point.after:
+                name = self._following(name, state)
         while name is not graph.end:
             if run.stop is not None and run.stop():
                 raise Interrupted(name, state)
@@ -163,6 +212,9 @@ class Frame:
     async def _step(self, node: Node, state: Any) -> tuple[Any, Any]:
         graph = self.graph
         self.run.count(graph.name, node.name, state)
+        if not self.linear and self.run.journal is not None and self.run.journal.every_node:
+            # Inside an instance no cursor tells the rounds of a loop apart; attempts at one node are of one round.
+            self.rounds[node.name] = self.rounds.get(node.name, -1) + 1
         attempt = _Attempt(self, node, state, self.run.next_step() if node.has_events else -1)
         token = scope_variable.set(self.scope_at(node.name))
         try:
@@ -170,7 +222,7 @@ class Frame:
             update = await (through(chain, attempt) if chain else attempt)(state)
             merged = graph.schema.merge(state, update, graph.name, node.name)
             following = self._following(node.name, merged)
-        except (GraphRunError, CheckpointSaveFailed) as error:
+        except (GraphRunError, *NOT_THE_NODES) as error:
             attempt.end(error=error)
             raise
         except Exception as error:
@@ -223,38 +275,57 @@ class _Attempt:
     once.
     """
 
-    __slots__ = ("_frame", "_node", "_pending", "_state", "_step")
+    __slots__ = ("_cut", "_frame", "_node", "_pending", "_step", "state")
 
     def __init__(self, frame: Frame, node: Node, state: Any, step: int) -> None:
         self._frame = frame
         self._node = node
-        self._state = state
+        self.state = state
         self._step = step
         self._pending: NodeEvent | None = None
+        self._cut: BaseException | None = None
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._node.name
 
     async def __call__(self, state: Any) -> Update:
         frame, node = self._frame, self._node
         observed = frame.run.delivery is not None and node.has_events
         if self._pending is not None:
-            self.end(self._state)
+            cut = self._cut and _node_exception(frame.graph.name, node.name, self.state, self._cut)
+            self.end(self.state, cut)
         try:
             described = node.describe(state)
             if observed:
                 self._begin(state, described)
+            frame.attempt = self
             return await node.execute(frame, state, described)
-        except (GraphRunError, CheckpointSaveFailed) as error:
+        except Suspending as signal:
+            signal.left(node.name, self.state, (*frame.scope.namespace, node.name))
+            if self._pending is not None:
+                frame.emit(self._pending.suspended(signal.descriptor))
+                self._pending = None
+            raise
+        except asyncio.CancelledError as error:
+            self._cut = error  # by a middleware, if there is a next attempt
+            raise
+        except (GraphRunError, *NOT_THE_NODES) as error:
             if observed and self._pending is None:
                 self._begin(state, {})
             self.end(error=error)
             raise
         except Exception as error:
             # The event tells of the node; middleware gets the exception itself.
-            wrapped = _node_exception(frame.graph.name, node.name, self._state, error)
+            wrapped = _node_exception(frame.graph.name, node.name, self.state, error)
             wrapped.__cause__ = error
             if observed and self._pending is None:
                 self._begin(state, {})
             self.end(error=wrapped)
             raise
+        finally:
+            frame.attempt = None
 
     def end(self, post_state: Any = None, error: BaseException | None = None) -> None:
         """Send the completed event that waits, if one does."""

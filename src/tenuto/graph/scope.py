@@ -35,6 +35,7 @@ class Scope(NamedTuple):
     branch_name_chain: tuple[str | None, ...] = ()
     attempt_index: int = 0
     frame: Any = None
+    callbacks: Any = None
 
     @property
     def fan_out_index(self) -> int | None:
@@ -65,6 +66,12 @@ def current_correlation_id() -> str | None:
     """Return the id that joins the attempts and resumes of the running invocation."""
     scope = scope_variable.get()
     return scope.correlation_id if scope else None
+
+
+def current_session_id() -> str | None:
+    """Return the id of the session the running invocation is bound to, if any."""
+    scope = scope_variable.get()
+    return scope.session_id if scope else None
 
 
 def current_attempt_index() -> int:

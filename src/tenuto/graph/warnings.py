@@ -7,3 +7,7 @@ class GraphCompileWarning(UserWarning):
     def __init__(self, category: str, message: str) -> None:
         super().__init__(message)
         self.category = category
+
+
+class SessionStateDoubled(UserWarning):
+    """The caller gave a session what it has already, in a field that is appended to."""

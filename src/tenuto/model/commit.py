@@ -63,11 +63,15 @@ class BeginRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeRun:
-    """Take over a run whose runner is gone: it must be running at `attempt`, and goes on at the next."""
+    """Take over a run whose runner is gone: it must be running at `attempt`, and goes on at the next.
+
+    `gone` names a worker that is proven gone, so that its run need not lapse first.
+    """
 
     run_id: str
     attempt: int
     worker: str | None = None
+    gone: str | None = None
     ttl: float = 15.0
 
 
@@ -93,11 +97,15 @@ class NewCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenWait:
-    """A wait to be opened for the commit's run; the receipt names its minted id."""
+    """A wait to be opened for the commit's run; the receipt names its minted id.
+
+    Past its deadline, or `timeout` seconds after the commit, it can be settled but not answered.
+    """
 
     kind: str
     signal_id: str | None = None
     deadline: datetime | None = None
+    timeout: float | None = None
     schema: JSON = None
     metadata: Mapping[str, JSON] = field(default_factory=dict)
 
@@ -117,7 +125,8 @@ class Commit:
 
     Guards: `life` and, where given, `generation` (the lane), `run` (running at this attempt), `statuses` (the
     session's), `expected_version` and `expected_commit`. Log names with a `/` live on the run's branches only and
-    never reach a head.
+    never reach a head. A save that `carries` only writes the same state in other words, such as a migration: ended
+    runs that stood at the version before stand at the new one, and the session has not moved for them.
     """
 
     key: SessionKey
@@ -131,6 +140,7 @@ class Commit:
     expected_commit: int | None = None
 
     save: bool = False
+    carries: bool = False
     document: Mapping[str, JSON | Held] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
     logs: Mapping[str, LogWrite] = field(default_factory=dict)

@@ -27,6 +27,10 @@ class MigrationRegistry:
             )
         self._steps[source, target] = migrate
 
+    def borrow(self, other: "MigrationRegistry") -> None:
+        """Take over the migrations of another registry for pairs this one has none for."""
+        self._steps = {**other._steps, **self._steps}
+
     def chain(self, source: str, target: str) -> list[tuple[str, str]]:
         """Return the one shortest way between two versions; none, or more than one, is an error."""
         ways: list[list[tuple[str, str]]] = []

@@ -1,111 +1,388 @@
-"""The core of a turn: a run that begins, leaves checkpoints as it goes, and ends, each by one commit.
+"""A turn: one run of a program on a session, or on no session, written by a series of commits.
 
-What runs inside a turn knows nothing of commits: it hands over fields and what was added to logs. Field and log names
-have a slash in them (a frame's path, then the field), so they live with the run and never reach a session's head.
+What runs inside a turn knows nothing of commits: it hands over fields, what was added to logs, and where it stands. Log
+and field names with a slash (a frame's path, then the field) live with the run; the others are the session's own and
+reach its head with a save.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tenuto.codec import JSON
-from tenuto.errors import CheckpointSaveFailed, TenutoError
+from tenuto.codec import JSON, encode
+from tenuto.errors import LaneLost, TenutoError, VersionConflict
 from tenuto.ids import new_id
-from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Held, LogWrite, NewCheckpoint, Reset
-from tenuto.model.run import Checkpoint, RunRef, RunStatus
-from tenuto.model.session import Ends, SessionKey
+from tenuto.model.commit import (
+    Append,
+    BeginRun,
+    Commit,
+    EndRun,
+    Held,
+    LogWrite,
+    NewCheckpoint,
+    OpenWait,
+    Receipt,
+    Reset,
+    SettleWait,
+    TakeRun,
+)
+from tenuto.model.lane import Lane
+from tenuto.model.run import Checkpoint, Run, RunRef, WaitStatus
+from tenuto.model.session import Ends, LogEnd, SessionKey
 from tenuto.store.holding import handle_of
+from tenuto.store.host import worker_is_dead, worker_name
+from tenuto.store.keeper import Holding
 from tenuto.store.port import Store
+
+_running_here: set[str] = set()
+"""The runs that turns of this process are about to begin, or have begun and not let go of."""
+
+_SLICE_ROWS = 2000
+_SLICE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChange:
-    """What happened to a log since the last checkpoint: items were added, or it begins anew with these."""
+    """What happened to a log since it was last written: items were added, or it is written anew.
+
+    Written anew, it begins with the first `kept` entries it had, and goes on with the items.
+    """
 
     items: Sequence[JSON]
     anew: bool = False
+    kept: int = 0
 
-    def write(self) -> LogWrite:
-        """Return the store's operation."""
-        return Reset(items=tuple(self.items)) if self.anew else Append(items=tuple(self.items))
+    def write(self, end: LogEnd | None) -> LogWrite:
+        """Return the store's operation on a log that ends here."""
+        items = tuple(self.items)
+        if not self.anew:
+            return Append(items=items)
+        keep = end._replace(position=self.kept) if end is not None and self.kept else None
+        return Reset(items=items, keep=keep)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Where a program can go on from: where it stands, and the fields of its state that are no logs."""
+
+    step: int
+    cursor: JSON
+    document: Mapping[str, JSON]
+    schema_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The session as the turn knows it: what its last save, or its load, left."""
+
+    version: int = 0
+    ends: Ends = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """What a commit does to the session's head.
+
+    `document` has the fields that changed, `whole` returns all of them; `logs` names all session logs. With
+    `overwrites`, a session that moved on since the base is overwritten with the turn's own view of it.
+    """
+
+    document: Mapping[str, JSON]
+    whole: Callable[[], Mapping[str, JSON]]
+    logs: frozenset[str]
+    schema_version: str
+    removed: frozenset[str] = frozenset()
+    carries: bool = False
+    overwrites: bool = False
 
 
 @dataclass(slots=True)
 class Turn:
-    """One run under way. Its commits are numbered, so that a lost reply is resolved by repeating."""
+    """One run under way. Its commits are numbered, so that a lost reply is resolved by repeating.
+
+    Under a lane every commit carries its generation and the last one frees it. From the commit that begins the run to
+    the one that ends it the store's keeper renews it; once it is lost, `lost` says why and the turn's task is
+    cancelled.
+    """
 
     store: Store
     key: SessionKey
-    life: int
-    run_id: str
+    life: int | None = None
+    lane: Lane | None = None
+    run_id: str = field(default_factory=new_id)
+    attempt: int = 1
+    base: Base = field(default_factory=Base)
+    lost: TenutoError | None = None
+    operation_id: str = ""
+    ended: bool = False
+    _unsure: "tuple[str, Mapping[str, LogChange], Save | None, EndRun | None] | None" = None
+    _first: BeginRun | TakeRun | None = None
+    _ends: dict[str, LogEnd] = field(default_factory=dict)
+    _own: set[str] = field(default_factory=set)
     _commits: int = 0
     _handles: dict[str, tuple[JSON, Held]] = field(default_factory=dict)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _holding: Holding | None = None
+    _task: "asyncio.Task[Any] | None" = None
 
     @classmethod
-    async def open(cls, store: Store, key: SessionKey) -> "Turn":
-        """Return a turn on this key that has not begun; nothing is written yet."""
-        return cls(store, key, await store.life(key), new_id())
+    def under(cls, store: Store, lane: Lane) -> "Turn":
+        """Return a turn under a lane, which is renewed from now on."""
+        turn = cls(store, lane.key, lane.life, lane)
+        turn._hold(lane)
+        return turn
 
-    async def begin(
-        self, *, invocation_id: str, correlation_id: str, origin_id: str | None = None, ends: Ends | None = None
+    def stand(self, base: Base) -> None:
+        """Say what of the session the turn starts from."""
+        self.base = base
+        self._ends = dict(base.ends)
+
+    def begins(
+        self,
+        *,
+        invocation_id: str,
+        correlation_id: str,
+        origin_id: str | None = None,
+        fresh: bool = True,
+        ends: Ends | None = None,
     ) -> None:
-        """Begin the run: of a new invocation, or, with an origin and a checkpoint's ends, going on from there."""
-        begin = BeginRun(
+        """Let the turn's first commit begin its run: of a new invocation, or, with `ends`, going on from there."""
+        self._first = BeginRun(
             run_id=self.run_id,
             invocation_id=invocation_id,
             origin_id=origin_id,
             correlation_id=correlation_id,
+            worker=worker_name(),
+            fresh=fresh,
             ends=ends,
+            ttl=self.store.keeper.ttl,
         )
-        await self._commit(run=begin)
+        _running_here.add(self.run_id)
+        if ends is not None:
+            self._ends = dict(ends)
 
-    async def checkpoint(
+    def takes(self, run_id: str, attempt: int, ends: Ends, gone: str | None = None) -> None:
+        """Let the turn's first commit take over a run whose runner is gone; it stands at these ends."""
+        self.run_id, self.attempt = run_id, attempt + 1
+        _running_here.add(run_id)
+        self._first = TakeRun(
+            run_id=run_id, attempt=attempt, worker=worker_name(), gone=gone, ttl=self.store.keeper.ttl
+        )
+        self._ends = dict(ends)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run has a row in the store."""
+        return self._first is None
+
+    async def write(
         self,
         *,
-        step: int,
-        cursor: JSON,
-        document: Mapping[str, JSON],
-        logs: Mapping[str, LogChange],
-        schema_version: str,
-    ) -> None:
-        """Leave a point to go on from: the whole document, what was added to logs, and where the program stands.
+        point: Point | None = None,
+        logs: Mapping[str, LogChange] | None = None,
+        save: Save | None = None,
+        end: EndRun | None = None,
+        waits: tuple[OpenWait, ...] = (),
+        settled: tuple[SettleWait, ...] = (),
+    ) -> Receipt:
+        """Write one commit of this turn; the first one begins the run, the one with `end` ends it.
 
         A big value that is the same object as last time is named by its handle, and costs nothing.
         """
-        short = {name: self._handles[name][1] for name, value in document.items() if self._is_held(name, value)}
-        point = NewCheckpoint(step=step, cursor=cursor, document={**document, **short}, schema_version=schema_version)
-        await self._commit(
-            run=RunRef(run_id=self.run_id),
-            steps=step,
-            logs={name: change.write() for name, change in logs.items()},
-            checkpoint=point,
+        async with self._writing:
+            logs = await self._ahead(logs or {})
+            operation_id = self._next_operation()
+            parts: dict[str, Any] = {"end": end, "open_waits": waits, "settle_waits": settled}
+            if point is not None:
+                parts["steps"] = point.step
+                parts["checkpoint"] = NewCheckpoint(
+                    step=point.step,
+                    cursor=point.cursor,
+                    document=self._short(point.document),
+                    schema_version=point.schema_version,
+                )
+            self._unsure = (operation_id, logs, save, end)
+            receipt = await self._land(operation_id, parts, logs, save)
+            self._unsure = None
+            self._landed(receipt, logs, save, end)
+            for document in (point.document if point else {}, save.document if save else {}):
+                self._remember(document)
+            return receipt
+
+    async def resolve(self) -> bool:
+        """Ask whether the last commit, whose reply was an error, landed all the same; then it counts as written."""
+        if self._unsure is None:
+            return False
+        operation_id, logs, save, end = self._unsure
+        receipt = await self.store.receipt(self.key, operation_id)
+        if receipt is None and save is not None:
+            receipt = await self.store.receipt(self.key, _overwriting(operation_id))
+        self._unsure = None
+        if receipt is None:
+            return False
+        self._landed(receipt, logs, save, end)
+        return True
+
+    async def _ahead(self, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
+        """Write the greater part of many entries ahead, on the run's own branches, where nobody sees them yet."""
+        rows = sum(len(change.items) for change in logs.values())
+        if rows <= _SLICE_ROWS:
+            return logs
+        rest = dict(logs)
+        for name, change in logs.items():
+            items, begins = list(change.items), 0
+            while len(items) - begins > _SLICE_ROWS // 2:
+                stop = _slice_end(items, begins)
+                first = begins == 0
+                part = LogChange(items=items[begins:stop], anew=change.anew and first, kept=change.kept if first else 0)
+                receipt = await self._land(self._next_operation(), {"end": None}, {name: part}, None)
+                self._landed(receipt, {name: part}, None, None)
+                begins = stop
+            if begins:
+                rest[name] = LogChange(items=items[begins:])
+        return rest
+
+    def _next_operation(self) -> str:
+        self._commits += 1
+        self.operation_id = f"{self.run_id}/{self.attempt}/{self._commits}"
+        return self.operation_id
+
+    async def settle(self, wait_id: str, status: WaitStatus) -> None:
+        """Settle a wait of a run that is over."""
+        assert self.life is not None
+        settled = (SettleWait(wait_id=wait_id, status=status),)
+        await self.store.commit(
+            Commit(key=self.key, operation_id=self._next_operation(), life=self.life, settle_waits=settled)
         )
+
+    async def repeat(self, operation_id: str, logs: Mapping[str, LogChange], save: Save, end: EndRun | None) -> Receipt:
+        """Write again the save of a turn that is over, whose reply was lost or which could not be written then."""
+        parts: dict[str, Any] = {"end": end, "open_waits": (), "settle_waits": ()}
+        return await self._land(operation_id, parts, logs, save)
+
+    async def _land(
+        self, operation_id: str, parts: dict[str, Any], logs: Mapping[str, LogChange], save: Save | None
+    ) -> Receipt:
+        plain = {name: change.write(self._ends.get(name)) for name, change in logs.items()}
+        if save is None:
+            return await self._commit(operation_id, parts | {"logs": plain})
+        saving = {
+            "save": True,
+            "carries": save.carries,
+            "removed": save.removed,
+            "schema_version": save.schema_version,
+            "expected_version": self.base.version,
+        }
+        try:
+            return await self._commit(
+                operation_id, parts | saving | {"document": self._short(save.document), "logs": plain}
+            )
+        except VersionConflict as conflict:
+            if not save.overwrites or self.lane is not None or conflict.expected is None:
+                raise
+        saving |= {"expected_version": None, "document": self._short(save.whole())}
+        over = {name: self._over(name, logs.get(name)) for name in sorted(save.logs)}
+        own = {name: write for name, write in plain.items() if name not in save.logs}
+        return await self._commit(_overwriting(operation_id), parts | saving | {"logs": own | over})
+
+    def _over(self, name: str, change: LogChange | None) -> LogWrite:
+        """Return the write that gives a log as this turn has it, whatever others made of it."""
+        end = self._ends.get(name)
+        if change is not None and (change.anew or name in self._own):
+            return change.write(end)
+        items = tuple(change.items) if change else ()
+        if name in self._own:
+            return Append(items=items)
+        return Append(items=items, base=end) if end is not None else Reset(items=items)
+
+    async def _commit(self, operation_id: str, parts: dict[str, Any]) -> Receipt:
+        run = self._first or RunRef(run_id=self.run_id, attempt=self.attempt)
+        saving_plainly = parts.get("save") and parts["expected_version"] is not None and parts["end"] is not None
+        if isinstance(run, BeginRun) and not saving_plainly:
+            ends = run.ends if run.ends is not None else self.base.ends
+            run = replace(run, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
+        if self.lane is not None:
+            parts = parts | {"generation": self.lane.generation, "disarm": parts["end"] is not None}
+        if self.life is None:
+            self.life = await self.store.life(self.key)
+        commit = Commit(key=self.key, operation_id=operation_id, life=self.life, run=run, **parts)
+        return await self.store.commit(commit)
+
+    def _landed(self, receipt: Receipt, logs: Mapping[str, LogChange], save: Save | None, end: EndRun | None) -> None:
+        self._ends.update(receipt.ends)
+        if save is None:
+            self._own.update(name for name in logs if "/" not in name)
+        else:
+            self._own.clear()
+            self.base = Base(version=receipt.version, ends=receipt.ends)
+        begins, self._first = self._first is not None, None
+        if end is not None:
+            self.ended = True
+            self.release()
+        elif begins and self.lane is None:
+            self._hold(RunRef(run_id=self.run_id, attempt=self.attempt))
+
+    def _short(self, document: Mapping[str, JSON]) -> dict[str, Any]:
+        held = {n: self._handles[n][1] for n, v in document.items() if n in self._handles and self._handles[n][0] is v}
+        return {**document, **held}
+
+    def _remember(self, document: Mapping[str, JSON]) -> None:
         for name, value in document.items():
-            if name not in short and isinstance(value, str | list | dict) and (handle := handle_of(value)):
+            known = self._handles.get(name)
+            if known and known[0] is value:
+                continue
+            if isinstance(value, str | list | dict) and (handle := handle_of(value)):
                 self._handles[name] = (value, handle)
 
-    def _is_held(self, name: str, value: JSON) -> bool:
-        return name in self._handles and self._handles[name][0] is value
+    def _hold(self, held: Lane | RunRef) -> None:
+        self._task = asyncio.current_task()
+        self._holding = self.store.keeper.hold(held, self._lose)
 
-    async def finish(self, status: RunStatus, error: JSON = None) -> None:
-        """End the run."""
-        await self._commit(run=RunRef(run_id=self.run_id), end=EndRun(status=status, error=error))
+    def _lose(self) -> None:
+        self.lost = LaneLost(
+            f"Another runner took over {self.key}; this turn was stopped and can write nothing more.",
+            key=self.key,
+            expected=self.lane.generation if self.lane else None,
+            found=None,
+        )
+        if self._task is not None:
+            self._task.cancel()
 
-    async def _commit(self, **parts: Any) -> None:
-        async with self._writing:
-            self._commits += 1
-            operation_id = f"{self.run_id}/{self._commits}"
+    def release(self) -> None:
+        """Let the keeper renew this turn no longer."""
+        _running_here.discard(self.run_id)
+        if self._holding is not None:
+            self.store.keeper.release(self._holding)
+            self._holding = None
+
+    async def abandon(self) -> None:
+        """Free the lane of a turn that ends without a commit; what cannot be freed lapses by itself."""
+        holding = self._holding
+        self.release()
+        if self.lane is not None and holding is not None and self.lost is None:
             try:
-                await self.store.commit(Commit(key=self.key, operation_id=operation_id, life=self.life, **parts))
-            except TenutoError as error:
-                raise CheckpointSaveFailed(
-                    f"The run {self.run_id} of {self.key} could not be written: {error.message}",
-                    key=self.key,
-                    run_id=self.run_id,
-                    operation_id=operation_id,
-                ) from error
+                await self.store.lanes.disarm(self.lane)
+            except TenutoError:
+                return
+
+
+def is_let_go(run: Run) -> bool:
+    """Tell whether a running run's runner is proven gone: its process is, or it is this one and let go of the run."""
+    return worker_is_dead(run.worker) or (run.worker == worker_name() and run.run_id not in _running_here)
+
+
+def _overwriting(operation_id: str) -> str:
+    """Return the id of the second try of a save, which overwrites what others wrote."""
+    return f"{operation_id}!"
+
+
+def _slice_end(items: Sequence[JSON], begins: int) -> int:
+    size, stop = 0, begins
+    while stop < len(items) and stop - begins < _SLICE_ROWS // 2 and size < _SLICE_BYTES:
+        size += len(encode(items[stop]))
+        stop += 1
+    return stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +401,21 @@ async def find_checkpoint(store: Store, invocation_id: str, tenant: str = "") ->
     for run in reversed(runs):
         checkpoint = await store.checkpoints.latest(run.key, run_id=run.run_id)
         if checkpoint is not None:
-            logs = {}
-            for name, end in checkpoint.ends.items():
-                entries = await store.logs.read(run.key, name, end=end)
-                logs[name] = [entry.value for entry in entries]
+            logs = await read_logs(store, checkpoint)
             return Found(checkpoint=checkpoint, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)
     return None
+
+
+async def read_logs(store: Store, checkpoint: Checkpoint) -> dict[str, list[JSON]]:
+    """Return the entries of a checkpoint's logs, by name."""
+    logs = {}
+    for name, end in checkpoint.ends.items():
+        entries = await store.logs.read(checkpoint.key, name, end=end)
+        logs[name] = [entry.value for entry in entries]
+    return logs
+
+
+def error_record(error: BaseException) -> JSON:
+    """Return an error as plain data, as a run's record keeps it."""
+    category = getattr(error, "category", type(error).__name__)
+    return {"category": category, "message": str(getattr(error, "message", error))}

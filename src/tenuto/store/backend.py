@@ -101,6 +101,10 @@ class Backend(Protocol):
         """Say that the session's stream has grown; called after the transaction that did it."""
         ...
 
+    async def sibling(self) -> "Backend":
+        """Open the same data once more, for use in another thread and event loop, with few connections."""
+        ...
+
     async def vacuum(self, pages: int) -> tuple[int, int]:
         """Give free pages back to the file system; return how many, and how many are left."""
         ...

@@ -1,9 +1,12 @@
 """Proof that a process on this host is gone, from what the kernel says of it."""
 
 import os
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
+from tenuto.codec import encode, loads
+from tenuto.errors import TenutoError
 from tenuto.model.lane import HostProof
 from tenuto.store.rules.lane import same_host
 
@@ -28,6 +31,19 @@ def is_dead(holder: HostProof | None) -> bool:
     if holder is None or holder.pid is None or not same_host(holder, this_process()):
         return False
     return _started(holder.pid) != holder.started
+
+
+def worker_name() -> str:
+    """Return a name for this process that tells others on this host, later, whether it is still there."""
+    return encode(asdict(this_process()))
+
+
+def worker_is_dead(worker: str | None) -> bool:
+    """Tell whether the worker of that name is proven gone; a name of another kind proves nothing."""
+    try:
+        return worker is not None and is_dead(HostProof(**loads(worker, "worker")))
+    except (TypeError, TenutoError):
+        return False
 
 
 def _started(pid: int) -> int | None:

@@ -29,6 +29,7 @@ from tenuto.model.session import (
 )
 from tenuto.store.backend import Backend, View, Warm, columns_of, session_lock
 from tenuto.store.events import Events
+from tenuto.store.keeper import Keeper
 from tenuto.store.lanes import Lanes
 from tenuto.store.listing import read_page
 from tenuto.store.logs import Logs, read_bodies, read_document
@@ -80,6 +81,7 @@ class Store:
         self.waits = Waits(self)
         self.events = Events(self)
         self.upkeep = Upkeep(self)
+        self.keeper = Keeper(self)
 
     async def __aenter__(self) -> "Store":
         return self
@@ -89,7 +91,12 @@ class Store:
 
     async def aclose(self) -> None:
         """Finish what is under way and close the backend; a second call does nothing."""
+        await self.keeper.aclose()
         await self.backend.aclose()
+
+    async def sibling(self) -> "Store":
+        """Open the same data once more, for use in another thread and event loop."""
+        return Store(await self.backend.sibling(), budget=self.budget, clock=self._clock)
 
     def now(self) -> int | None:
         """Return the time a test has set; None means that the database's clock decides."""

@@ -93,6 +93,10 @@ class Waits:
         """Return a session's waits in the order they were opened; `status=None` means all."""
         return await self._read("waits_of_session", *columns_of(as_key(key)), run_id, status and str(status))
 
+    async def open(self, *, tenant: str = "", limit: int = 100, after: str = "") -> list[Wait]:
+        """Return a tenant's open waits in the order they were opened; `after` goes on behind a wait's id."""
+        return await self._read("open_waits", tenant, after, check_count(limit, "limit"))
+
     async def for_signal(
         self, signal_id: str, *, tenant: str = "", status: WaitStatus | None = WaitStatus.OPEN
     ) -> list[Wait]:

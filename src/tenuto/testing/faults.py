@@ -38,7 +38,7 @@ class FaultyBackend:
         self.delay = 0.0
         self._failing: dict[int, Exception] = {}
         self._losing: dict[int, Exception] = {}
-        self._cut = False
+        self._lines = {"cut": False}
 
     def fail_call(self, nth: int = 1, error: Exception | None = None) -> None:
         """Fail the n-th call from now, before it does anything; later and earlier ones go through."""
@@ -53,11 +53,11 @@ class FaultyBackend:
 
     def cut(self) -> None:
         """Cut the connection: every call fails from now on; one under way lands, and its reply is lost."""
-        self._cut = True
+        self._lines["cut"] = True
 
     def heal(self) -> None:
         """Let calls through again, and forget every fault that has not struck yet."""
-        self._cut = False
+        self._lines["cut"] = False
         self._failing.clear()
         self._losing.clear()
 
@@ -105,8 +105,14 @@ class FaultyBackend:
 
     def announce(self, key: SessionKey) -> None:
         """See `Backend.announce`; nobody hears it over a cut connection."""
-        if not self._cut:
+        if not self._lines["cut"]:
             self.inner.announce(key)
+
+    async def sibling(self) -> "FaultyBackend":
+        """Return a sibling of the wrapped backend, with the same line: cut for one is cut for both."""
+        other = FaultyBackend(await self.inner.sibling())
+        other._lines = self._lines
+        return other
 
     async def vacuum(self, pages: int) -> tuple[int, int]:
         """See `Backend.vacuum`."""
@@ -132,7 +138,7 @@ class FaultyBackend:
             raise lost
 
     def _check_line(self) -> None:
-        if self._cut:
+        if self._lines["cut"]:
             raise StoreUnavailable("The connection is cut on request; repeat with the same operation id.")
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
-from tenuto.errors import CheckpointSaveFailed, InvalidInput
-from tenuto.graph.cause import cause_chain, derived_category, derived_message
+from tenuto.errors import InvalidInput
+from tenuto.graph.cause import NOT_THE_NODES, cause_chain, derived_category, derived_message
 from tenuto.graph.events import CaughtException, FailureIsolatedEvent
 from tenuto.graph.nodes import Next, Update
 from tenuto.graph.scope import scope_variable
@@ -52,8 +52,8 @@ class FailureIsolation:
         return update
 
     def _takes(self, error: Exception) -> bool:
-        if isinstance(error, CheckpointSaveFailed):
-            return False  # not the node's failure: the run cannot be kept any more
+        if isinstance(error, NOT_THE_NODES):
+            return False
         if self._catch is not None and derived_category(error) not in self._catch:
             return False
         return self._predicate is None or self._predicate(error)

@@ -5,8 +5,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenuto.errors import CheckpointSaveFailed, InvalidInput, NodeException
-from tenuto.graph.cause import category_of
+from tenuto.errors import InvalidInput, NodeException
+from tenuto.graph.cause import NOT_THE_NODES, category_of
 from tenuto.graph.nodes import Next, Update
 from tenuto.graph.scope import scope_variable
 
@@ -60,7 +60,7 @@ class Retry:
                 return update
             finally:
                 scope_variable.reset(token)
-            lost = isinstance(failure, CheckpointSaveFailed)  # not the node's failure: the run cannot be kept any more
+            lost = isinstance(failure, NOT_THE_NODES)
             if lost or attempt + 1 == self._max_attempts or not self._classifier(failure, state):
                 # Those around it still see which attempt it was; the step resets the scope.
                 scope_variable.set(outer._replace(attempt_index=attempt) if outer else None)

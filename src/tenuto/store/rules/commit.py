@@ -127,6 +127,8 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     draft = _Draft(packed, found, old, row, after, log)
     writes = [session_write(found, row, free_lane=commit.save and commit.generation is None)]
     wait_ids = _add_parts(draft, writes)
+    if commit.carries:
+        writes.append(Write("carry_runs", [(row.version, row.sid, row.life, old.version)]))
     if begin and after:
         writes.append(Write("insert_runs", [after]))
     elif run and after:
@@ -360,7 +362,7 @@ def _wait_writes(draft: _Draft, writes: list[Write]) -> list[str]:
             kind=wait.kind,
             signal_id=wait.signal_id,
             status=str(WaitStatus.OPEN),
-            deadline=deadline,
+            deadline=now + to_duration(wait.timeout) if deadline is None and wait.timeout else deadline,
             schema=schema,
             metadata=metadata,
             answer=None,

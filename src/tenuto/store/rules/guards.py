@@ -61,7 +61,7 @@ def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
             return None
         case RunRef() | TakeRun():
             check_run_live(commit.key, wanted, row, run, laned=commit.generation is not None)
-            if isinstance(wanted, TakeRun) and run and (run.expires_at or 0) > found.now:
+            if isinstance(wanted, TakeRun) and run and (run.expires_at or 0) > found.now and not _is_gone(wanted, run):
                 raise RunNotLive(
                     f"Run {run.run_id} of {commit.key} is still renewed by its runner; it cannot be taken over.",
                     key=commit.key,
@@ -69,6 +69,10 @@ def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
                     found="alive",
                 )
             return run
+
+
+def _is_gone(wanted: TakeRun, run: RunRow) -> bool:
+    return wanted.gone is not None and wanted.gone == run.worker
 
 
 def check_run_live(
@@ -86,7 +90,7 @@ def check_run_live(
         state = f"at attempt {run.attempt}"
     elif not laned and run.generation is not None:
         raise lane_lost(key, run.generation, row.generation)
-    elif laned and row.current_run != wanted.run_id:
+    elif laned and row.current_run != wanted.run_id and not (isinstance(wanted, TakeRun) and run.generation is None):
         state = "not the session's current run"
     else:
         return
@@ -130,6 +134,8 @@ def _check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
             state = "unknown in this session"
         elif wait.status != WaitStatus.OPEN or settled.wait_id in seen:
             state = wait.status if wait.status != WaitStatus.OPEN else "settled twice in this commit"
+        elif settled.status == WaitStatus.ANSWERED and wait.deadline is not None and wait.deadline <= found.now:
+            state = "past its deadline"
         else:
             seen.add(settled.wait_id)
             continue

@@ -229,6 +229,8 @@ def _intent(packed: PackedCommit) -> str:
         meaning.append(["answers", [[each.wait_id, each.status, answer] for each, answer in settled]])
     if packed.events:
         meaning.append(["events", packed.events])
+    if commit.carries:
+        meaning.append(["carries"])
     return intent_of(meaning, [text for name in sorted(packed.items) for text in packed.items[name]])
 
 

@@ -35,6 +35,9 @@ def check_shape(commit: Commit) -> None:
         check_text(commit.schema_version, "schema_version")
     if commit.checkpoint:
         check_text(commit.checkpoint.schema_version, "checkpoint.schema_version")
+    for wait in commit.open_waits:
+        if wait.timeout is not None:
+            check_ttl(wait.timeout)
     for settled in commit.settle_waits:
         check_name(settled.wait_id, "wait_id")
     if commit.rearm:
@@ -76,8 +79,8 @@ def check_end(end: LogEnd, name: str) -> None:
 
 def _check_combination(commit: Commit) -> None:
     if not commit.save:
-        if commit.document or commit.removed or commit.schema_version is not None:
-            raise InvalidInput("document, removed and schema_version move the head: set save=True.")
+        if commit.document or commit.removed or commit.schema_version is not None or commit.carries:
+            raise InvalidInput("document, removed, schema_version and carries move the head: set save=True.")
         if commit.logs and commit.run is None:
             raise InvalidInput("Log writes belong to a head or to a run: set save=True or name the run.")
     run_parts = commit.end or commit.steps is not None or commit.open_waits

@@ -24,7 +24,10 @@ _shared: dict[str, Tables] = {}
 
 
 class MemoryBackend:
-    """Keeps rows in dicts. Nothing is awaited inside a transaction or a view, so each is atomic."""
+    """Keeps rows in dicts. Nothing is awaited inside a transaction or a view, so each is atomic.
+
+    The lock is for the one other thread there is, which renews lanes.
+    """
 
     name = "memory"
 
@@ -46,9 +49,9 @@ class MemoryBackend:
     ) -> T:
         """See `Backend.transact`."""
         self._check_open()
-        plan = decide(self._run(read()))
         try:
-            with self.tables.transaction():
+            with self.tables.lock, self.tables.transaction():
+                plan = decide(self._run(read()))
                 for name, rows, must in plan.writes:
                     self.probe(name)
                     verb = getattr(self._writes, name)
@@ -63,7 +66,7 @@ class MemoryBackend:
     async def write(self, name: str, *params: object) -> list[Row]:
         """See `Backend.write`."""
         self._check_open()
-        with self.tables.transaction():
+        with self.tables.lock, self.tables.transaction():
             self.probe(name)
             return list(getattr(self._writes, name)(*params))
 
@@ -76,7 +79,8 @@ class MemoryBackend:
     async def read(self, name: str, *params: object) -> list[Row]:
         """See `View.read`."""
         self.probe(name)
-        return list(getattr(self._reads, name)(*params))
+        with self.tables.lock:
+            return list(getattr(self._reads, name)(*params))
 
     def watch(self, key: SessionKey) -> Any:
         """See `Backend.watch`."""
@@ -85,6 +89,12 @@ class MemoryBackend:
     def announce(self, key: SessionKey) -> None:
         """See `Backend.announce`."""
         self.tables.wakeups.wake(key)
+
+    async def sibling(self) -> "MemoryBackend":
+        """See `Backend.sibling`."""
+        other = MemoryBackend()
+        other.tables, other._reads, other._writes = self.tables, self._reads, self._writes
+        return other
 
     async def vacuum(self, pages: int) -> tuple[int, int]:  # noqa: ARG002
         """See `Backend.vacuum`."""

@@ -105,6 +105,14 @@ class Reads:
             and status in (None, wait.status)
         )
 
+    def open_waits(self, tenant: str, after: str, limit: int) -> list[Row]:
+        waits = self._waits(
+            wait
+            for wait in self._t.wait.values()
+            if wait.status == "open" and wait.wait_id > after and self._t.session[wait.session].tenant == tenant
+        )
+        return waits[:limit]
+
     def content_exists(self, content: str) -> list[Row]:
         return [(1,)] if content in self._t.content else []
 

@@ -1,5 +1,6 @@
 """The rows of a memory store, in dicts, with an undo journal."""
 
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ class Tables:
         self.holding: dict[tuple[int, str], tuple[int, str]] = {}
         self.meta: dict[str, int] = {"life_floor": 1, "event_floor": 0, "next_sid": 1}
         self.wakeups = Wakeups()
+        self.lock = threading.RLock()
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
 
     @contextmanager

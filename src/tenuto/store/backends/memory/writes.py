@@ -80,6 +80,13 @@ class Writes:
         self._t.put(self._t.run, run_id, RunRow(*old[:9], *values))
         return 1
 
+    def carry_runs(self, version: int, session: int, life: int, old: int) -> int:
+        ended = [run for run in self._t.run.values() if run.status != "running" and run.base_version == old]
+        carried = [run for run in ended if (run.session, run.life) == (session, life)]
+        for run in carried:
+            self._t.put(self._t.run, run.run_id, run._replace(base_version=version))
+        return len(carried)
+
     def insert_branches(self, *columns: Any) -> int:
         row = BranchRow(*columns)
         self._t.add(self._t.branch, (row.session, row.branch), row)

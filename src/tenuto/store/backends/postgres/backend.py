@@ -33,8 +33,10 @@ class PostgresBackend:
 
     name = "postgres"
 
-    def __init__(self, url: str, schema: str, pool: Pool) -> None:
+    def __init__(self, url: str, schema: str, pool: Pool, options: dict[str, Any]) -> None:
         self.schema = schema
+        self._url = url
+        self._options = options
         self.probe: Callable[[str], None] | None = None
         self._pool = pool
         self._notices = Notices(url, schema, pool)
@@ -52,7 +54,7 @@ class PostgresBackend:
         except BaseException:
             await pool.aclose(within=0)
             raise
-        return cls(url, schema, pool)
+        return cls(url, schema, pool, options)
 
     async def transact(
         self,
@@ -114,6 +116,10 @@ class PostgresBackend:
     def announce(self, key: SessionKey) -> None:
         """See `Backend.announce`."""
         self._notices.announce(key)
+
+    async def sibling(self) -> "PostgresBackend":
+        """See `Backend.sibling`."""
+        return await PostgresBackend.open(self._url, migrate=False, schema=self.schema, pool_size=1, **self._options)
 
     async def vacuum(self, pages: int) -> tuple[int, int]:  # noqa: ARG002
         """See `Backend.vacuum`."""

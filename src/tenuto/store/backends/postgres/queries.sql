@@ -82,6 +82,12 @@ SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
 WHERE w.signal_id = $2 AND s.tenant = $1 AND ($3::TEXT IS NULL OR w.status = $3)
 ORDER BY w.created_at, w.wait_id
 
+-- open_waits --
+A tenant's open waits after one of them, in the order they were opened.
+SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
+WHERE w.status = 'open' AND w.wait_id > $2 AND s.tenant = $1
+ORDER BY w.wait_id LIMIT $3
+
 -- content_exists --
 Whether a value is held.
 SELECT 1 FROM content WHERE hash = $1
@@ -324,6 +330,12 @@ UPDATE run SET
     base_ends = $8, ends = $9, own_logs = $10, worker = $11, error = $12, outcome = $13,
     started_at = $14, ended_at = $15, expires_at = $16
 WHERE run_id = $17 AND attempt = $18 AND status = 'running'
+RETURNING 1
+
+-- carry_runs --
+Let the ended runs that stood at a version stand at the next one.
+UPDATE run SET base_version = $1
+WHERE session = $2 AND life = $3 AND base_version = $4 AND status <> 'running'
 RETURNING 1
 
 -- insert_branches --

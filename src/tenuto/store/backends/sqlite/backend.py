@@ -40,8 +40,10 @@ class SqliteBackend:
         writer: apsw.Connection,
         open_connection: Callable[[], apsw.Connection],
         timeout: float,
+        options: dict[str, Any],
     ):
         self.path = path
+        self._options = options
         self.lock_timeout = timeout
         self.probe: Callable[[str], None] | None = None
         self._sql = Statements()
@@ -74,6 +76,7 @@ class SqliteBackend:
             writer,
             partial(connect, path, synchronous=synchronous, vfs=vfs, readonly=True),
             lock_timeout,
+            {"synchronous": synchronous, "lock_timeout": lock_timeout, "vfs": vfs},
         )
 
     async def transact(
@@ -139,6 +142,10 @@ class SqliteBackend:
     def announce(self, key: SessionKey) -> None:
         """See `Backend.announce`."""
         self._wakeups.wake(key)
+
+    async def sibling(self) -> "SqliteBackend":
+        """See `Backend.sibling`."""
+        return await SqliteBackend.open(self.path, migrate=False, **self._options)
 
     async def vacuum(self, pages: int) -> tuple[int, int]:
         """See `Backend.vacuum`."""

@@ -1,0 +1,145 @@
+"""How a run keeps its session: in its own commits, or, in a store of the user's own, beside them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tenuto.codec import JSON, encode
+from tenuto.errors import InvalidInput, SessionMoved, SessionSaveFailed, TenutoError, VersionConflict
+from tenuto.graph.sessions import Concurrency, Loaded, SessionPlan
+from tenuto.model.session import SessionKey
+from tenuto.session.turn import Base, LogChange, Save, Turn
+
+
+class OwnSession:
+    """A session in the store the run itself is written to: a save is part of a commit."""
+
+    def __init__(self, plan: SessionPlan, key: SessionKey, loaded: Loaded) -> None:
+        self.plan = plan
+        self.key = key
+        self.loaded = loaded
+        self._values: Mapping[str, Any] = loaded.values
+        self._size = loaded.size
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether a session that moved on is written over."""
+        return self.plan.concurrency is Concurrency.LAST_WRITE_WINS
+
+    def save_of(self, state: Any) -> Save:
+        """Return what saving this state does to the head."""
+        plan = self.plan
+        return Save(
+            document=plan.document(state, self._values),
+            whole=lambda: plan.document(state),
+            logs=plan.logs,
+            schema_version=plan.schema_version,
+            overwrites=self.overwrites,
+        )
+
+    def migration(self) -> tuple[dict[str, LogChange], Save]:
+        """Return what writes the session as its migrations left it."""
+        plan, loaded = self.plan, self.loaded
+        assert loaded.rewrite is not None
+        document = plan.plain(loaded.values)
+        logs = {
+            name: LogChange(items=plan.plain_log(name, loaded.values)[kept:], anew=True, kept=kept)
+            for name, kept in loaded.rewrite.logs.items()
+        }
+        save = Save(
+            document=document,
+            whole=lambda: document,
+            logs=plan.logs,
+            schema_version=plan.schema_version,
+            removed=loaded.rewrite.removed,
+            carries=True,
+        )
+        return logs, save
+
+    def saved(self, turn: Turn, state: Any, added: int) -> None:
+        """Note that the session now is as in this state."""
+        values = self.plan.values(state)
+        self._values = values
+        self._size += added
+        assert turn.life is not None
+        self.plan.remember(self.key, turn.life, turn.base, values, self._size)
+
+
+class ForeignSession:
+    """A session in a store of the user's own: its save is a write of its own."""
+
+    def __init__(self, plan: SessionPlan, key: SessionKey, loaded: Loaded) -> None:
+        self.plan = plan
+        self.key = key
+        self.loaded = loaded
+        self._version = loaded.base.version
+
+    @property
+    def base_record(self) -> JSON:
+        """The record as it was loaded, kept with a pause to tell later whether the session was saved, or moved on."""
+        return self.loaded.record
+
+    async def save(self, state: Any) -> None:
+        """Write the whole record; a conflict is the store's own word, anything else is `session_save_failed`."""
+        record = self.plan.record(self.key.session_id, state)
+        options = {"expected_version": self._version} if self.plan.concurrency is Concurrency.OPTIMISTIC else {}
+        try:
+            result = await self.plan.store.save(self.key.session_id, record, **options)
+        except VersionConflict:
+            raise
+        except Exception as error:
+            raise SessionSaveFailed(
+                f"{self.key} could not be saved: {error}", key=self.key, operation_id="", final_state=state
+            ) from error
+        version = getattr(result, "version", result)
+        self._version = version if type(version) is int else self._version + 1
+
+    async def repair(self, state: Any, base: JSON, on_moved: str | None) -> None:
+        """Bring the session of a pause up to date before it is resumed.
+
+        The pause is written first and the session after it; a crash in between is found here, because the session still
+        is what the run once loaded, and is made good by writing it now. Anything else is a session that moved on.
+        """
+        wanted = self.plan.record(self.key.session_id, state).state
+        found = self.loaded.record
+        if found == wanted:
+            return
+        if found == base or on_moved == "overwrite":
+            await self.save(state)
+            return
+        if on_moved == "rebase":
+            raise InvalidInput("on_moved='rebase' needs the session in Tenuto's own store; use 'overwrite', or cancel.")
+        raise moved(self.key, None, self._version)
+
+
+def moved(key: SessionKey, expected: int | None, found: int | None) -> SessionMoved:
+    """Say that the session is not what the invocation left."""
+    return SessionMoved(
+        f"{key} was changed by other turns since this invocation stopped (version {expected}, now {found}); "
+        "nothing ran. Resume with on_moved='rebase' or on_moved='overwrite', or cancel it.",
+        key=key,
+        expected=expected,
+        found=found,
+    )
+
+
+def size_of(items: Any) -> int:
+    """Return about how much text entries are."""
+    return len(encode(items)) if items else 0
+
+
+def base_of(run: Any) -> Base:
+    """Return where a stored run stands to its session."""
+    return Base(version=run.base_version or 0, ends=run.base_ends)
+
+
+def save_error(error: TenutoError, key: SessionKey, operation_id: str, state: Any, repeat: Any) -> TenutoError:
+    """Return what a failed save is to the caller: a conflict stays one, and whatever it is carries the final state."""
+    if isinstance(error, VersionConflict):
+        return type(error)(error.message, **error.details(), final_state=state, operation_id=operation_id)
+    return SessionSaveFailed(
+        f"{key} could not be saved: {error.message} The run itself is done; repeat only the save, with save_again.",
+        key=key,
+        operation_id=operation_id,
+        final_state=state,
+        repeat=repeat,
+    )

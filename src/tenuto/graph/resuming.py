@@ -1,0 +1,215 @@
+"""Going on with an invocation that was suspended, or whose runner was lost."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from tenuto.errors import (
+    CheckpointNotFound,
+    CheckpointRecordInvalid,
+    InvalidInput,
+    SuspensionRecordInvalid,
+    SuspensionResumePayloadInvalid,
+    WaitNotOpen,
+)
+from tenuto.graph.invocation import Call, Opened, lock_foreign
+from tenuto.graph.journal import Journal, restore
+from tenuto.graph.keeping import ForeignSession, OwnSession, base_of, moved
+from tenuto.graph.scope import Scope
+from tenuto.graph.sessions import Loaded
+from tenuto.graph.state import rebuilt
+from tenuto.model.commit import SettleWait
+from tenuto.model.run import Run
+from tenuto.model.session import Kind, SessionKey
+from tenuto.session.lanes import DEFAULT_LANE_WAIT, take_lane
+from tenuto.session.resuming import (
+    Paused,
+    end_former,
+    find_paused,
+    find_resumable,
+    not_suspended_any_more,
+)
+from tenuto.session.turn import Base, Found, Turn, is_let_go
+from tenuto.store.port import Store
+
+if TYPE_CHECKING:
+    from tenuto.graph.compiled import CompiledGraph
+
+
+async def open_paused(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stack: AsyncExitStack) -> Opened:
+    """Go on with a suspended invocation under its own id: validated whole before anything is written, then claimed.
+
+    The claim is one commit: the payload becomes the wait's answer and a new run begins under a new generation.
+    """
+    invocation_id, store = call.resume_invocation, graph.pause_store
+    assert invocation_id is not None
+    if store is None:
+        raise SuspensionRecordInvalid(
+            f"Graph {graph.name!r} keeps nothing that could be resumed; give it a store.", invocation_id=invocation_id
+        )
+    payload = dict(call.signal_payload)
+    paused = await find_paused(store, invocation_id, payload, call.tenant)
+    scope = _scope_of(scope, paused.run, call, invocation_id, paused.found)
+    # Whatever is wrong with the record or the payload is found before anything is waited for.
+    _overlay(_restored(graph, paused), payload, invocation_id)
+
+    async def still_paused() -> None:
+        await find_paused(store, invocation_id, payload, call.tenant)
+
+    turn = await _turn_under_lane(graph, store, paused.run.key, stack, meanwhile=still_paused)
+    paused = await find_paused(store, invocation_id, payload, call.tenant)
+    journal = _restored(graph, paused)
+    journal.turn = turn
+    taken, ends = paused.taken, paused.found.checkpoint.ends
+    await _bind_session(graph, journal, base_of(taken or paused.run), paused.found, call, scope, stack)
+    if paused.overlay:
+        _overlay(journal, payload, invocation_id)
+    if taken is None:
+        turn.begins(
+            invocation_id=invocation_id,
+            correlation_id=paused.run.correlation_id,
+            origin_id=paused.run.origin_id,
+            fresh=False,
+            ends=journal.begins_at(ends),
+        )
+        settled: tuple[SettleWait, ...] = (SettleWait(wait_id=paused.wait.wait_id, answer=payload),)
+    else:
+        turn.takes(taken.run_id, taken.attempt, taken.ends, taken.worker if is_let_go(taken) else None)
+        journal.distrust(taken.ends, ends)
+        settled = ()
+    try:
+        await turn.write(settled=settled)
+    except WaitNotOpen as error:
+        raise not_suspended_any_more(invocation_id, error.found) from error
+    entry = journal.entry()
+    return Opened(scope=scope, journal=journal, entry=entry, resumed_from=paused.found.checkpoint.cursor.get("trace"))
+
+
+async def open_lost(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stack: AsyncExitStack) -> Opened:
+    """Go on from the last checkpoint of an invocation whose run ended early, under a new id."""
+    invocation_id, store = call.resume_invocation, graph.store
+    assert invocation_id is not None
+    if store is None:
+        raise CheckpointNotFound(
+            f"Invocation {invocation_id!r} left no checkpoint to go on from.", invocation_id=invocation_id
+        )
+    run, found = await find_resumable(store, invocation_id, call.tenant)
+    scope = _scope_of(scope, run, call, scope.invocation_id, found)
+    # Put together first, so that a checkpoint that does not fit leaves nothing behind.
+    journal = restore(found, graph)
+    turn = await _turn_under_lane(graph, store, run.key, stack, wait=0)
+    assert turn.lane is not None
+    await end_former(store, turn.lane, run.origin_id)
+    run, found = await find_resumable(store, invocation_id, call.tenant)
+    journal = restore(found, graph)
+    journal.turn = turn
+    await _bind_session(graph, journal, base_of(run), found, call, scope, stack)
+    turn.begins(
+        invocation_id=scope.invocation_id,
+        correlation_id=run.correlation_id,
+        origin_id=run.origin_id,
+        ends=journal.begins_at(found.checkpoint.ends),
+    )
+    return Opened(scope=scope, journal=journal, entry=journal.entry())
+
+
+def _scope_of(scope: Scope, run: Run, call: Call, invocation_id: str, found: Found) -> Scope:
+    held = run.key.session_id if run.key.kind is Kind.SESSION else found.checkpoint.cursor.get("session_id")
+    if scope.session_id is not None and scope.session_id != held:
+        raise InvalidInput(
+            f"Invocation {call.resume_invocation!r} belongs to "
+            f"{f'session {held!r}' if held else 'no session'}, not to {scope.session_id!r}.",
+            session_id=scope.session_id,
+        )
+    return scope._replace(invocation_id=invocation_id, correlation_id=run.correlation_id, session_id=held)
+
+
+def _restored(graph: "CompiledGraph[Any]", paused: Paused) -> Journal:
+    invocation_id = paused.run.invocation_id
+    try:
+        return restore(paused.found, graph)
+    except CheckpointRecordInvalid as error:
+        raise SuspensionRecordInvalid(
+            f"The record of invocation {invocation_id!r} does not fit this graph: {error.message}",
+            invocation_id=invocation_id,
+        ) from error
+
+
+def _overlay(journal: Journal, payload: dict[str, Any], invocation_id: str) -> None:
+    """Put the payload over the fields it names, past their reducers: the outermost graph's, then the innermost's.
+
+    A name that neither declares is dropped.
+    """
+    outermost, innermost = min(journal.points, key=len), max(journal.points, key=len)
+    left = dict(payload)
+    for path in dict.fromkeys((outermost, innermost)):
+        point = journal.points[path]
+        fields = point.schema.fields
+        given = {name: left.pop(name) for name in list(left) if name in fields}
+        try:
+            checked = {name: fields[name].check(value) for name, value in given.items()}
+        except ValidationError as error:
+            raise SuspensionResumePayloadInvalid(
+                f"The payload does not fit the state of invocation {invocation_id!r}, which is still paused: {error}",
+                invocation_id=invocation_id,
+            ) from error
+        if checked:
+            journal.replace(path, rebuilt(point.state, {**point.state.__dict__, **checked}), checked)
+
+
+async def _turn_under_lane(
+    graph: "CompiledGraph[Any]",
+    store: Store,
+    key: SessionKey,
+    stack: AsyncExitStack,
+    *,
+    wait: float | None = None,
+    meanwhile: Any = None,
+) -> Turn:
+    """Return a turn under the key's lane, whatever the graph's concurrency: only one runner goes on."""
+    if wait is None:
+        wait = graph.session.lane_wait if graph.session else DEFAULT_LANE_WAIT
+    deadline = asyncio.get_running_loop().time() + wait
+    turn = Turn.under(store, await take_lane(store, key, deadline=deadline, meanwhile=meanwhile))
+    stack.push_async_callback(turn.abandon)
+    return turn
+
+
+async def _bind_session(
+    graph: "CompiledGraph[Any]",
+    journal: Journal,
+    base: Base,
+    found: Found,
+    call: Call,
+    scope: Scope,
+    stack: AsyncExitStack,
+) -> None:
+    """Give the journal its session again, if the session is as the invocation left it or the caller says what to do."""
+    plan, turn = graph.session, journal.turn
+    if plan is None or scope.session_id is None:
+        return
+    assert turn is not None
+    key = SessionKey(scope.session_id, tenant=call.tenant)
+    if plan.own is None or turn.key.kind is not Kind.SESSION:
+        await lock_foreign(plan, key, stack)
+        beside = ForeignSession(plan, key, await plan.load(key))
+        if call.is_answer:
+            await beside.repair(journal.entry(), found.checkpoint.cursor.get("session_base"), call.on_moved)
+        journal.session = beside
+        return
+    head = await plan.own.head(key)
+    now = Base(version=head.version, ends=head.ends) if head else Base()
+    loaded = None
+    if now.version == base.version:
+        now = base
+    elif call.on_moved == "rebase":
+        loaded = await plan.load(key)
+        now = loaded.base
+        journal.rebase(plan, loaded, base)
+    elif call.on_moved is None:
+        raise moved(key, base.version, now.version)
+    turn.stand(now)
+    # Where nothing is known of what is stored, the next save writes every field.
+    journal.session = OwnSession(plan, key, loaded or Loaded(turn.life or 0, now, True, {}, {}))

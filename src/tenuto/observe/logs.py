@@ -1,0 +1,28 @@
+"""Log records that say which invocation they belong to."""
+
+import logging
+
+from tenuto.graph.scope import current_scope
+from tenuto.observe.attributes import cross_cutting
+
+try:
+    from opentelemetry.trace import get_current_span
+except ModuleNotFoundError:  # the extra is only needed for the ids of spans
+    get_current_span = None  # type: ignore[assignment]
+
+
+class InvocationLogs(logging.Filter):
+    """Stamps records with the running invocation's ids and metadata, and with the current span's; lets all through.
+
+    Add it to a handler, one that is called where the log is written. Records of code outside an invocation stay as
+    they are, but for the ids of a span. Formatters and exporters find the values as attributes of the record.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter.filter`."""
+        scope = current_scope()
+        if scope is not None:
+            record.__dict__.update(cross_cutting(scope))
+        if get_current_span is not None and (span := get_current_span().get_span_context()).is_valid:
+            record.trace_id, record.span_id = f"{span.trace_id:032x}", f"{span.span_id:016x}"
+        return True

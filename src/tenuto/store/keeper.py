@@ -1,0 +1,138 @@
+"""The keeper: renews the lanes and runs this process holds, from a thread and a connection of its own.
+
+A node may block the event loop for a minute; its lane is renewed all the same. A renewal that fails is tried again
+until what is held would have lapsed. What is lost is told to its holder, once, on the holder's own event loop.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tenuto.errors import TenutoError
+from tenuto.model.lane import Lane
+from tenuto.model.run import RunRef
+from tenuto.store.lanes import DEFAULT_TTL
+
+if TYPE_CHECKING:
+    from tenuto.store.port import Store
+
+RENEW_EVERY = DEFAULT_TTL / 3
+"""How often everything held is renewed, in seconds; at least three times within the TTL."""
+
+_RETRY_EVERY = 0.5
+_PATIENCE = 2.0
+"""How long one renewal may take before it counts as failed."""
+
+
+class Holding:
+    """Something this process holds: a lane, or a run without one; `lost` is called on its event loop if it is lost."""
+
+    def __init__(self, held: Lane | RunRef, lost: Callable[[], None], ttl: float) -> None:
+        self.held = held
+        self.expires = time.monotonic() + ttl
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+
+    def tell_lost(self) -> None:
+        """Tell the holder; a loop that is closed has nobody left to tell."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._lost)
+
+
+class Keeper:
+    """Keeps what is held alive. The thread starts with the first holding and ends with `close`."""
+
+    def __init__(self, store: "Store", *, ttl: float = DEFAULT_TTL, every: float = RENEW_EVERY) -> None:
+        self.ttl = ttl
+        self._every = every
+        self._store = store
+        self._holdings: set[Holding] = set()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = False
+        self._wake: asyncio.Event | None = None
+
+    def hold(self, held: Lane | RunRef, lost: Callable[[], None]) -> Holding:
+        """Renew this from now on; `lost` is called once if that fails for good."""
+        holding = Holding(held, lost, self.ttl)
+        with self._guard:
+            self._holdings.add(holding)
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._run, name="tenuto-keeper", daemon=True)
+                self._thread.start()
+        return holding
+
+    def release(self, holding: Holding) -> None:
+        """Renew this no longer; a second call does nothing."""
+        with self._guard:
+            self._holdings.discard(holding)
+
+    async def aclose(self) -> None:
+        """End the thread and its connection."""
+        with self._guard:
+            self._closing = True
+            self._holdings.clear()
+            thread, loop, wake = self._thread, self._loop, self._wake
+        if thread is None:
+            return
+        if loop is not None and wake is not None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(wake.set)
+        await asyncio.to_thread(thread.join)
+
+    def _run(self) -> None:
+        asyncio.run(self._work())
+
+    async def _work(self) -> None:
+        with self._guard:
+            self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        sibling: Store | None = None
+        pause = self._every
+        try:
+            while not self._closing:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), pause)
+                    break
+                with self._guard:
+                    due = list(self._holdings)
+                if not due:
+                    continue
+                asked = time.monotonic()
+                try:
+                    async with asyncio.timeout(_PATIENCE):
+                        sibling = sibling or await self._store.sibling()
+                        await self._renew(sibling, due, asked)
+                    pause = self._every
+                except (TenutoError, TimeoutError, OSError):
+                    pause = min(_RETRY_EVERY, self._every)
+                    self._give_up([holding for holding in due if holding.expires <= time.monotonic()])
+        finally:
+            if sibling is not None:
+                with contextlib.suppress(TenutoError):
+                    await sibling.aclose()
+
+    async def _renew(self, store: "Store", due: list[Holding], asked: float) -> None:
+        lanes = [holding.held for holding in due if isinstance(holding.held, Lane)]
+        runs = [holding.held for holding in due if isinstance(holding.held, RunRef)]
+        renewal = await store.lanes.renew(lanes, ttl=self.ttl, runs=runs)
+        gone = []
+        for holding in due:
+            held = holding.held
+            lost = held.key in renewal.lost if isinstance(held, Lane) else held.run_id in renewal.lost_runs
+            if lost:
+                gone.append(holding)
+            else:
+                holding.expires = asked + self.ttl
+        self._give_up(gone)
+
+    def _give_up(self, gone: list[Holding]) -> None:
+        for holding in gone:
+            with self._guard:
+                still = holding in self._holdings
+                self._holdings.discard(holding)
+            if still:
+                holding.tell_lost()
