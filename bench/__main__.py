@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from bench.harness import Measure, Result, Scene
-from bench.measures import crowd, engine, file, fork, history, listing, load, postgres, resume, turn
+from bench.measures import crowd, engine, file, fork, history, listing, load, postgres, resume, sessions, turn
 
 RESULTS = Path(__file__).parent / "results.json"
 MEASURES: tuple[Measure, ...] = (
@@ -31,6 +31,7 @@ MEASURES: tuple[Measure, ...] = (
     *listing.MEASURES,
     *engine.MEASURES,
     *resume.MEASURES,
+    *sessions.MEASURES,
 )
 
 

@@ -104,8 +104,12 @@ async def send_next(folder: str) -> dict[str, Any]:
         graph = tool_loop(store, folder, deadly=False)
         await graph.invoke({"messages": [{"role": "user", "text": "are you there?"}]}, session_id=SESSION)
         after = await history(store)
-        await graph.invoke(resume_invocation=KILLED, on_moved="rebase")
-        return {"history": after, "resumed": await history(store)}
+        refused = ""
+        try:
+            await graph.invoke(resume_invocation=KILLED, on_moved="rebase")
+        except TenutoError as error:
+            refused = error.category
+        return {"history": after, "resumed": await history(store), "refused": refused}
 
 
 class Refund(State):
@@ -174,6 +178,7 @@ def in_a_node(side: str, folder: Path) -> dict[str, Any]:
         "next_flaws": flaws(following["history"]),
         "resumed_after_next": following["resumed"],
         "resumed_after_next_flaws": flaws(following["resumed"]),
+        "resumed_after_next_refused": following["refused"],
     }
 
 
@@ -220,10 +225,18 @@ def kill(folder: Path) -> Demonstration:
 
 def rows_in_a_node(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[Row, ...]:
     def ran(side: dict[str, Any]) -> str:
-        return f"{side['refunds']} times: the node under way runs again"
+        again = ": the node under way runs again" if side["refunds"] > 1 else ""
+        return f"{side['refunds']} times{again}"
 
     def valid(history: list[Said], wrong: list[str]) -> str:
         return f"{'not valid: ' + '; '.join(wrong) if wrong else 'valid'}\n{told(history)}"
+
+    def afterwards(side: dict[str, Any]) -> str:
+        if side["resumed_after_next_refused"]:
+            return f"refused: {side['resumed_after_next_refused']}"
+        if side["resumed_after_next"] == side["next"]:
+            return "nothing happens: the history stays as it is"
+        return valid(side["resumed_after_next"], side["resumed_after_next_flaws"])
 
     return (
         Row(what="killed in a node, resumed: the side effect ran", tenuto=ran(ours), langgraph=ran(theirs)),
@@ -244,8 +257,8 @@ def rows_in_a_node(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[Row, .
         ),
         Row(
             what="  the killed turn resumed after that",
-            tenuto=valid(ours["resumed_after_next"], ours["resumed_after_next_flaws"]),
-            langgraph=valid(theirs["resumed_after_next"], theirs["resumed_after_next_flaws"]),
+            tenuto=afterwards(ours),
+            langgraph=afterwards(theirs),
         ),
     )
 
@@ -268,7 +281,7 @@ def rows_between(ours: dict[str, Any], theirs: dict[str, Any], in_task: dict[str
         Row(
             what="  the same answer once more",
             tenuto=f"refused: {ours['again']}" if ours["again"] else "accepted",
-            langgraph=f"refused: {theirs['again']}" if theirs["again"] else "accepted, nothing runs again",
+            langgraph=f"refused: {theirs['again']}" if theirs["again"] else "accepted",
         ),
     )
 

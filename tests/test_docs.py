@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -17,16 +19,17 @@ def run(arguments: list[str], folder: Path) -> str:
 def test_the_readmes_example_runs_and_runs_again(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (tmp_path / "example.py").write_text(code)
-    assert run(["example.py"], tmp_path).startswith("2 True SessionRecord(session_id='customer-42'")
-    assert run(["example.py"], tmp_path).startswith("3 True SessionRecord(session_id='customer-42'")
+    assert run(["example.py"], tmp_path) == "['refund order 7', 'Paid.']\n"
+    assert run(["example.py"], tmp_path) == "['refund order 7', 'Paid.', 'refund order 7', 'Paid.']\n"
 
 
-def test_the_graph_guides_example_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "graph.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize(("guide", "made"), [("graph.md", "orders.db"), ("sessions.md", "shop.db")])
+def test_a_guides_example_runs(guide: str, made: str, tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / guide).read_text(), re.DOTALL)
     told = "\n\nimport asyncio\nasyncio.run(main())\n"
     (tmp_path / "example.py").write_text(code + told)
     run(["example.py"], tmp_path)
-    assert (tmp_path / "orders.db").exists()
+    assert (tmp_path / made).exists()
 
 
 def test_the_tour_ends_with_every_message_once_and_a_fork(tmp_path: Path) -> None:

@@ -74,8 +74,12 @@ async def send_next(folder: str) -> dict[str, Any]:
         graph = tool_loop(folder, deadly=False).compile(checkpointer=checkpointer)
         await graph.ainvoke({"messages": [HumanMessage("are you there?")]}, CONFIG)
         after: list[Said] = await history(graph, CONFIG)
-        await graph.ainvoke(None, CONFIG)
-        return {"history": after, "resumed": await history(graph, CONFIG)}
+        refused = ""
+        try:
+            await graph.ainvoke(None, CONFIG)
+        except Exception as error:
+            refused = type(error).__name__
+        return {"history": after, "resumed": await history(graph, CONFIG), "refused": refused}
 
 
 class Refund(TypedDict):

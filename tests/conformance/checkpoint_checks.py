@@ -49,11 +49,10 @@ def saved_record(expected: Any, check: Check) -> None:
     """Compare the newest record the first run left."""
     keys = ("state", "completed_positions", "fan_out_progress", "fan_out_node_in_completed_positions")
     given = known(expected, keys, "saved_record_assertions")
-    saves = _checkpoints(check).of(_first(check).invocation_id)
-    if not saves:
+    newest = _checkpoints(check).newest(_first(check).invocation_id)
+    if newest is None:
         check.problems.append("saved_record_assertions: the first run left no checkpoint")
         return
-    newest = saves[-1]
     for key in ("state", "completed_positions"):
         if key in given:
             check.equal(f"saved_record_assertions.{key}", given[key], getattr(newest, key))

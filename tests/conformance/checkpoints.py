@@ -15,7 +15,7 @@ from tenuto.errors import StoreUnavailable
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.events import NodeEvent
 from tenuto.ids import new_id
-from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, Receipt, Reset
+from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, Receipt, Reset, TakeRun
 from tenuto.model.run import Checkpoint, RunRef, RunStatus
 from tenuto.model.session import Kind, SessionKey
 from tests.conformance.mocks import mock_error
@@ -36,7 +36,10 @@ class Crash(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
-    """One save, as the specification speaks of it. `progress` is the fan-out under way, and what it has so far."""
+    """One save, as the specification speaks of it. `progress` is the fan-out under way, and what it has so far.
+
+    `initial` is what a run begins with: a record it can be resumed from, but of no completed node, so no save there.
+    """
 
     invocation_id: str
     correlation_id: str
@@ -47,6 +50,7 @@ class Save:
     schema_version: str
     last_saved_at: datetime
     instances: tuple[tuple[str, int], ...]
+    initial: bool
 
     @property
     def of_instance(self) -> bool:
@@ -96,7 +100,12 @@ class Checkpoints:
 
     def of(self, invocation_id: str | None) -> list[Save]:
         """Return the saves of one invocation, in order."""
-        return [save for save in self.saves if save.invocation_id == invocation_id]
+        return [save for save in self.saves if save.invocation_id == invocation_id and not save.initial]
+
+    def newest(self, invocation_id: str | None) -> Save | None:
+        """Return the record that an invocation is resumed from."""
+        mine = [save for save in self.saves if save.invocation_id == invocation_id]
+        return mine[-1] if mine else None
 
     def begun(self) -> BeginRun:
         """Return the run that began last."""
@@ -104,8 +113,8 @@ class Checkpoints:
 
     async def _kept(self, commit: Commit) -> Receipt:
         run_id = commit.run.run_id if commit.run else ""
-        if run_id in self._dead:
-            raise Crash
+        if run_id in self._dead and not isinstance(commit.run, TakeRun):
+            raise Crash  # whoever finds the run later may end it; its own process writes nothing more
         if await self._is_lost(run_id):
             raise StoreUnavailable("the process is gone, and with it what it had not written")
         receipt = await self._commit(commit)
@@ -154,6 +163,7 @@ class Checkpoints:
             schema_version=point.schema_version,
             last_saved_at=point.created_at,
             instances=_done_in(commit),
+            initial=isinstance(commit.run, BeginRun) and commit.end is None,
         )
         self.saves.append(save)
         self._interrupt(save, str(point.run_id))
@@ -163,7 +173,7 @@ class Checkpoints:
 
     def _interrupt(self, save: Save, run_id: str) -> None:
         """End the first run here, if this is the boundary after which it is to end."""
-        if self._record.run_number != 0:
+        if self._record.run_number != 0 or save.initial:
             return
         if not save.of_instance:
             last = save.completed_positions[-1]["node_name"] if save.completed_positions else None

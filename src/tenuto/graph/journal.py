@@ -160,7 +160,8 @@ class Journal:
             await self.turn.write(logs=logs, save=save, end=end)
         except TenutoError as error:
             repeat = partial(self.turn.repeat, self.turn.operation_id, logs, save, end)
-            raise save_error(error, session.key, self.turn.operation_id, state, repeat) from error
+            told_error = save_error(error, session.key, self.turn.operation_id, state, repeat)
+            raise told_error from (None if told_error is error else error)
         self._unsure = None
         told(True)
 
@@ -574,7 +575,9 @@ def _values(found: Found, path: tuple[str, ...], names: Mapping[str, str]) -> di
     inner = {name: name.removeprefix(prefix) for name in stored if name.startswith(prefix)}
     values = {own: stored[name] for name, own in inner.items() if "/" not in own and own != _PROGRESS}
     if not path:
-        values |= {own: stored[name] for own, name in names.items() if name in stored}
+        # A field the deployed graph no longer has is for its migration to find, under the name the session gave it.
+        fields = {name: own for own, name in names.items()}
+        values |= {fields.get(name, name): value for name, value in stored.items() if "/" not in name}
     return values
 
 

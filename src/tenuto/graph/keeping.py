@@ -3,8 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tenuto.codec import JSON, encode
-from tenuto.errors import InvalidInput, SessionMoved, SessionSaveFailed, TenutoError, VersionConflict
+from tenuto.codec import JSON
+from tenuto.errors import (
+    InvalidInput,
+    LaneLost,
+    RunNotLive,
+    SessionMoved,
+    SessionSaveFailed,
+    TenutoError,
+    VersionConflict,
+)
 from tenuto.graph.sessions import Concurrency, Loaded, SessionPlan
 from tenuto.model.session import SessionKey
 from tenuto.session.turn import Base, LogChange, Save, Turn
@@ -122,9 +130,15 @@ def moved(key: SessionKey, expected: int | None, found: int | None) -> SessionMo
     )
 
 
-def size_of(items: Any) -> int:
-    """Return about how much text entries are."""
-    return len(encode(items)) if items else 0
+def size_of(value: Any) -> int:
+    """Return about how much text a plain value is."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum([size_of(part) for part in value.values()], 16 * len(value))
+    if isinstance(value, list):
+        return sum([size_of(part) for part in value], 2 * len(value))
+    return 8
 
 
 def base_of(run: Any) -> Base:
@@ -134,6 +148,8 @@ def base_of(run: Any) -> Base:
 
 def save_error(error: TenutoError, key: SessionKey, operation_id: str, state: Any, repeat: Any) -> TenutoError:
     """Return what a failed save is to the caller: a conflict stays one, and whatever it is carries the final state."""
+    if isinstance(error, LaneLost | RunNotLive):
+        return error  # another runner goes on with it; there is nothing to repeat
     if isinstance(error, VersionConflict):
         return type(error)(error.message, **error.details(), final_state=state, operation_id=operation_id)
     return SessionSaveFailed(

@@ -102,8 +102,9 @@ async def open_lost(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stack
     turn = await _turn_under_lane(graph, store, run.key, stack, wait=0)
     assert turn.lane is not None
     await end_former(store, turn.lane, run.origin_id)
-    run, found = await find_resumable(store, invocation_id, call.tenant)
-    journal = restore(found, graph)
+    run, again = await find_resumable(store, invocation_id, call.tenant)
+    if again.checkpoint != found.checkpoint:
+        found, journal = again, restore(again, graph)
     journal.turn = turn
     await _bind_session(graph, journal, base_of(run), found, call, scope, stack)
     turn.begins(
@@ -204,6 +205,9 @@ async def _bind_session(
     loaded = None
     if now.version == base.version:
         now = base
+        if head is not None and head.schema_version != plan.schema_version:
+            # The next save writes it as its migrations leave it, without the fields they removed.
+            loaded = await plan.load(key)
     elif call.on_moved == "rebase":
         loaded = await plan.load(key)
         now = loaded.base

@@ -83,6 +83,7 @@ class SessionPlan:
         self.migrations = migrations
         self.warm = WarmStates()
         self._schema = schema
+        self._blank = schema.kind.model_construct()
 
     async def load(self, key: SessionKey) -> Loaded:
         """Return the session, migrated in memory and validated; an id without a session has no values."""
@@ -98,10 +99,10 @@ class SessionPlan:
 
     async def _load_own(self, store: Store, key: SessionKey) -> Loaded:
         while True:
-            head = await store.head(key)
-            if head is None:
+            stamp = await store.stamp(key)
+            if stamp is None:
                 return Loaded(await store.life(key), Base(), False, {}, {})
-            if warm := self.warm.get(key, head):
+            if warm := self.warm.get(key, stamp):
                 return Loaded(warm.life, warm.base, True, warm.values, warm.counts, warm.size)
             record = await store.load(key)
             if record is None or record.head is None:
@@ -185,36 +186,40 @@ class SessionPlan:
         The record's values, or defaults; fields the caller set are then applied through their reducers.
         """
         kind = self._schema.kind
-        explicit = (
-            {n: given.__dict__[n] for n in given.model_fields_set} if isinstance(given, State) else dict(given or {})
-        )
-        unknown = sorted(explicit.keys() - self._schema.fields.keys())
-        if unknown:
-            raise StateValidationError(
-                f"The initial state of {kind.__name__} has no {', '.join(unknown)}.", graph=graph
-            )
-        template = kind.model_construct()
-        values = {**template.__dict__, **loaded.values}
-        start = {name: explicit.pop(name) for name in list(explicit) if name not in values}
+        explicit = _given(given)
+        values = {}
+        for name, info in kind.model_fields.items():
+            if name in loaded.values:
+                values[name] = loaded.values[name]
+            elif not info.is_required():
+                values[name] = info.get_default(call_default_factory=True)
+            elif name in explicit:
+                values[name] = self._begin_with(name, explicit.pop(name))
+            else:
+                raise StateValidationError(
+                    f"A {kind.__name__} to begin with needs {name!r}, which neither the session nor the caller gives.",
+                    graph=graph,
+                    field=name,
+                )
+        state = rebuilt(self._blank, values)
+        if not explicit:
+            return state
+        if loaded.values:
+            self._warn_of_doubling(loaded, explicit)
+        return self._schema.merge(state, explicit, graph, "(initial state)")
+
+    def _begin_with(self, name: str, value: Any) -> Any:
         try:
-            values |= {name: self._schema.fields[name].check(value) for name, value in start.items()}
+            return self._schema.fields[name].check(value)
         except ValidationError as error:
-            raise StateValidationError(f"The initial state of {kind.__name__} is not valid: {error}") from error
-        missing = sorted(self._schema.fields.keys() - values.keys())
-        if missing:
             raise StateValidationError(
-                f"The initial state of {kind.__name__} needs {', '.join(missing)}, which neither the session nor the "
-                "caller gives.",
-                graph=graph,
-            )
-        self._warn_of_doubling(loaded, explicit)
-        ordered = {name: values[name] for name in self._schema.fields}
-        return self._schema.merge(rebuilt(template, ordered), explicit, graph, "(initial state)")
+                f"The initial state of {self._schema.kind.__name__} is not valid: {error}", field=name
+            ) from error
 
     def _warn_of_doubling(self, loaded: Loaded, given: Mapping[str, Any]) -> None:
         for name, value in given.items():
             held = loaded.values.get(name)
-            if not self._schema.fields[name].reducer.is_log or not held or not isinstance(value, list):
+            if not held or not self._schema.fields[name].reducer.is_log or not isinstance(value, list):
                 continue
             if value[: len(held)] == held:
                 warnings.warn(

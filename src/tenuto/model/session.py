@@ -117,6 +117,16 @@ class Profile:
     expires_at: datetime | None = None
 
 
+class Stamp(NamedTuple):
+    """What tells whether a session is still what it was: any save raises the version, any commit the commit number."""
+
+    life: int
+    version: int
+    commit_number: int
+    generation: int
+    schema_version: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHead:
     """What a session is now, without its history: one row, read at one instant.

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from tenuto.model.session import SessionHead, SessionKey
+from tenuto.model.session import SessionKey, Stamp
 from tenuto.session.turn import Base
 
 DEFAULT_BYTES = 64 * 1024 * 1024
@@ -22,19 +22,19 @@ class WarmState(NamedTuple):
 
 
 class WarmStates:
-    """The states used last, up to a total size. One is valid only as long as the head has its life and version."""
+    """The states used last, up to a total size. One is valid only as long as its session has that life and version."""
 
     def __init__(self, limit: int = DEFAULT_BYTES) -> None:
         self._limit = limit
         self._size = 0
         self._states: OrderedDict[SessionKey, WarmState] = OrderedDict()
 
-    def get(self, key: SessionKey, head: SessionHead) -> WarmState | None:
-        """Return what is known of the session if it still is what the head says."""
+    def get(self, key: SessionKey, stamp: Stamp) -> WarmState | None:
+        """Return what is known of the session if it still is what the stamp says."""
         found = self._states.get(key)
         if found is None:
             return None
-        if (found.life, found.base.version, found.schema_version) != (head.life, head.version, head.schema_version):
+        if (found.life, found.base.version, found.schema_version) != (stamp.life, stamp.version, stamp.schema_version):
             self.drop(key)
             return None
         if any(len(found.values[name]) != count for name, count in found.counts.items()):

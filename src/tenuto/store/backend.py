@@ -89,6 +89,10 @@ class Backend(Protocol):
         """Run one named statement in a transaction of its own and return the rows it reports."""
         ...
 
+    async def glance(self, name: str, *params: object) -> list[Row]:
+        """Answer one named read of a row by its key, outside any view, in the cheapest way there is."""
+        ...
+
     def view(self) -> AbstractAsyncContextManager[View]:
         """Open a consistent look at the store."""
         ...

@@ -1,12 +1,11 @@
 """Proof that a process on this host is gone, from what the kernel says of it."""
 
 import os
-from dataclasses import asdict
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
-from tenuto.codec import encode, loads
-from tenuto.errors import TenutoError
+from tenuto.codec import encode
 from tenuto.model.lane import HostProof
 from tenuto.store.rules.lane import same_host
 
@@ -34,16 +33,26 @@ def is_dead(holder: HostProof | None) -> bool:
 
 
 def worker_name() -> str:
-    """Return a name for this process that tells others on this host, later, whether it is still there."""
-    return encode(asdict(this_process()))
+    """Return a short name for this process that tells others on this host, later, whether it is still there."""
+    return _name_of(os.getpid())
 
 
 def worker_is_dead(worker: str | None) -> bool:
-    """Tell whether the worker of that name is proven gone; a name of another kind proves nothing."""
-    try:
-        return worker is not None and is_dead(HostProof(**loads(worker, "worker")))
-    except (TypeError, TenutoError):
+    """Tell whether the worker of that name is proven gone; one of another host, or of another kind, never is."""
+    place, _, process = (worker or "").partition(":")
+    pid, _, started = process.partition(":")
+    if not (pid.isdecimal() and started.isdecimal()) or place != _name_of(os.getpid()).partition(":")[0]:
         return False
+    return _started(int(pid)) != int(started)
+
+
+@cache
+def _name_of(pid: int) -> str:
+    """Return a digest of machine, boot and pid namespace, the pid, and its start time; without any of them, the pid."""
+    place, started = _place(), _started(pid)
+    if None in place or started is None:
+        return f"pid {pid}"
+    return f"{sha256(encode(place).encode()).hexdigest()[:12]}:{pid}:{started}"
 
 
 def _started(pid: int) -> int | None:

@@ -25,6 +25,7 @@ from tenuto.model.session import (
     SessionKey,
     SessionPage,
     SessionRecord,
+    Stamp,
     as_key,
 )
 from tenuto.store.backend import Backend, View, Warm, columns_of, session_lock
@@ -150,6 +151,11 @@ class Store:
         async with self.backend.view() as view:
             rows = await view.read("head_by_key", *columns_of(key))
         return _head(rows[0]) if rows else None
+
+    async def stamp(self, key: Key) -> Stamp | None:
+        """Return what confirms a copy kept in memory; None if there is no live session. The cheapest read there is."""
+        rows = await self.backend.glance("stamp_by_key", *columns_of(as_key(key)))
+        return Stamp(*rows[0]) if rows else None
 
     async def load(self, key: Key) -> SessionRecord | None:
         """Return the whole session, read at one instant; None if there is no live session."""

@@ -89,6 +89,11 @@ class FaultyBackend:
         finally:
             self._after(lost)
 
+    async def glance(self, name: str, *params: object) -> list[Row]:
+        """See `Backend.glance`."""
+        await self._before()
+        return await self.inner.glance(name, *params)
+
     @asynccontextmanager
     async def view(self) -> AsyncIterator[View]:
         """See `Backend.view`."""

@@ -56,10 +56,13 @@ def is_plain(commit: Commit) -> bool:
 
 
 def is_warm(packed: PackedCommit) -> bool:
-    """Tell whether the session's row and the run's are all there is to see, under a lane that keeps others out."""
+    """Tell whether the session's row and the run's are all there is to see, and others are not likely to have come
+    between: under a lane, or if the caller has just seen the version it names.
+    """
     commit = packed.commit
     parts = packed.profile or commit.settle_waits or packed.holders
-    return commit.generation is not None and not parts and is_plain(commit)
+    alone = commit.generation is not None or commit.expected_version is not None
+    return alone and not parts and is_plain(commit)
 
 
 def _known_hashes(packed: PackedCommit) -> tuple[str, ...]:

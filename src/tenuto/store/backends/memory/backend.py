@@ -76,6 +76,11 @@ class MemoryBackend:
         self._check_open()
         yield self
 
+    async def glance(self, name: str, *params: object) -> list[Row]:
+        """See `Backend.glance`."""
+        self._check_open()
+        return await self.read(name, *params)
+
     async def read(self, name: str, *params: object) -> list[Row]:
         """See `View.read`."""
         self.probe(name)

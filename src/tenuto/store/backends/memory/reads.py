@@ -46,6 +46,10 @@ class Reads:
         row = self._row(tenant, kind, session_id)
         return [row + self._t.profile[row.sid]] if row and row.alive else []
 
+    def stamp_by_key(self, tenant: str, kind: str, session_id: str) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        return [(row.life, row.version, row.commit_no, row.generation, row.schema_version)] if row and row.alive else []
+
     def life_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)
         return [(row.life if row else self._t.meta["life_floor"],)]

@@ -98,6 +98,13 @@ class PostgresBackend:
         with translated():
             return [tuple(row) for row in await self._pool.fetch(statement(name), *params)]
 
+    async def glance(self, name: str, *params: object) -> list[Row]:
+        """See `Backend.glance`."""
+        self._check_open()
+        self._before(name)
+        with translated():
+            return [tuple(row) for row in await self._pool.fetch(statement(name), *params)]
+
     @asynccontextmanager
     async def view(self) -> AsyncIterator["PostgresView"]:
         """See `Backend.view`."""

@@ -21,6 +21,11 @@ A live session's row with its profile.
 SELECT s.*, p.* FROM session s LEFT JOIN profile p ON p.session = s.sid
 WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND s.alive = 1
 
+-- stamp_by_key --
+What tells whether a live session is still what it was.
+SELECT life, version, commit_no, generation, schema_version FROM session
+WHERE tenant = $1 AND kind = $2 AND session_id = $3 AND alive = 1
+
 -- life_of --
 The life an id is in, or would begin.
 SELECT coalesce((SELECT life FROM session WHERE tenant = $1 AND kind = $2 AND session_id = $3), life_floor) FROM meta
