@@ -1,5 +1,6 @@
 """Deploy: sessions and a pause written by the first version of a graph, opened by the third in another process."""
 
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -157,40 +158,31 @@ async def outcome(store: Store, graph: Any, name: str, given: Any = None, **opti
     return {"error": error, "history": fields.pop("messages", []), "fields": fields}
 
 
-def story(side: str, folder: Path, **options: Any) -> dict[str, Any]:
-    """Deploy the third version with all it has to bring old state along; answer the pause under it."""
+def story(side: str, folder: Path, unprepared: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    """Deploy the third version with all it has to bring old state along; and, on a copy, with nothing, and go back."""
     folder.mkdir()
     paused = call(f"{side}:write_first", folder=str(folder), **options)
+    copied = str(shutil.copytree(folder, folder.with_name(f"{folder.name}_copy")))
     return {
-        "sessions": call(f"{side}:open_third", folder=str(folder), **options),
-        "paused": call(f"{side}:resume_third", folder=str(folder), resume=paused, **options),
-    }
-
-
-def taken_back(side: str, folder: Path, third: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    """Deploy the third version with nothing to bring old state along, and go back to the first."""
-    folder.mkdir()
-    call(f"{side}:write_first", folder=str(folder), **options)
-    return {
-        "tried": call(f"{side}:open_third", folder=str(folder), **third, **options),
-        "back": call(f"{side}:open_first", folder=str(folder), **options),
+        "deployed": {
+            "sessions": call(f"{side}:open_third", folder=str(folder), **options),
+            "paused": call(f"{side}:resume_third", folder=str(folder), resume=paused, **options),
+        },
+        "taken_back": {
+            "tried": call(f"{side}:open_third", folder=copied, **unprepared, **options),
+            "back": call(f"{side}:open_first", folder=copied, **options),
+        },
     }
 
 
 def deploy(folder: Path) -> Demonstration:
     ours, theirs = "demos.deploy", "demos.peer.deploy"
     with doing("deploy: Tenuto"):
-        tenuto = {
-            "deployed": story(ours, folder / "deployed"),
-            "taken_back": taken_back(ours, folder / "taken_back", {"migrations": False}),
-        }
+        tenuto = story(ours, folder / "tenuto", {"migrations": False})
     langgraph: dict[str, Any] = {}
     for style in ("TypedDict", "Pydantic", "add-then-remove"):
         with doing(f"deploy: LangGraph, {style}"):
-            langgraph[style] = {
-                "deployed": story(theirs, folder / f"{style}_deployed", style=style),
-                "taken_back": taken_back(theirs, folder / f"{style}_taken_back", {}, style=style),
-            }
+            langgraph[style] = story(theirs, folder / style, {}, style=style)
     return Demonstration(
         name="deploy",
         title="Sessions and a pause of version 1, opened by version 3: one name became two, text became numbers",

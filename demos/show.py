@@ -77,8 +77,9 @@ def present(demonstration: Demonstration, *, as_json: bool) -> int:
 
 
 def _print(demonstration: Demonstration, console: Console) -> None:
-    table = Table("", "Tenuto", f"{peer()}, SQLite saver", title=demonstration.title, title_justify="left")
-    table.show_lines = True
+    table = Table(title=demonstration.title, title_justify="left", show_lines=True)
+    for heading in ("", "Tenuto", f"{peer()}, SQLite saver"):
+        table.add_column(heading, overflow="fold")
     for row in demonstration.rows:
         table.add_row(row.what, row.tenuto, row.langgraph)
     console.print(table)

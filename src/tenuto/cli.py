@@ -1,18 +1,41 @@
-"""The command line: `tenuto graph show module:graph`."""
+"""The command line: `tenuto graph show`, `tenuto state check`, `tenuto state migrate`."""
 
+import asyncio
 import importlib
+import inspect
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
+from tenuto.errors import TenutoError
 from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.migrating import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
+from tenuto.store.opening import open_store, sqlite_path
 
 app = typer.Typer(help="Tenuto holds an agent's session.", no_args_is_help=True, add_completion=False)
 graphs = typer.Typer(help="Look at graphs.", no_args_is_help=True)
 app.add_typer(graphs, name="graph")
+states = typer.Typer(help="Bring stored sessions along when a state changes.", no_args_is_help=True)
+app.add_typer(states, name="state")
+
+Place = Annotated[str, typer.Argument(help="Where the graph is: module:name, a graph or a function of the store.")]
+Address = Annotated[
+    str,
+    typer.Option("--store", envvar="TENUTO_STORE", help="sqlite:///file.db or postgresql://...", show_default=False),
+]
+Tenant = Annotated[str | None, typer.Option(help="Only this tenant's sessions.", show_default="all tenants")]
+Schema = Annotated[
+    str | None, typer.Option("--schema", help="The PostgreSQL schema the store is in.", show_default="tenuto")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report for scripts.")]
+
+Work = Callable[[StoredStates, Progress], Awaitable[dict[str, list[Tally]]]]
 
 
 @app.callback()
@@ -34,22 +57,162 @@ def show(
         typer.echo(graph.to_mermaid(), nl=False)
 
 
+@states.command("check")
+def check(place: Place, store: Address, tenant: Tenant = None, schema: Schema = None, as_json: AsJson = False) -> None:
+    """Try the graph's migrations over every stored session and suspended run; write nothing.
+
+    Ends with 0 if all of them fit, and with 1 if some do not.
+    """
+
+    async def work(found: StoredStates, progress: Progress) -> dict[str, list[Tally]]:
+        versions = await found.versions()
+        sessions = await found.check(versions, _steps(progress, "sessions", sum(versions.values())))
+        suspended = await found.check_suspended(_steps(progress, "suspended runs", None))
+        return {"sessions": sessions, "suspended": suspended}
+
+    found, tallies = _run(place, store, work, tenant=tenant, schema=schema, batch=DEFAULT_BATCH, migrate=False)
+    _tell(found, tallies, as_json=as_json, done="fit", kept="do not")
+
+
+@states.command("migrate")
+def migrate(
+    place: Place,
+    store: Address,
+    tenant: Tenant = None,
+    schema: Schema = None,
+    batch: Annotated[int, typer.Option(min=1, help="How many sessions are listed at a time.")] = DEFAULT_BATCH,
+    as_json: AsJson = False,
+) -> None:
+    """Write every stored session as the graph's migrations leave it; run it again to go on where it stopped.
+
+    Suspended runs are migrated when they are resumed. Ends with 0 if nothing is left to do, and with 1 if something is.
+    """
+
+    async def work(found: StoredStates, progress: Progress) -> dict[str, list[Tally]]:
+        versions = await found.versions()
+        old = sum(count for version, count in versions.items() if version != found.plan.schema_version)
+        return {"sessions": await found.migrate(versions, _steps(progress, "sessions", old))}
+
+    found, tallies = _run(place, store, work, tenant=tenant, schema=schema, batch=batch, migrate=True)
+    _tell(found, tallies, as_json=as_json, done="migrated", kept="left as they were")
+
+
+def _run(
+    place: str, url: str, work: Work, *, tenant: str | None, schema: str | None, batch: int, migrate: bool
+) -> tuple[StoredStates, dict[str, list[Tally]]]:
+    """Open the store, find the graph, do the work; what keeps it from being done at all ends the program with 2."""
+    named = _import(place)
+    options: dict[str, Any] = {} if schema is None else {"schema": schema}
+
+    async def run() -> tuple[StoredStates, dict[str, list[Tally]]]:
+        console = Console(stderr=True)
+        async with open_store(url, migrate=migrate, **options) as store:
+            graph = named if isinstance(named, CompiledGraph) else named(store)
+            if inspect.isawaitable(graph):
+                graph = await graph
+            found = StoredStates(_graph(graph, place), store, tenant=tenant, batch=batch)
+            with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+                return found, await work(found, progress)
+
+    try:
+        _check_file(url)
+        return asyncio.run(run())
+    except TenutoError as error:
+        typer.echo(f"Error: {error.message}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _check_file(url: str) -> None:
+    """Refuse a file that is not there; opening would make an empty one."""
+    if url.startswith("sqlite:") and not Path(sqlite_path(url)).exists():
+        raise typer.BadParameter(f"there is no file {sqlite_path(url)!r}.", param_hint="--store")
+
+
+def _steps(progress: Progress, what: str, total: int | None) -> Step:
+    task = progress.add_task(what, total=total)
+    return lambda: progress.advance(task)
+
+
+def _tell(found: StoredStates, tallies: dict[str, list[Tally]], *, as_json: bool, done: str, kept: str) -> None:
+    targets = {"sessions": found.plan.schema_version, "suspended": found.graph.kind.schema_version}
+    failed = sum(tally.failed for each in tallies.values() for tally in each)
+    if as_json:
+        parts = {
+            name: {"target": targets[name], "versions": [_plain(t) for t in each]} for name, each in tallies.items()
+        }
+        typer.echo(json.dumps({"graph": found.graph.name, "ok": not failed, **parts}))
+    else:
+        titles = {"sessions": "Sessions", "suspended": "Suspended runs"}
+        for name, each in tallies.items():
+            typer.echo(f"{titles[name]}, to version {targets[name]!r}:{'' if each else ' none'}")
+            for tally in each:
+                _tell_of(tally, done, kept)
+        typer.secho("Nothing failed." if not failed else f"{failed} {kept}.", fg="red" if failed else "green")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _tell_of(tally: Tally, done: str, kept: str) -> None:
+    counts = [f"{tally.passed} {done}"]
+    if tally.failed:
+        counts.append(f"{tally.failed} {kept}")
+    if tally.left:
+        counts.append(f"{tally.left} gone or up to date meanwhile")
+    typer.echo(f"  version {tally.version!r}: {', '.join(counts)}")
+    for reason in tally.reasons.values():
+        typer.secho(f"    {reason.count} x {reason.category}: {reason.text}", fg="red")
+        typer.echo(f"      {', '.join(map(str, reason.examples))}{', ...' if _more(reason) else ''}")
+
+
+def _plain(tally: Tally) -> dict[str, Any]:
+    reasons = [
+        {
+            "category": reason.category,
+            "reason": reason.text,
+            "count": reason.count,
+            "examples": [{"session_id": key.session_id, "tenant": key.tenant} for key in reason.examples],
+        }
+        for reason in tally.reasons.values()
+    ]
+    return {
+        "version": tally.version,
+        "passed": tally.passed,
+        "failed": tally.failed,
+        "left": tally.left,
+        "reasons": reasons,
+    }
+
+
+def _more(reason: Reason) -> bool:
+    return reason.count > len(reason.examples)
+
+
 def load_graph(place: str) -> CompiledGraph[Any]:
     """Return the compiled graph that `module:name` leads to, or say what is wrong with it."""
+    return _graph(_import(place), place)
+
+
+def _graph(found: Any, place: str) -> CompiledGraph[Any]:
+    if not isinstance(found, CompiledGraph):
+        raise typer.BadParameter(f"{place!r} is not a compiled graph, nor does it return one.")
+    return found
+
+
+def _import(place: str) -> Any:
     module_name, _, name = place.partition(":")
     if not module_name or not name:
         raise typer.BadParameter(f"{place!r} is not of the form module:name.")
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise typer.BadParameter(f"{module_name!r} cannot be imported: {error}.") from error
+    except Exception as error:
+        raise typer.BadParameter(f"{module_name!r} cannot be imported: {error!r}.") from error
     finally:
         sys.path.remove(str(Path.cwd()))
-    graph = getattr(module, name, None)
-    if not isinstance(graph, CompiledGraph):
-        raise typer.BadParameter(f"{name!r} of {module_name!r} is not a compiled graph.")
-    return graph
+    found = getattr(module, name, None)
+    if not isinstance(found, CompiledGraph) and not callable(found):
+        raise typer.BadParameter(f"{name!r} of {module_name!r} is not a compiled graph, nor a function that makes one.")
+    return found
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, get_origin
 
+from tenuto import save_session
 from tenuto.graph.scope import (
     current_attempt_index,
     current_invocation_id,
@@ -15,6 +16,7 @@ from tenuto.graph.scope import (
 from tests.conformance import mocks
 from tests.conformance.mocks import Directive, Place
 from tests.conformance.records import Drain, can_be_changed
+from tests.conformance.suspensions import hold_up, suspending, suspending_at_index
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping, only
 
 Body = Callable[[Any], Awaitable[Mapping[str, Any]]]
@@ -23,35 +25,70 @@ Body = Callable[[Any], Awaitable[Mapping[str, Any]]]
 def body_of(spec: dict[str, Any], place: Place) -> Body:
     """Return the async function that a plain node's directives describe."""
     steps = directives(spec, place)
+    suspends = place.graph in place.record.structure.suspending or "conditional_suspend" in spec
 
     async def body(state: Any) -> Mapping[str, Any]:
         place.record.enter(place.graph, place.node, state)
+        if not suspends:
+            await hold_up(place.record)
         return await run_all(steps, state)
 
     return body
 
 
-async def run_all(steps: list[Directive], state: Any) -> dict[str, Any]:
+class SaveSession:
+    """`explicit_save_session`: save the session with what the directives before it return."""
+
+    def __init__(self, given: Any, place: Place) -> None:
+        if given is not True:
+            raise FixtureProblem(f"explicit_save_session of {place} must be true")
+        self._record = place.record
+
+    async def __call__(self, update: Mapping[str, Any]) -> None:
+        await save_session(update)
+        self._record.explicit_saves.append(self._record.run_number)
+
+
+async def run_all(steps: list[Directive | SaveSession], state: Any) -> dict[str, Any]:
     """Run directives one after the other and return their updates as one."""
     update: dict[str, Any] = {}
     for step in steps:
-        update |= await step(state)
+        if isinstance(step, SaveSession):
+            await step(update)
+        else:
+            update |= await step(state)
     return update
 
 
-def directives(spec: dict[str, Any], place: Place) -> list[Directive]:
+def directives(spec: dict[str, Any], place: Place) -> list[Directive | SaveSession]:
     """Return the directives of a body, in document order."""
-    steps = []
+    steps: list[Directive | SaveSession] = []
     for name, given in spec.items():
-        if name == "error_category":
+        if name == "error_category" or (name == "on_other_indices" and "conditional_suspend" in spec):
             continue
         if name == "raises":
             steps.append(mocks.raising(given, spec.get("error_category"), place))
+        elif name == "conditional_suspend":
+            steps.append(suspending_at_index(given, _otherwise(spec.get("on_other_indices"), place), place))
+        elif name == "explicit_save_session":
+            steps.append(SaveSession(given, place))
         elif name in DIRECTIVES:
             steps.append(DIRECTIVES[name](given, place))
         else:
             raise DirectiveUnknown(f"{name} at node {place}")
     return steps
+
+
+def _otherwise(spec: Any, place: Place) -> Directive | None:
+    """`on_other_indices`: a body of its own."""
+    if spec is None:
+        return None
+    steps = directives(mapping(spec, f"on_other_indices of {place}"), place)
+
+    async def otherwise(state: Any) -> Mapping[str, Any]:
+        return await run_all(steps, state)
+
+    return otherwise
 
 
 def _literal(given: Any, place: Place) -> Directive:
@@ -201,7 +238,7 @@ def _absent(given: Any, place: Place) -> Directive:
 
 
 def _per_attempt(given: Any, place: Place) -> Directive:
-    behaviours: dict[int, list[Directive]] = {}
+    behaviours: dict[int, list[Directive | SaveSession]] = {}
     for entry in listing(given, f"per_attempt_behavior of {place}"):
         spec = dict(entry)
         attempt = spec.pop("attempt")
@@ -228,6 +265,7 @@ DIRECTIVES: dict[str, Callable[[Any, Place], Directive]] = {
     "noop": _noop,
     "per_attempt_behavior": _per_attempt,
     "sleep_ms": _sleep,
+    "suspend_with_descriptor": suspending,
     "then_assert_bucket_absent_into": _absent,
     "then_drop_for_current_invocation": _drop,
     "update": _literal,

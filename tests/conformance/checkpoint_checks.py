@@ -6,19 +6,19 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-from tests.conformance.checkpoints import Checkpoints, Save, completed, instances_of, position
+from tests.conformance.checkpoints import Checkpoints, Save, completed, position
 from tests.conformance.checks import Check
-from tests.conformance.records import Entry, Run
-from tests.conformance.vocabulary import DirectiveUnknown, known, listing, mapping
+from tests.conformance.records import Entry, Run, plain
+from tests.conformance.vocabulary import DirectiveUnknown, known, listing
 
 
-def _checkpoints(check: Check) -> Checkpoints:
+def checkpoints_of(check: Check) -> Checkpoints:
     if check.record.checkpoints is None:
         raise DirectiveUnknown("what is expected of checkpoints in a case without a checkpointer")
     return check.record.checkpoints
 
 
-def _first(check: Check) -> Run:
+def first_run(check: Check) -> Run:
     if check.record.first_run is None:
         raise DirectiveUnknown("what is expected of a first run in a case without one")
     return check.record.first_run
@@ -32,7 +32,7 @@ def _resumed(check: Check) -> Run:
 
 def checkpoint_saves(expected: Any, check: Check) -> None:
     """Compare every save of the run, in order."""
-    found = _checkpoints(check).of(check.run.invocation_id)
+    found = checkpoints_of(check).of(check.run)
     wanted = listing(expected, "checkpoint_saves")
     check.equal("number of checkpoint_saves", len(wanted), len(found))
     for index, (one, save) in enumerate(zip(wanted, found, strict=False)):
@@ -43,61 +43,6 @@ def checkpoint_saves(expected: Any, check: Check) -> None:
             "completed_positions": save.completed_positions,
         }
         check.subset(f"checkpoint_saves[{index}]", known(one, keys, "checkpoint_saves"), told)
-
-
-def saved_record(expected: Any, check: Check) -> None:
-    """Compare the newest record the first run left."""
-    keys = ("state", "completed_positions", "fan_out_progress", "fan_out_node_in_completed_positions")
-    given = known(expected, keys, "saved_record_assertions")
-    newest = _checkpoints(check).newest(_first(check).invocation_id)
-    if newest is None:
-        check.problems.append("saved_record_assertions: the first run left no checkpoint")
-        return
-    for key in ("state", "completed_positions"):
-        if key in given:
-            check.equal(f"saved_record_assertions.{key}", given[key], getattr(newest, key))
-    progress = mapping(given.get("fan_out_progress") or {}, "fan_out_progress")
-    _progress(progress, newest, check)
-    if "fan_out_node_in_completed_positions" in given:
-        named = {entry["node_name"] for entry in newest.completed_positions}
-        there = bool(named & (progress.keys() or check.record.structure.fan_outs))
-        check.equal("fan_out_node_in_completed_positions", given["fan_out_node_in_completed_positions"], there)
-
-
-def _progress(expected: dict[str, Any], save: Save, check: Check) -> None:
-    found = instances_of(save, check.record.events(check.main, _first(check)), check.record) if expected else {}
-    for node, block in expected.items():
-        what = f"fan_out_progress.{node}"
-        given = known(block, ("instance_count", "instances"), what)
-        if node not in found:
-            check.problems.append(f"{what}: the checkpoint has no progress of it")
-            continue
-        check.equal(f"{what}.instance_count", given["instance_count"], found[node]["instance_count"])
-        check.equal(f"number of {what}.instances", len(given["instances"]), len(found[node]["instances"]))
-        for index, (one, other) in enumerate(zip(given["instances"], found[node]["instances"], strict=False)):
-            _instance(f"{what}[{index}]", one, other, check)
-
-
-def _instance(what: str, expected: Any, found: dict[str, Any], check: Check) -> None:
-    keys = ("state", "state_one_of", "result", "result_present", "result_is_error")
-    given = dict(known(expected, keys, what))
-    if "state_one_of" in given:
-        allowed = given.pop("state_one_of")
-        check.holds(f"{what}.state is none of {allowed}", found["state"] in allowed, found["state"])
-    check.subset(what, given, found)
-
-
-def every_save(expected: Any, check: Check) -> None:
-    """Compare all saves of the case."""
-    given = known(expected, ("schema_version",), "every_save_assertions")
-    saves = _checkpoints(check).saves
-    check.holds("every_save_assertions: there was no save", bool(saves))
-    structure = check.record.structure
-    if structure.fan_outs:
-        # The fixture speaks of instance saves and of the node's own: both must have been among them.
-        check.equal("kinds of saves", {True, False}, {save.of_instance for save in saves})
-    for index, save in enumerate(saves):
-        check.equal(f"schema_version of save {index}", given["schema_version"], save.schema_version)
 
 
 def _entered(check: Check) -> list[Entry]:
@@ -112,9 +57,10 @@ def _names_known(expected: Any, what: str, check: Check) -> list[str]:
 
 
 def nodes_executed(expected: Any, check: Check) -> None:
-    """Compare the bodies that ran in the resumed run, in order."""
+    """Compare the bodies that ran in the resumed run; a subgraph's own node has none, and may be left out."""
     names = _names_known(expected, "nodes_executed_during_resume", check)
-    check.equal("nodes_executed_during_resume", names, list(dict.fromkeys(entry.node for entry in _entered(check))))
+    ran = {entry.node for entry in _entered(check)} - (check.record.structure.wrappers - set(names))
+    check.equal("nodes_executed_during_resume", sorted(names), sorted(ran))
 
 
 def nodes_skipped(expected: Any, check: Check) -> None:
@@ -159,7 +105,7 @@ def migrations_run(expected: Any, check: Check) -> None:
 
 
 def _save_order(check: Check) -> bool:
-    saves = _checkpoints(check).of(check.run.invocation_id)
+    saves = checkpoints_of(check).of(check.run)
     ended = [position(event) for event in completed(check.events(), check.record)]
     return (
         bool(saves)
@@ -169,9 +115,9 @@ def _save_order(check: Check) -> bool:
 
 def _one_correlation(check: Check) -> bool:
     """Tell whether both runs, their events and their saves all carry the same correlation id."""
-    runs = (_first(check), _resumed(check))
+    runs = (first_run(check), _resumed(check))
     events = [event.scope.correlation_id for run in runs for event in check.record.events(check.main, run)]
-    saves = [save.correlation_id for run in runs for save in _checkpoints(check).of(run.invocation_id)]
+    saves = [save.correlation_id for run in runs for save in checkpoints_of(check).of(run)]
     kept = {*events, *saves, *(run.correlation_id for run in runs)}
     return bool(events) and bool(saves) and len(kept) == 1
 
@@ -184,13 +130,13 @@ def _is_uuid4(text: str | None) -> bool:
 
 
 def _ids_differ(check: Check) -> bool:
-    return None not in (_first(check).invocation_id, _resumed(check).invocation_id) and (
-        _first(check).invocation_id != _resumed(check).invocation_id
+    return None not in (first_run(check).invocation_id, _resumed(check).invocation_id) and (
+        first_run(check).invocation_id != _resumed(check).invocation_id
     )
 
 
 def _fresh(check: Check) -> bool:
-    earlier = {_first(check).invocation_id, *_callers(check)}
+    earlier = {first_run(check).invocation_id, *_callers(check)}
     return _is_uuid4(_resumed(check).invocation_id) and _resumed(check).invocation_id not in earlier
 
 
@@ -267,26 +213,86 @@ def _none_skipped_for_another(check: Check) -> bool:
 
 def _batches_only_instances(check: Check) -> bool:
     """Tell whether instances were saved a batch at a time, the rest before the node, and every node at once."""
-    saves = _checkpoints(check).of(check.run.invocation_id)
+    saves = checkpoints_of(check).of(check.run)
     sizes = [len(save.instances) for save in saves if save.of_instance]
-    full = _checkpoints(check).batch
+    full = checkpoints_of(check).batch
     ended = len(completed(check.events(), check.record))
     return bool(sizes) and set(sizes[:-1]) <= {full} and not saves[-1].of_instance and len(saves) - len(sizes) == ended
 
 
 def _monotonic(check: Check) -> bool:
-    times = [save.last_saved_at for save in _checkpoints(check).saves]
+    times = [save.last_saved_at for save in checkpoints_of(check).saves]
     return bool(times) and all(one <= other for one, other in pairwise(times))
+
+
+def _positions_in_order(check: Check) -> bool:
+    """Tell whether the steps increase within every record."""
+    records = [[each["step"] for each in save.completed_positions] for save in checkpoints_of(check).saves]
+    return any(records) and all(one < other for steps in records for one, other in pairwise(steps))
+
+
+def _ids_are_uuids(check: Check) -> bool:
+    """Tell whether the run's id is a new one, and that of its records."""
+    saved = [save.invocation_id for save in checkpoints_of(check).of(check.run)] if check.record.checkpoints else []
+    return all(map(_is_uuid4, [check.run.invocation_id, *saved]))
+
+
+def _interrupted_inside(check: Check) -> Save | None:
+    """Return the record the first run left, if its place is inside a subgraph."""
+    newest = checkpoints_of(check).newest(first_run(check))
+    return newest if newest is not None and newest.parent_states else None
+
+
+def _from_parent_states(check: Check) -> bool:
+    """Tell whether the subgraph went on below the outer states of the record, whose work was not done again."""
+    record = _interrupted_inside(check)
+    if record is None:
+        return False
+    at, events = record.completed_positions[-1]["namespace"], check.record.events(check.main, _resumed(check))
+    first = events[0] if events else None
+    outside = {each["node_name"] for each in record.completed_positions if len(each["namespace"]) < len(at)}
+    below = first is not None and list(first.namespace[:-1]) == at and plain(first.parent_states)
+    return below == record.parent_states and not outside & {entry.node for entry in _entered(check)}
+
+
+def _first_inside_not_again(check: Check) -> bool:
+    """Tell whether the node with which the interrupted subgraph began was done, and did not run again."""
+    record = _interrupted_inside(check)
+    if record is None:
+        return False
+    at = record.completed_positions[-1]["namespace"]
+    began = next(each["node_name"] for each in record.completed_positions if each["namespace"] == at)
+    return began not in {entry.node for entry in _entered(check)}
+
+
+def _of_instance(index: int, entry: Entry) -> bool:
+    """Tell whether a body ran in an instance of the outermost fan-out."""
+    return [each for each in entry.instance if each is not None][:1] == [index]
+
+
+def _executes(found: re.Match[str], check: Check) -> Any:
+    index, node = int(found[1]), found[2]
+    if node not in check.record.structure.nodes:
+        raise DirectiveUnknown(f"node {node} of invariant {found[0]}")
+    return any(entry.node == node and _of_instance(index, entry) for entry in _entered(check))
+
+
+def _attempt_count(found: re.Match[str], check: Check) -> Any:
+    mine = [entry for entry in _entered(check) if _of_instance(int(found[1]), entry)]
+    return len({entry.attempt_index for entry in mine})
 
 
 TRUTHS: dict[str, Callable[[Check], bool]] = {
     "all_inner_instances_re_run_in_every_outer_instance": _all_inner_run,
     "attempt_index_reset_to_zero_on_resume": _attempts_reset,
     "batching_scoped_to_fan_out_internal_saves_only": _batches_only_instances,
+    "completed_positions_step_monotonic": _positions_in_order,
     "correlation_id_uniform_across_both_runs": _one_correlation,
     "each_outer_instance_skips_only_its_own_completed_inner_instances": _skips_only_its_own,
     "first_and_resumed_invocation_ids_differ": _ids_differ,
-    "first_run_correlation_id_is_uuidv4": lambda check: _is_uuid4(_first(check).correlation_id),
+    "first_run_correlation_id_is_uuidv4": lambda check: _is_uuid4(first_run(check).correlation_id),
+    "inner_first_node_not_re_run": _first_inside_not_again,
+    "invocation_id_is_uuidv4": _ids_are_uuids,
     "inner_fan_out_progress_matched_per_enclosing_lineage": _matched_per_lineage,
     "last_saved_at_monotonic_across_saves": _monotonic,
     "legacy_unlineaged_entry_not_applied_to_nested_fan_out": _legacy_not_applied,
@@ -301,23 +307,29 @@ TRUTHS: dict[str, Callable[[Check], bool]] = {
     ),
     "save_order_matches_completed_event_order": _save_order,
     "single_migration_invocation": lambda check: len(check.record.migration_calls) == 1,
+    "subgraph_re_entry_uses_parent_states": _from_parent_states,
 }
 """Invariants that hold or do not; the fixture says which."""
 
 VALUES: dict[str, Callable[[Check], Any]] = {
-    "first_run_correlation_id": lambda check: _first(check).correlation_id,
-    "first_run_invocation_id": lambda check: _first(check).invocation_id,
+    "first_run_correlation_id": lambda check: first_run(check).correlation_id,
+    "first_run_invocation_id": lambda check: first_run(check).invocation_id,
     "migration_count": lambda check: len(check.record.migration_calls),
     "migration_invocation_count": lambda check: len(check.record.migration_calls),
     "resumed_run_correlation_id": lambda check: _resumed(check).correlation_id,
-    "save_count": lambda check: len(_checkpoints(check).of(check.run.invocation_id)),
+    "save_count": lambda check: len(checkpoints_of(check).of(check.run)),
     "saved_record_correlation_id": lambda check: _one(
-        [save.correlation_id for save in _checkpoints(check).of(_first(check).invocation_id)]
+        [save.correlation_id for save in checkpoints_of(check).of(first_run(check))]
     ),
 }
 """Invariants whose value is given."""
 
-_ATTEMPT = re.compile(r"instance_(\d+)_attempt_index_on_resume")
+PATTERNS: dict[str, Callable[[re.Match[str], Check], Any]] = {
+    r"instance_(\d+)_attempt_index_on_resume": lambda found, check: _first_attempt_of(int(found[1]), check),
+    r"instance_(\d+)_executes_(.+)_on_resume": _executes,
+    r"instance_(\d+)_resume_attempt_count": _attempt_count,
+}
+"""Invariants that name an instance, and whose value is given."""
 
 
 def _one(values: Sequence[Any]) -> Any:
@@ -330,8 +342,10 @@ def check_checkpoint_invariant(name: str, value: Any, check: Check) -> bool:
         check.holds(f"invariant {name} = {value!r} does not hold", TRUTHS[name](check) == bool(value))
     elif name in VALUES:
         check.equal(f"invariant {name}", value, VALUES[name](check))
-    elif found := _ATTEMPT.fullmatch(name):
-        check.equal(f"invariant {name}", value, _first_attempt_of(int(found[1]), check))
     else:
+        for pattern, told in PATTERNS.items():
+            if found := re.fullmatch(pattern, name):
+                check.equal(f"invariant {name}", value, told(found, check))
+                return True
         return False
     return True

@@ -19,15 +19,14 @@ from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, Receipt
 from tenuto.model.run import Checkpoint, RunRef, RunStatus
 from tenuto.model.session import Kind, SessionKey
 from tests.conformance.mocks import mock_error
-from tests.conformance.records import Record
+from tests.conformance.records import Record, Run
+from tests.conformance.seeding import PROGRESS, Path, name_of, seeded_progress, unescaped
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping
 
 STORES = {"in_memory": "memory://", "in_memory_batched": "memory://", "sqlite": "memory://"}
 """Every store keeps plain data only, which is what `sqlite` asks for."""
-PROGRESS = "*"
 SEEDED = "seeded-record"
-
-Path = tuple[str, ...]
+CHANGED = "changed-record"
 
 
 class Crash(BaseException):
@@ -41,6 +40,7 @@ class Save:
     `initial` is what a run begins with: a record it can be resumed from, but of no completed node, so no save there.
     """
 
+    run: int
     invocation_id: str
     correlation_id: str
     state: dict[str, Any]
@@ -98,13 +98,13 @@ class Checkpoints:
         """Close the store."""
         await self.store.aclose()
 
-    def of(self, invocation_id: str | None) -> list[Save]:
-        """Return the saves of one invocation, in order."""
-        return [save for save in self.saves if save.invocation_id == invocation_id and not save.initial]
+    def of(self, run: Run) -> list[Save]:
+        """Return the saves of one run, in order."""
+        return [save for save in self.saves if save.run == run.number and not save.initial]
 
-    def newest(self, invocation_id: str | None) -> Save | None:
-        """Return the record that an invocation is resumed from."""
-        mine = [save for save in self.saves if save.invocation_id == invocation_id]
+    def newest(self, run: Run) -> Save | None:
+        """Return the record that a run is resumed from."""
+        mine = [save for save in self.saves if save.run == run.number]
         return mine[-1] if mine else None
 
     def begun(self) -> BeginRun:
@@ -152,8 +152,10 @@ class Checkpoints:
         cursor = mapping(point.cursor, "a cursor")
         states = [_fields(tuple(frame["path"]), {**point.document, **logs}) for frame in cursor["frames"]]
         underway = _progress(cursor["underway"], logs) if cursor["underway"] else None
-        ran = [position(event) for event in completed(self._events(begun.invocation_id), self._record)]
+        after = bool(cursor["frames"][-1].get("after"))
+        ran = [position(event) for event in completed(self._events(begun.invocation_id), self._record, suspended=after)]
         save = Save(
+            run=self._record.run_number,
             invocation_id=begun.invocation_id,
             correlation_id=str(begun.correlation_id),
             state=states[-1],
@@ -169,7 +171,9 @@ class Checkpoints:
         self._interrupt(save, str(point.run_id))
 
     def _events(self, invocation_id: str) -> list[NodeEvent]:
-        return [e for e in self._record.events(self.observer) if e.scope.invocation_id == invocation_id]
+        """Return what was seen of the run that is under way; an invocation that was suspended has others before it."""
+        own = self._record.deliveries[self._record.runs[-1].delivered :]
+        return [e for name, e in own if name == self.observer and e.scope.invocation_id == invocation_id]
 
     def _interrupt(self, save: Save, run_id: str) -> None:
         """End the first run here, if this is the boundary after which it is to end."""
@@ -211,11 +215,11 @@ class Checkpoints:
             for name, value in mapping(state, "a seeded state").items():
                 column = owner.schema.fields.get(name)
                 if column is not None and column.reducer.is_log:
-                    logs[_name(path, name)] = Reset(items=tuple(value))
+                    logs[name_of(path, name)] = Reset(items=tuple(value))
                 else:
-                    stored[_name(path, name)] = value
+                    stored[name_of(path, name)] = value
         underway = None
-        for name, items in self._seeded_progress(given.get("fan_out_progress") or []).items():
+        for name, items in seeded_progress(given.get("fan_out_progress") or [], self._record).items():
             underway, logs[name] = name, Reset(items=tuple(items))
         step = max((each["step"] for each in positions), default=-1)
         point = NewCheckpoint(
@@ -224,53 +228,48 @@ class Checkpoints:
             document=stored,
             schema_version=str(given.get("schema_version", graph.kind.schema_version)),
         )
-        key, run = SessionKey(SEEDED, kind=Kind.INVOCATION), RunRef(run_id=new_id())
-        begin = BeginRun(run_id=run.run_id, invocation_id=SEEDED, correlation_id=f"{SEEDED}-correlation")
+        await self._file(SEEDED, f"{SEEDED}-correlation", point, logs)
+        return SEEDED
+
+    async def changed(self, run: Run, fields: Any) -> str:
+        """File a run's newest checkpoint once more, with other values in these fields; return under which invocation.
+
+        A field is the innermost graph's that stands in the checkpoint, or that of a graph around it.
+        """
+        runs = await self.store.runs.of_invocation(str(run.invocation_id))
+        found = await self.store.checkpoints.latest(runs[-1].key, run_id=runs[-1].run_id) if runs else None
+        if found is None:
+            raise FixtureProblem("the first run left no checkpoint to change")
+        logs = {
+            name: Reset(items=tuple(entry.value for entry in await self.store.logs.read(found.key, name, end=end)))
+            for name, end in found.ends.items()
+        }
+        document = dict(found.document)
+        cursor = mapping(found.cursor, "a cursor")
+        for name, value in mapping(fields, "resume_with_modified_items").items():
+            names = [name_of(tuple(frame["path"]), name) for frame in reversed(cursor["frames"])]
+            stored = next((each for each in names if each in document or each in logs), None)
+            if stored is None:
+                raise FixtureProblem(f"resume_with_modified_items: there is no field {name} in the checkpoint")
+            if stored in logs:
+                logs[stored] = Reset(items=tuple(listing(value, name)))
+            else:
+                document[stored] = value
+        point = NewCheckpoint(
+            step=found.step, cursor=found.cursor, document=document, schema_version=found.schema_version
+        )
+        await self._file(CHANGED, str(run.correlation_id), point, logs)
+        return CHANGED
+
+    async def _file(self, name: str, correlation_id: str, point: NewCheckpoint, logs: dict[str, Reset]) -> None:
+        """Write a checkpoint as that of a run that failed, under an invocation of this name."""
+        key, run = SessionKey(name, kind=Kind.INVOCATION), RunRef(run_id=new_id())
+        begin = BeginRun(run_id=run.run_id, invocation_id=name, correlation_id=correlation_id)
         failed = EndRun(status=RunStatus.FAILED)
         life = await self.store.life(key)
         await self._commit(Commit(key=key, operation_id=new_id(), life=life, run=begin))
         await self._commit(Commit(key=key, operation_id=new_id(), life=life, run=run, logs=logs, checkpoint=point))
         await self._commit(Commit(key=key, operation_id=new_id(), life=life, run=run, end=failed))
-        return SEEDED
-
-    def _seeded_progress(self, spec: Any) -> dict[str, list[Any]]:
-        """Return the log of finished instances that a seeded progress stands for; one without any has no log."""
-        found: dict[str, list[Any]] = {}
-        for entry in listing(spec, "fan_out_progress"):
-            keys = ("namespace", "fan_out_node_name", "instance_count", "enclosing_fan_out_lineage", "instances")
-            given = known(entry, keys, "fan_out_progress")
-            node = given["fan_out_node_name"]
-            lineage = listing(given.get("enclosing_fan_out_lineage") or [], "enclosing_fan_out_lineage")
-            outermost, at = _way((*given["namespace"], node), lineage)
-            items = found.setdefault(_name(outermost, PROGRESS), [])
-            for index, each in enumerate(listing(given["instances"], "instances")):
-                told = known(each, ("state", "result", "result_is_error"), "a seeded instance")
-                if told["state"] != "completed":
-                    continue
-                if told.get("result_is_error"):
-                    raise FixtureProblem("an error record to be seeded says nothing of what the error was")
-                result = {self._record.structure.collect_fields[node]: told["result"]}
-                place = {"at": at} if at else {}
-                items.append({"index": index, "of": given["instance_count"], **place, "result": result})
-        found = {name: items for name, items in found.items() if items}
-        if len(found) > 1:
-            raise FixtureProblem("a checkpoint keeps the progress of one outermost fan-out at a time")
-        return found
-
-
-def _way(path: Path, lineage: list[Any]) -> tuple[Path, list[Any]]:
-    """Return the outermost fan-out's path, and the way from it down: per step the instance, the node, a first time."""
-    indexes: dict[Path, int] = {}
-    for entry in lineage:
-        given = known(entry, ("namespace", "fan_out_node_name", "fan_out_index"), "enclosing_fan_out_lineage")
-        indexes[(*given["namespace"], given["fan_out_node_name"])] = given["fan_out_index"]
-    if any(path[: len(enclosing)] != enclosing or enclosing == path for enclosing in indexes):
-        raise FixtureProblem(f"{path} does not run inside all of {sorted(indexes)}")
-    outermost = min(indexes, key=len, default=path)
-    at: list[Any] = []
-    for depth in range(len(outermost), len(path)):
-        at += [indexes.get(path[:depth]), path[depth], 0]
-    return outermost, at
 
 
 def _done_in(commit: Commit) -> tuple[tuple[str, int], ...]:
@@ -294,37 +293,11 @@ def position(event: NodeEvent) -> dict[str, Any]:
     }
 
 
-def completed(events: list[NodeEvent], record: Record) -> list[NodeEvent]:
-    """Return the events with which nodes outside of instances and branches were done."""
-    ended = [event for event in events if event.phase == "completed" and event.error is None]
+def completed(events: list[NodeEvent], record: Record, *, suspended: bool = False) -> list[NodeEvent]:
+    """Return the events with which nodes outside of instances and branches were done, or with which one suspended."""
+    phases = ("completed", "suspended") if suspended else ("completed",)
+    ended = [event for event in events if event.phase in phases and event.error is None]
     return [event for event in ended if not record.structure.is_inner(event)]
-
-
-def instances_of(save: Save, events: list[NodeEvent], record: Record) -> dict[str, dict[str, Any]]:
-    """Return `fan_out_progress` by node: what the store has of it, and which other instances the events saw begin."""
-    if save.progress is None:
-        return {}
-    path, done = save.progress
-    mine = [event for event in events if event.namespace == path and event.phase == "started"]
-    config = mine[-1].fan_out_config if mine else None
-    if config is None:
-        raise AssertionError(f"no event tells how many instances {path} has")
-    inside = [event for event in events if event.namespace[: len(path)] == path and len(event.namespace) > len(path)]
-    begun = {event.fan_out_index_chain[len(path) - 1] for event in inside}
-    collect = record.structure.collect_fields[path[-1]]
-    instances = [_instance(done.get(index), index in begun, collect) for index in range(config.item_count)]
-    return {path[-1]: {"instance_count": config.item_count, "instances": instances}}
-
-
-def _instance(done: dict[str, Any] | None, begun: bool, collect: str) -> dict[str, Any]:
-    if done is None:
-        return {"state": "in_flight" if begun else "not_started", "result_is_error": False, "result_present": False}
-    if "error" in done:
-        result = done["error"]
-        return {"state": "completed", "result": result, "result_is_error": True, "result_present": bool(result)}
-    present = collect in done["result"]
-    told = {"state": "completed", "result_is_error": False, "result_present": present}
-    return told | ({"result": done["result"][collect]} if present else {})
 
 
 def _following(graph: CompiledGraph[Any], positions: list[dict[str, Any]]) -> str | None:
@@ -341,18 +314,12 @@ def _progress(name: str, logs: dict[str, list[Any]]) -> tuple[Path, dict[int, di
     *steps, last = name.split("/")
     assert last == PROGRESS
     outermost = [item for item in logs[name] if "at" not in item]
-    return tuple(map(_unescaped, steps)), {item["index"]: item for item in outermost}
+    return tuple(map(unescaped, steps)), {item["index"]: item for item in outermost}
 
 
 def _fields(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
-    prefix = _name(path, "")
+    """Return a frame's fields; those of the outermost that a session keeps have the session's names, without a path."""
+    prefix = name_of(path, "")
     own = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
-    return {name: value for name, value in own.items() if "/" not in name and name != PROGRESS}
-
-
-def _name(path: Path, name: str) -> str:
-    return "/".join([*(step.replace("~", "~0").replace("/", "~1") for step in path), name]) if path else f"/{name}"
-
-
-def _unescaped(step: str) -> str:
-    return step.replace("~1", "/").replace("~0", "~")
+    of_session = {} if path else {name: value for name, value in stored.items() if "/" not in name}
+    return {name: value for name, value in own.items() if "/" not in name and name != PROGRESS} | of_session

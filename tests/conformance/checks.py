@@ -4,18 +4,23 @@ from typing import Any
 
 from tenuto.graph.cause import category_of
 from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
+from tenuto.graph.suspending import SignalDescriptor
 from tests.conformance.records import RECORDER, Record, Run, plain
-from tests.conformance.vocabulary import known
+from tests.conformance.vocabulary import known, mapping
 
 
 class Check:
-    """The expectations of one case: every difference is noted, none stops the others."""
+    """The expectations of one case: every difference is noted, none stops the others.
+
+    They are about `run`; with `whole`, those that count something are about all runs.
+    """
 
     def __init__(self, spec: dict[str, Any], record: Record) -> None:
         self.spec = spec
         self.record = record
         self.main = RECORDER
         self.run = Run(number=-1, initial={})
+        self.whole = False
         self.problems: list[str] = []
         self.deviations: list[str] = []
 
@@ -45,6 +50,10 @@ class Check:
             orders = self.record.execution_order(first), self.record.execution_order(run)
             self.equal(f"execution order of run {run.number}", *orders)
 
+    def is_about(self, run: int) -> bool:
+        """Tell whether what happened in a run counts."""
+        return self.whole or run == self.run.number
+
     def events(self) -> list[NodeEvent]:
         """Return the node events of the run, as its recording observer saw them."""
         return self.record.events(self.main, self.run)
@@ -68,11 +77,29 @@ class Check:
             "post_state": plain(found.post_state),
             "parent_states": plain(found.parent_states),
         }
-        rest = dict(known(expected, (*told, "error"), what))
+        rest = dict(known(expected, (*told, "error", "descriptor"), what))
+        if "descriptor" in rest:
+            self.descriptor(f"{what}.descriptor", rest.pop("descriptor"), found.descriptor)
         if "error" in rest:
             wanted = rest.pop("error")
-            category = wanted.get("category") if isinstance(wanted, dict) else wanted
+            category = known(wanted, ("category",), f"{what}.error")["category"] if isinstance(wanted, dict) else wanted
             self.equal(f"{what}.error", category, category_of(found.error))
             if category is not None:
                 self.equal(f"{what}.post_state beside an error", None, told["post_state"])
         self.subset(what, rest, told)
+
+    def descriptor(self, what: str, expected: Any, found: SignalDescriptor | None) -> None:
+        """Compare a descriptor: its metadata as a whole, or as far as it is listed."""
+        if expected is None:
+            self.equal(what, None, found)
+            return
+        given = known(expected, ("signal_id", "metadata", "metadata_includes"), what)
+        if found is None:
+            self.problems.append(f"{what}: there is none")
+            return
+        if "signal_id" in given:
+            self.equal(f"{what}.signal_id", given["signal_id"], found.signal_id)
+        if "metadata" in given:
+            self.equal(f"{what}.metadata", given["metadata"] or {}, dict(found.metadata))
+        wanted = mapping(given.get("metadata_includes") or {}, f"{what}.metadata_includes")
+        self.subset(f"{what}.metadata", wanted, dict(found.metadata))

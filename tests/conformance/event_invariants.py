@@ -32,6 +32,8 @@ def _invariant(name: str, check: Check) -> Invariant:
             for subject in (found[1], f"{found[1]}_node"):
                 if subject in structure.nodes | branches:
                     return make(subject)
+            if (role := structure.in_role(found[1])) is not None:
+                return make(role)
     raise DirectiveUnknown(f"event invariant {name}")
 
 

@@ -3,11 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenuto.errors import GraphRunError, TenutoError
-from tenuto.graph.cause import category_of, cause_chain, derived_category
+from tenuto.graph.cause import derived_category
 from tenuto.graph.events import NodeEvent
-from tenuto.graph.middleware.retry import is_transient
-from tests.conformance import checkpoint_checks, span_checks
+from tests.conformance import checkpoint_checks, record_checks, session_checks, span_checks, suspension_checks
 from tests.conformance.checks import Check
 from tests.conformance.decisions import RECOVERED_ATTEMPT_KEEPS_ITS_ERROR
 from tests.conformance.event_invariants import check_event_invariants
@@ -16,67 +14,6 @@ from tests.conformance.records import Drain, Run, can_be_changed, plain
 from tests.conformance.vocabulary import DirectiveUnknown, known, listing, mapping
 
 Expectation = Callable[[Any, Check], Awaitable[None] | None]
-
-
-async def check_block(block: dict[str, Any], check: Check) -> None:
-    """Check everything a block expects of the run; a name that is not known is a failure."""
-    for name, expected in block.items():
-        if name not in EXPECTATIONS:
-            raise DirectiveUnknown(f"expectation {name}")
-        waiting = EXPECTATIONS[name](expected, check)
-        if waiting is not None:
-            await waiting
-
-
-def check_error(expected: Any, check: Check) -> None:
-    """Compare the run's error with `expected_error`; without one, the run must not fail."""
-    error = check.run.error
-    if expected is None:
-        check.holds("the run failed", error is None, _told(error))
-        return
-    given = known(expected, (*ERROR_KEYS, "carries"), "expected_error")
-    if error is None:
-        check.problems.append(f"expected_error: {given.get('category')} expected, but the run completed")
-        return
-    if "carries" in given:
-        carried = error.details() if isinstance(error, TenutoError) else {}
-        keys = ("from_version", "to_version", "registered_migrations_count")
-        check.subset("expected_error.carries", known(given["carries"], keys, "carries"), carried)
-    for key, value in given.items():
-        if key == "carries":
-            continue
-        check.equal(f"expected_error.{key}", value, ERROR_KEYS[key](error, check))
-
-
-def _told(error: BaseException | None) -> str | None:
-    return None if error is None else " <- ".join(f"{link.category}: {link.message}" for link in cause_chain(error))
-
-
-def _cause_type(error: BaseException, _: Check) -> dict[str, Any]:
-    return {"exception_type": type(error.__cause__).__name__}
-
-
-def _origin(error: BaseException, _: Check) -> str:
-    """Return the message of what was raised first outside the engine; the engine's own, if nothing was."""
-    current: BaseException | None = error
-    while isinstance(current, GraphRunError):
-        current = current.__cause__
-    return str(current or error)
-
-
-ERROR_KEYS: dict[str, Callable[[BaseException, Check], Any]] = {
-    "branch_name": lambda error, _: getattr(error, "branch_name", None),
-    "category": lambda error, _: category_of(error),
-    "cause": _cause_type,
-    "cause_message": _origin,
-    "execution_order": lambda _, check: check.record.execution_order(check.run),
-    "fan_out_category": lambda error, _: derived_category(error),
-    "flaky_call_count": lambda _, check: check.record.mock_calls,
-    "message": _origin,
-    "raised_from": lambda error, _: getattr(error, "node_name", None),
-    "recoverable_state": lambda error, _: plain(getattr(error, "recoverable_state", None)),
-    "transient": lambda error, _: is_transient(error),
-}
 
 
 def _final_state(expected: Any, check: Check) -> None:
@@ -292,7 +229,7 @@ def _concurrency(expected: Any, check: Check) -> None:
 
 def _trace_records(expected: Any, check: Check) -> None:
     for name, entries in mapping(expected, "trace_records").items():
-        found = check.record.trace_records.get(name, [])
+        found = check.record.trace_records.get((check.run.number, name), [])
         check.equal(f"number of trace_records.{name}", len(entries), len(found))
         for index, (one, other) in enumerate(zip(entries, found, strict=False)):
             keys = ("state_in", "partial_update_returned", "pre_seen", "post_seen")
@@ -302,15 +239,10 @@ def _trace_records(expected: Any, check: Check) -> None:
 def _timing_records(expected: Any, check: Check) -> None:
     keys = ("node_name", "duration_ms", "outcome", "exception_category")
     wanted = [known(entry, keys, "timing_records") for entry in listing(expected, "timing_records")]
-    check.equal("timing_records", wanted, check.record.timing_records)
-
-
-def _outcome(expected: Any, check: Check) -> None:
-    check.equal("outcome", expected, "completed" if check.run.error is None else "errored")
-
-
-def _middleware_log(expected: Any, check: Check) -> None:
-    check.equal("middleware_log_captured", expected, check.record.middleware_log)
+    found = check.record.timing_records[check.run.number]
+    check.equal("number of timing_records", len(wanted), len(found))
+    for index, (one, other) in enumerate(zip(wanted, found, strict=False)):
+        check.subset(f"timing_records[{index}]", one, other)
 
 
 def _direct_call_result(expected: Any, check: Check) -> None:
@@ -360,11 +292,12 @@ EXPECTATIONS: dict[str, Expectation] = {
     "direct_call_result": _direct_call_result,
     "drain_summary": _drain_summary,
     "empty_phases_raises_at_registration": _empty_phases,
-    "every_save_assertions": checkpoint_checks.every_save,
+    "every_save_assertions": record_checks.every_save,
     "execution_order": _execution_order,
     "expected_attempt_events": _attempt_events,
     "expected_error": _expected_error_is_checked,
     "expected_failure_isolation_event": _isolation_event,
+    "expected_final_state": _final_state,
     "expected_observer_event": _recovered_event,
     "final_accumulator_state": _final_accumulator,
     "final_state": _final_state,
@@ -372,7 +305,7 @@ EXPECTATIONS: dict[str, Expectation] = {
     "instances_executed_during_resume": checkpoint_checks.instances_executed,
     "instances_skipped_during_resume": checkpoint_checks.instances_skipped,
     "invariants": check_invariants,
-    "middleware_log_captured": _middleware_log,
+    "latest_record_assertions": record_checks.latest_record,
     "migrations_run": checkpoint_checks.migrations_run,
     "no_failure_isolation_event": _no_isolation_event,
     "no_propagated_error": _no_propagated_error,
@@ -383,12 +316,13 @@ EXPECTATIONS: dict[str, Expectation] = {
     "nodes_skipped_during_resume": checkpoint_checks.nodes_skipped,
     "observer_event_invariants": check_invariants,
     "observer_events": _observer_events,
-    "outcome": _outcome,
     "per_invocation": _per_invocation,
     "recoverable_state": _recoverable_state,
-    "saved_record_assertions": checkpoint_checks.saved_record,
+    "saved_record_assertions": record_checks.saved_record,
     "successful_attempt_index_during_resume": checkpoint_checks.successful_attempt,
     "timing_records": _timing_records,
     "trace_records": _trace_records,
+    **session_checks.EXPECTATIONS,
     **span_checks.EXPECTATIONS,
+    **suspension_checks.EXPECTATIONS,
 }

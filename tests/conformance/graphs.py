@@ -18,6 +18,7 @@ from tests.conformance.migrations import migrations_of
 from tests.conformance.mocks import Place
 from tests.conformance.records import OUTER, Record
 from tests.conformance.states import state_class
+from tests.conformance.suspensions import suspends_in
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, mapping, only
 
 GRAPH_KEYS = ("name", "description", "state", "entry", "nodes", "edges", "middleware")
@@ -106,22 +107,36 @@ class Builder:
         around = mapping(middleware.get("per_node") or {}, f"per_node of {name}")
         if strangers := sorted(set(around) - set(nodes)):
             raise FixtureProblem(f"per_node of {name} names no node: {strangers}")
+        structure = self._record.structure
+        structure.fields[name] = list(kind.model_fields)
+        structure.entries[name] = str(given.get("entry"))
+        if suspends_in(nodes):
+            structure.suspending.add(name)
         for node, node_spec in nodes.items():
             self._add_node(builder, kind, name, node, mapping(node_spec, f"node {name}.{node}"), around.get(node))
         add_edges(builder, given.get("edges"), name)
         if given.get("entry") is not None:
             builder.set_entry(given["entry"])
-        if name == OUTER and self._record.checkpoints is not None:
-            kept = self._record.checkpoints
-            builder.with_checkpointer(kept.store, fan_out_batch=kept.batch)
-            for source, target, migrate in migrations_of(self._case.get("migrations"), self._record):
-                builder.with_state_migration(source, target, migrate)
+        if name == OUTER:
+            self._store(builder, kind)
         return builder.compile()
+
+    def _store(self, builder: GraphBuilder[Any], kind: type[State]) -> None:
+        """Give the outermost graph the stores that the case has, or needs to be paused in."""
+        record = self._record
+        if record.checkpoints is not None:
+            builder.with_checkpointer(record.checkpoints.store, fan_out_batch=record.checkpoints.batch)
+        elif record.pauses is not None:
+            builder.with_checkpointer(record.pauses)
+        for source, target, migrate in migrations_of(self._case.get("migrations"), record):
+            builder.with_state_migration(source, target, migrate)
+        if record.sessions is not None:
+            record.sessions.register(builder, kind)
 
     def _state(self, name: str, given: dict[str, Any]) -> type[State]:
         """Return a graph's state class; a subgraph without a schema has its parent's fields."""
         spec = given.get("state", self._graph.get("state") or {"fields": {}})
-        extra = tuple(self._case.get("initial_state") or {}) if name == OUTER else ()
+        extra = _given_by_callers(self._case) if name == OUTER else ()
         if name in self._reduced:
             # An instance holds its item and what it reads; the parent's field of that name is the list of them.
             extra = (ITEM, self._reduced[name])
@@ -149,6 +164,7 @@ class Builder:
             middleware.append(marker_retry(spec["retry_middleware"], str(place)))
         inside = {key: value for key, value in spec.items() if key not in (*AROUND, "description")}
         composites = [key for key in COMPOSITES if key in inside]
+        structure.kinds[graph, node] = composites[0] if composites else "plain"
         if not composites:
             builder.add_node(node, body_of(inside, place), middleware=middleware)
             return
@@ -157,6 +173,7 @@ class Builder:
         middleware.append(_entering(rest, place))
         match composite:
             case "subgraph":
+                structure.wrappers.add(node)
                 projection = _projection(inside, str(place))
                 builder.add_subgraph_node(node, self._subgraph(inside["subgraph"]), **projection, middleware=middleware)
             case "fan_out":
@@ -189,7 +206,8 @@ class Builder:
             if item_field not in declared:
                 # Nothing in the subgraph takes the item, so only the number of items counts.
                 del options["item_field"]
-                options["count"] = _length(options.pop("items_field"))
+                if "items_field" in options:
+                    options["count"] = _length(options.pop("items_field"))
         if "errors_field" in given:
             self._record.structure.errors_fields.add(given["errors_field"])
         options.setdefault("collect_field", next(iter(declared), None))
@@ -245,6 +263,13 @@ class Builder:
         if "when" in given:
             options["when"] = _truthy(known(given["when"], ("field",), f"when of {where}")["field"])
         return Branch(**options, middleware=tuple(self._middlewares.all_of(given.get("middleware"), where)))
+
+
+def _given_by_callers(case: dict[str, Any]) -> tuple[str, ...]:
+    """Return the fields that a case, or one of its invocations, sets from outside."""
+    entries = case.get("invocations")
+    blocks = [case, *(entries if isinstance(entries, list) else [])]
+    return tuple(name for block in blocks for name in block.get("initial_state") or {})
 
 
 def _definitions(spec: dict[str, Any]) -> dict[str, Any]:

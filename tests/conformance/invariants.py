@@ -9,13 +9,14 @@ from typing import Any
 
 from tenuto.graph.cause import category_of
 from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
+from tests.conformance import session_checks, suspension_checks
 from tests.conformance.checkpoint_checks import check_checkpoint_invariant
 from tests.conformance.checks import Check
 from tests.conformance.event_invariants import asserts, check_event_invariants
 from tests.conformance.observers import InvocationAccumulator
 from tests.conformance.records import Drain, plain
 from tests.conformance.span_invariants import check_span_invariant
-from tests.conformance.vocabulary import mapping
+from tests.conformance.vocabulary import mapping, mentioned
 
 Invariant = Callable[[Any, Check], bool | Awaitable[bool]]
 DRAIN_MARGIN_SECONDS = 0.25
@@ -26,22 +27,27 @@ async def check_invariants(expected: Any, check: Check) -> None:
     for name, value in mapping(expected, "invariants").items():
         if check_checkpoint_invariant(name, value, check) or check_span_invariant(name, value, check):
             continue
+        if truth := _truth(name, check):
+            found = truth(check)
+            held = found if isinstance(found, bool) else await found
+            check.holds(f"invariant {name} = {value!r} does not hold", asserts(value, held))
+            continue
         if name not in INVARIANTS:
             check_event_invariants({name: value}, check.events(), check)
             continue
-        held = INVARIANTS[name](value, check)
-        check.holds(f"invariant {name} = {value!r} does not hold", held if isinstance(held, bool) else await held)
+        told = INVARIANTS[name](value, check)
+        check.holds(f"invariant {name} = {value!r} does not hold", told if isinstance(told, bool) else await told)
+
+
+def _truth(name: str, check: Check) -> Callable[[Check], bool | Awaitable[bool]] | None:
+    """Return an invariant of sessions or suspension."""
+    found = session_checks.TRUTHS.get(name) or suspension_checks.TRUTHS.get(name)
+    return found or suspension_checks.named_truth(name, check)
 
 
 def restates(*assertions: str) -> Invariant:
     """Return an invariant that another assertion of the case already makes; it must be there."""
-    return lambda value, check: value is True and any(_asserted(name, check.spec) for name in assertions)
-
-
-def _asserted(name: str, spec: Any) -> bool:
-    if isinstance(spec, dict):
-        return name in spec or any(_asserted(name, value) for value in spec.values())
-    return isinstance(spec, list) and any(_asserted(name, value) for value in spec)
+    return lambda value, check: value is True and mentioned(check.spec, assertions)
 
 
 def _timely(value: Any, check: Check) -> bool:

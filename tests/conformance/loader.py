@@ -50,8 +50,13 @@ class Fixture:
 
 def _case(shared: dict[str, Any], spec: dict[str, Any]) -> Case:
     merged = shared | spec
-    if "subgraphs" in shared and "subgraphs" in spec:
-        merged["subgraphs"] = shared["subgraphs"] | spec["subgraphs"]
+    for key in ("invariants", "subgraphs"):
+        if key in shared and key in spec:
+            merged[key] = shared[key] | spec[key]
+    own = shared.get("subgraph")
+    if "subgraph" in spec and isinstance(own, dict):
+        # The file's own subgraph stays, beside that of the case.
+        merged["subgraphs"] = {own.get("name"): own} | (merged.get("subgraphs") or {})
     return Case(name=str(spec.get("name", "case")), spec=merged)
 
 

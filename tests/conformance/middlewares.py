@@ -5,11 +5,13 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from tenuto import suspend
 from tenuto.graph.cause import derived_category
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.middleware.retry import Retry
 from tenuto.graph.middleware.timing import Timing, TimingRecord
 from tests.conformance.records import Record, plain
+from tests.conformance.suspensions import descriptor_of
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping
 
 Next = Callable[[Any], Awaitable[Mapping[str, Any]]]
@@ -82,7 +84,7 @@ class Middlewares:
             raise DirectiveUnknown(f"on_complete {given.get('on_complete')} at {place}")
 
         def keep(told: TimingRecord) -> None:
-            self._record.timing_records.append(
+            self._record.timing_records[self._record.run_number].append(
                 {
                     "node_name": told.node_name,
                     "duration_ms": round(told.duration_ms) if self._clock else math.nan,
@@ -129,7 +131,7 @@ class Middlewares:
 
         async def recorder(state: Any, following: Next) -> Mapping[str, Any]:
             seen: dict[str, Any] = {"state_in": plain(state), "pre_seen": True, "post_seen": False}
-            self._record.trace_records[given["name"]].append(seen)
+            self._record.trace_records[self._record.run_number, given["name"]].append(seen)
             update = dict(await following(state))
             if markers:
                 update["trace"] = [*before, *update.get("trace", []), *after]
@@ -158,11 +160,15 @@ class Middlewares:
         return recovery
 
     def _logging(self, given: dict[str, Any], place: str) -> Middleware:
-        known(given, ("name", "pre_log", "post_log"), f"wrap_with_middleware at {place}")
+        keys = ("name", "pre_log", "post_log", "pre_next_calls_suspend_with_descriptor")
+        called = known(given, keys, f"wrap_with_middleware at {place}").get(keys[3])
+        descriptor = None if called is None else descriptor_of(called, place)
 
         async def logging(state: Any, following: Next) -> Mapping[str, Any]:
             if "pre_log" in given:
                 self._record.middleware_log.append(given["pre_log"])
+            if descriptor is not None:
+                await suspend(descriptor)
             update = await following(state)
             if "post_log" in given:
                 self._record.middleware_log.append(given["post_log"])
@@ -179,7 +185,7 @@ def marker_retry(spec: Any, place: str) -> Middleware:
     return Retry(
         max_attempts=given["max_attempts"],
         backoff=lambda _: 0.0,
-        classifier=lambda error, _: "transient_marker_error" in str(error),
+        classifier=lambda error, _: "transient_marker_error" in (derived_category(error), str(error)),
     )
 
 

@@ -3,6 +3,7 @@
 import builtins
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tenuto.graph.scope import current_scope
@@ -63,7 +64,7 @@ def raising(spec: Any, category: str | None, place: Place) -> Directive:
     error()
 
     async def directive(_: Any) -> Mapping[str, Any]:
-        place.record.mock_calls += 1
+        place.record.mock_calls[place.record.run_number] += 1
         raise error()
 
     return directive
@@ -80,7 +81,7 @@ def flaky(spec: Any, place: Place) -> Directive:
     """`flaky`, in its three forms."""
     given = known(
         spec,
-        ("failure_sequence", "fail_first_invocation_only", "fail_count", "category", *SUCCESS),
+        ("failure_sequence", "fail_first_invocation_only", "fail_count", "category", "message", *SUCCESS),
         f"flaky of {place}",
     )
     if "failure_sequence" in given:
@@ -88,11 +89,15 @@ def flaky(spec: Any, place: Place) -> Directive:
             _sequenced(entry, place) for entry in listing(given["failure_sequence"], f"failure_sequence of {place}")
         ]
         return _mock(place, given, lambda attempt, _: sequence[attempt]() if attempt < len(sequence) else None)
+    category, message = given.get("category"), given.get("message")
     if given.get("fail_first_invocation_only"):
-        return _mock(place, given, lambda _, __: mock_error("first run") if place.record.run_number == 0 else None)
-    count, category = given["fail_count"], given.get("category")
+        error = partial(mock_error, message or "first run", category)
+        return _mock(place, given, lambda _, __: error() if place.record.run_number == 0 else None)
+    count = given["fail_count"]
     return _mock(
-        place, given, lambda attempt, _: mock_error(f"attempt {attempt}", category) if attempt < count else None
+        place,
+        given,
+        lambda attempt, _: mock_error(message or f"attempt {attempt}", category) if attempt < count else None,
     )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
-from tenuto.graph.observers import InlineObserver
+from tenuto.graph.observers import InlineObserver, Subscription, subscription
 from tenuto.graph.scope import current_invocation_id
 from tests.conformance.records import RECORDER, Record
 from tests.conformance.spans import TRACER
-from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing
+from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mentioned
 
 Observer = Callable[[Any], Awaitable[None]] | InlineObserver
 EVENTS = (
@@ -30,7 +30,7 @@ EVENTS = (
 class Observers:
     """The observers of one case: those attached already, and those to pass to every invoke."""
 
-    per_invocation: tuple[Observer, ...]
+    per_invocation: tuple[Observer | Subscription, ...]
     main: str
 
 
@@ -38,7 +38,7 @@ def attach_observers(
     case: dict[str, Any], outer: CompiledGraph[Any], inner: dict[str, CompiledGraph[Any]], record: Record
 ) -> Observers:
     """Attach a case's observers, and one of the adapter's own where events are asked for that none of them records."""
-    passed: list[Observer] = []
+    passed: list[Observer | Subscription] = []
     names = []
     for entry in listing(case.get("observers", []), "observers"):
         keys = ("name", "attach", "target", "behavior", "phases", "sleep_ms_per_event", "description")
@@ -47,8 +47,8 @@ def attach_observers(
         phases = spec.get("phases")
         if spec.get("attach", "graph") == "graph":
             _target(spec.get("target", "outer"), outer, inner).attach_observer(observer, phases=phases)
-        elif spec["attach"] == "invocation" and phases is None:
-            passed.append(observer)
+        elif spec["attach"] == "invocation":
+            passed.append(subscription(observer, phases))
         else:
             raise DirectiveUnknown(f"attach {spec['attach']} of observer {spec['name']}")
         if spec.get("behavior") in ("record", "accumulate") and spec.get("target", "outer") == "outer" and not phases:
@@ -56,15 +56,9 @@ def attach_observers(
     passed += record.queryables.values()
     if record.tracing is not None and not record.tracing.named:
         passed.append(record.tracing.observer(TRACER))
-    if not names and ("checkpointer" in case or _mentioned(case, EVENTS)):
+    if not names and ("checkpointer" in case or mentioned(case, EVENTS)):
         passed.append(_observer({"name": RECORDER, "behavior": "record"}, record))
     return Observers(per_invocation=tuple(passed), main=names[0] if names else RECORDER)
-
-
-def _mentioned(spec: Any, names: tuple[str, ...]) -> bool:
-    if isinstance(spec, dict):
-        return any(key in names or _mentioned(value, names) for key, value in spec.items())
-    return isinstance(spec, list) and any(_mentioned(each, names) for each in spec)
 
 
 def _target(name: str, outer: CompiledGraph[Any], inner: dict[str, CompiledGraph[Any]]) -> CompiledGraph[Any]:

@@ -1,6 +1,5 @@
 """Running a case: compile, invoke, drain, and hand what was recorded to the checks."""
 
-import time
 import traceback
 import warnings
 from collections.abc import Mapping
@@ -8,21 +7,24 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenuto.errors import GraphCompileError, GraphError
+from tenuto import open_store
+from tenuto.errors import GraphCompileError, StateMigrationError, TenutoError
 from tenuto.graph.scope import get_invocation_metadata
-from tenuto.graph.state import State
-from tests.conformance.checkpoints import Checkpoints, Crash
+from tests.conformance.blocks import check_case
+from tests.conformance.checkpoints import Checkpoints
 from tests.conformance.checks import Check
-from tests.conformance.decisions import A_FAILED_RUN_FLUSHES_ITS_BUFFER
-from tests.conformance.expectations import check_block, check_error
-from tests.conformance.graphs import Built, build
-from tests.conformance.loader import Case, Fixture
+from tests.conformance.graphs import GRAPH_KEYS, Built, build
+from tests.conformance.invocations import run_invocations
+from tests.conformance.invoking import drained, invoke
+from tests.conformance.loader import DEFINITIONS, Case, Fixture
 from tests.conformance.observers import Observers, add_queryables, attach_observers
 from tests.conformance.pending import not_run_yet
-from tests.conformance.records import Drain, Record, Run, plain
-from tests.conformance.span_checks import must_fail
+from tests.conformance.records import Record, Run
+from tests.conformance.resumes import ambiguity_expected, asked_of, run_checkpointed
+from tests.conformance.sessions import SESSION_KEYS, Sessions, refuse_without_store
 from tests.conformance.spans import tracing_of
-from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping
+from tests.conformance.suspensions import WORDS
+from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mentioned
 
 CASE_KEYS = (
     "caller_correlation_id",
@@ -36,6 +38,7 @@ CASE_KEYS = (
     "edges",
     "entry",
     "expected",
+    "expected_chain_ambiguity_error",
     "expected_compile_error",
     "expected_compile_warning",
     "expected_error",
@@ -48,30 +51,34 @@ CASE_KEYS = (
     "invoke",
     "invoke_with",
     "middleware",
+    "migrations",
     "name",
     "nodes",
     "observers",
     "queryable_observers",
     "run_count",
     "sequential_invocations",
+    "session_id",
+    "session_store",
     "state",
     "subgraph",
     "subgraph_with_idx",
     "subgraphs",
+    *SESSION_KEYS,
 )
 CHECKPOINT_KEYS = (
     "crash_injection",
     "every_save_assertions",
     "first_run_expected_error",
-    "migrations",
     "populate_checkpointer_via_runs",
     "resume",
     "runtime_state_subclass",
     "saved_record_assertions",
     "seeded_record",
 )
-RESUME_CHECKS = ("expected", "expected_error", "invariants")
-NESTED_KEYS = ("state", "entry", "nodes", "edges", "subgraph", "subgraphs", "middleware")
+NESTED_KEYS = (*GRAPH_KEYS, *DEFINITIONS)
+RUN_CHECKS = ("expected", "expected_error", "invariants", "invocations", "resume", "sequential_invocations")
+"""What a case says of a run; one that says nothing of the kind, but what compiling it gives, is not run."""
 
 
 @dataclass(slots=True)
@@ -117,13 +124,15 @@ async def run_case(case: Case) -> Check:
                 known(case.spec["graph"], NESTED_KEYS, "graph")
             if "direct_call" in case.spec:
                 record.called = _called(case.spec["direct_call"])
-                await _check_case(case.spec, check)
+                await check_case(case.spec, check)
                 return check
             add_queryables(case.spec, record)
-            if checkpointed:
-                record.checkpoints = await Checkpoints.open(case.spec, record)
+            record.siblings.probed = mentioned(case.spec, ("siblings_cancelled_under_fail_fast",))
+            await _open_stores(case.spec, record)
             built = _compiled(case.spec, record, check)
-            if built is not None and "graph" not in case.spec:
+            if built is None and record.registration_error is not None:
+                await _check_registration(case.spec, record.registration_error, check)
+            if built is not None and _is_run(case.spec):
                 await _run(case.spec, built, record, check)
         except FixtureProblem as problem:
             check.problems.append(str(problem))
@@ -132,9 +141,21 @@ async def run_case(case: Case) -> Check:
             where = traceback.extract_tb(error.__traceback__)[-1]
             check.problems.append(f"raised {error!r} at {where.filename}:{where.lineno}")
         finally:
-            if record.checkpoints is not None:
-                await record.checkpoints.close()
+            if record.pause_store is not None:
+                await record.pause_store.aclose()
     return check
+
+
+async def _open_stores(spec: dict[str, Any], record: Record) -> None:
+    """Open what the case keeps its checkpoints and sessions in; one that suspends without either has a store too."""
+    if "checkpointer" in spec:
+        record.checkpoints = await Checkpoints.open(spec, record)
+    if "session_store" in spec:
+        record.sessions = await Sessions.open(spec, record)
+    else:
+        refuse_without_store(spec)
+    if record.checkpoints is None and record.sessions is None and mentioned(spec, WORDS):
+        record.pauses = await open_store("memory://")
 
 
 def _called(spec: Any) -> Mapping[str, Any] | BaseException:
@@ -158,6 +179,14 @@ def _compiled(spec: dict[str, Any], record: Record, check: Check) -> Built | Non
         else:
             check.equal("expected_compile_error", wanted, error.category)
         return None
+    except StateMigrationError as error:
+        if wanted is not None:
+            check.equal("expected_compile_error", wanted, error.category)
+        elif (ambiguous := ambiguity_expected(spec)) is not None:
+            check.equal("expected_chain_ambiguity_error", ambiguous, error.category)
+        else:
+            record.registration_error = error
+        return None
     if wanted is not None:
         check.problems.append(f"expected_compile_error: {wanted} expected, but it compiles")
         return None
@@ -171,24 +200,46 @@ def _compiled(spec: dict[str, Any], record: Record, check: Check) -> Built | Non
     return built
 
 
+def _is_run(spec: dict[str, Any]) -> bool:
+    """Tell whether a case that compiles is run too."""
+    only_compiled = "expected_compile_warning" in spec and not any(word in spec for word in RUN_CHECKS)
+    return "graph" not in spec and not only_compiled
+
+
+async def _check_registration(spec: dict[str, Any], error: TenutoError, check: Check) -> None:
+    """Check what a registration raised; nothing is run any more."""
+    check.run = Run(number=-1, initial={}, error=error)
+    await check_case({key: spec[key] for key in ("expected", "expected_error", "invariants") if key in spec}, check)
+
+
 async def _run(spec: dict[str, Any], built: Built, record: Record, check: Check) -> None:
     observers = attach_observers(spec, built.outer, built.inner, record)
     check.main = observers.main
+    if record.sessions is not None:
+        await record.sessions.begin(built.outer)
     if record.checkpoints is not None:
         record.checkpoints.observer = observers.main
-        await _run_checkpointed(spec, built, observers, record, check)
+    if record.checkpoints is not None and "invocations" not in spec:
+        await run_checkpointed(spec, built, observers, record, check)
     elif "sequential_invocations" in spec:
         await _run_sequence(spec, observers, record, check)
-    elif "invocations" in spec:
-        await _run_invocations(spec, observers, record, check)
+    elif isinstance(spec.get("invocations"), list):
+        if strange := sorted(spec.keys() & set(CHECKPOINT_KEYS)):
+            raise DirectiveUnknown(f"{', '.join(strange)} beside a list of invocations")
+        await run_invocations(spec, observers, record, check)
     else:
-        invoke = known(spec.get("invoke", spec.get("invoke_with", {})) or {}, ("drain",), "invoke")
-        for _ in range(spec.get("run_count", 1)):
-            check.run = await _invoke(spec, spec.get("initial_state"), observers, record, invoke.get("drain"))
+        asked = asked_of(spec)
+        resumed = asked.get("resume_invocation")
+        for _ in range(spec.get("invocations", spec.get("run_count", 1))):
+            check.run = await invoke(spec, spec.get("initial_state"), observers, record, asked.get("drain"), resumed)
         await _check_each_run(spec, check)
-        if len(record.runs) > 1:
+        if "run_count" in spec:
             check.same_runs()
-    await _drained(record, None)
+    if "expected_chain_ambiguity_error" in spec and "resume" not in spec and "seeded_record" not in spec:
+        raised = [run.error for run in record.runs]
+        check.problems.append(f"expected_chain_ambiguity_error: nothing was ambiguous, only {raised!r} raised")
+    check.equal("migrations that must not be called", [], record.forbidden_migrations)
+    await drained(record)
 
 
 async def _check_each_run(spec: dict[str, Any], check: Check) -> None:
@@ -196,161 +247,14 @@ async def _check_each_run(spec: dict[str, Any], check: Check) -> None:
         check.run = run
         if check.record.tracing is not None:
             check.record.tracing.bound.clear()  # other runs have other ids
-        await _check_case(spec, check)
-
-
-async def _check_case(spec: dict[str, Any], check: Check) -> None:
-    expected = mapping(spec.get("expected") or {}, "expected")
-    wanted = spec.get("expected_error") or expected.get("expected_error")
-    if wanted is None and must_fail(expected):
-        check.holds("the run completed, though its spans are to end in an error", check.run.error is not None)
-    else:
-        check_error(wanted, check)
-    await check_block(expected, check)
-    if "invariants" in spec:
-        await check_block({"invariants": spec["invariants"]}, check)
-
-
-async def _run_invocations(spec: dict[str, Any], observers: Observers, record: Record, check: Check) -> None:
-    if isinstance(spec["invocations"], int):
-        for _ in range(spec["invocations"]):
-            await _invoke(spec, spec.get("initial_state"), observers, record, None)
-        await _check_each_run(spec, check)
-        return
-    entries = [
-        known(entry, ("name", "description", "initial_state", "drain", "expected"), "an invocation")
-        for entry in listing(spec["invocations"], "invocations")
-    ]
-    for entry in entries:
-        initial = entry.get("initial_state", spec.get("initial_state"))
-        await _invoke(spec, initial, observers, record, entry.get("drain"), drain_at_end="drain" in entry)
-    # What late events an invocation left behind is only complete once all of them are delivered.
-    await _drained(record, None)
-    for entry, run in zip(entries, record.runs, strict=True):
-        check.run = run
-        await _check_case({"expected": entry.get("expected")}, check)
-    if "expected" in spec:
-        await _check_case({"expected": spec["expected"]}, check)
-    if "invariants" in spec:
-        await check_block({"invariants": spec["invariants"]}, check)
-
-
-async def _run_checkpointed(
-    spec: dict[str, Any], built: Built, observers: Observers, record: Record, check: Check
-) -> None:
-    """Run a case that has a store: once, or once more from what the first run, or the fixture itself, left there."""
-    if strange := sorted({"run_count", "invocations", "sequential_invocations"} & spec.keys()):
-        raise DirectiveUnknown(f"{', '.join(strange)} beside checkpointer")
-    assert record.checkpoints is not None
-    seeded = await record.checkpoints.seed(spec["seeded_record"], built.outer) if "seeded_record" in spec else None
-    for _ in range(spec.get("populate_checkpointer_via_runs", 0)):
-        populating = await _invoke(spec, spec.get("initial_state"), observers, record, None)
-        check.holds("a run that only fills the store failed", populating.error is None, populating.error)
-    initial = _subclassed(spec, built) if "runtime_state_subclass" in spec else spec.get("initial_state")
-    if seeded is None:
-        asked = known(spec.get("invoke", spec.get("invoke_with", {})) or {}, ("drain", "resume_invocation"), "invoke")
-        source = asked.get("resume_invocation")
-        check.run = record.first_run = await _invoke(spec, initial, observers, record, asked.get("drain"), source)
-        await _check_first_run(spec, check)
-        if record.checkpoints.lost:
-            check.deviations.append(A_FAILED_RUN_FLUSHES_ITS_BUFFER)
-    if "resume" in spec:
-        keys = ("from_first_run", "from_seeded_record", "caller_invocation_id", *RESUME_CHECKS)
-        resume = known(spec["resume"], keys, "resume")
-        if bool(resume.get("from_seeded_record")) == bool(resume.get("from_first_run")):
-            raise FixtureProblem("resume must say whether it is from the first run or from a seeded record")
-        source = seeded if resume.get("from_seeded_record") else record.runs[0].invocation_id
-        if source is None:
-            raise FixtureProblem("there is no seeded_record to resume from")
-        named = {"caller_invocation_id": resume.get("caller_invocation_id")}
-        check.run = record.resumed_run = await _invoke(named, None, observers, record, None, source)
-        await _check_case({key: resume[key] for key in RESUME_CHECKS if key in resume}, check)
-    elif seeded is not None:
-        raise FixtureProblem("a seeded_record that nothing resumes")
-    await check_block({key: spec[key] for key in ("every_save_assertions", "invariants") if key in spec}, check)
-    check.equal("migrations that must not be called", [], record.forbidden_migrations)
-
-
-async def _check_first_run(spec: dict[str, Any], check: Check) -> None:
-    if "first_run_expected_error" in spec:
-        check_error(spec["first_run_expected_error"], check)
-    elif "crash_injection" in spec:
-        check.holds("the run did not reach the place where it was to crash", check.run.crashed)
-    else:
-        check_error(spec.get("expected_error") or (spec.get("expected") or {}).get("expected_error"), check)
-    names = ("saved_record_assertions",)
-    await check_block({name: spec[name] for name in names if name in spec} | (spec.get("expected") or {}), check)
-
-
-def _subclassed(spec: dict[str, Any], built: Built) -> State:
-    """Return the initial state as an instance of a subclass that declares another version."""
-    version = known(spec["runtime_state_subclass"], ("schema_version",), "runtime_state_subclass")["schema_version"]
-    declared = built.outer.kind
-    kind: type[State] = type(f"Other{declared.__name__}", (declared,), {"__module__": __name__})
-    kind.schema_version = str(version)
-    return kind.model_validate(spec.get("initial_state") or {})
+        await check_case(spec, check)
 
 
 async def _run_sequence(spec: dict[str, Any], observers: Observers, record: Record, check: Check) -> None:
     given = known(spec["sequential_invocations"], ("observer_persists_across", "invocations"), "sequential_invocations")
     for entry in listing(given["invocations"], "sequential_invocations"):
         named = known(entry, ("name", "caller_invocation_id", "description"), "a sequential invocation")
-        await _invoke(spec | named, spec.get("initial_state"), observers, record, None)
+        await invoke(spec | named, spec.get("initial_state"), observers, record, None)
         record.runs[-1].name = str(named.get("name", ""))
     check.run = record.runs[-1]
-    await _check_case(spec, check)
-
-
-async def _invoke(
-    spec: dict[str, Any],
-    initial: Any,
-    observers: Observers,
-    record: Record,
-    drain: Any,
-    resumed: str | None = None,
-    *,
-    drain_at_end: bool = True,
-) -> Run:
-    assert record.graph is not None
-    given = initial if isinstance(initial, State) else mapping(initial or {}, "initial_state")
-    run = Run(number=len(record.runs), initial=plain(given))
-    record.runs.append(run)
-    if record.tracing is not None:
-        record.tracing.run_begins()
-    try:
-        outcome = await record.graph.run(
-            given,
-            observers=observers.per_invocation,
-            correlation_id=spec.get("caller_correlation_id"),
-            invocation_id=spec.get("caller_invocation_id"),
-            metadata=spec.get("caller_metadata"),
-            resume_invocation=resumed,
-        )
-    except Crash:
-        assert record.checkpoints is not None
-        begun = record.checkpoints.begun()
-        run.crashed, run.invocation_id, run.correlation_id = True, begun.invocation_id, begun.correlation_id
-        run.drain = await _drained(record, None)
-        return run
-    run.invocation_id, run.correlation_id = outcome.invocation_id, outcome.correlation_id
-    run.error = outcome.error
-    if outcome.outcome == "completed":
-        run.state = plain(outcome.state) | record.side_channel
-    elif not isinstance(outcome.error, GraphError):
-        raise AssertionError(f"an {outcome.outcome} outcome without an error of the engine")
-    if drain_at_end:
-        limit = known(drain or {}, ("timeout_seconds",), "drain").get("timeout_seconds")
-        run.drain = await _drained(record, limit)
-    return run
-
-
-async def _drained(record: Record, limit: float | None) -> Drain:
-    assert record.graph is not None
-    begun = time.monotonic()
-    summary = await record.graph.drain(timeout=limit)
-    return Drain(
-        timeout=limit,
-        elapsed=time.monotonic() - begun,
-        undelivered_count=summary.undelivered_count,
-        timeout_reached=summary.timeout_reached,
-    )
+    await check_case(spec, check)

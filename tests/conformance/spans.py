@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from tenuto.graph.scope import current_scope
 from tenuto.observe.logs import InvocationLogs
 from tenuto.observe.otel import OTelObserver
+from tests.conformance.vocabulary import mentioned
 from tests.observe.trees import Branch, Spans, traces_of
 
 LOGGER = "tests.conformance"
@@ -111,12 +112,6 @@ class Tracing(logging.Handler):
 def tracing_of(case: dict[str, Any]) -> Tracing | None:
     """Return where a case's spans and logs go, if it asks for any."""
     named = any(isinstance(entry, dict) and entry.get("behavior") == "otel" for entry in case.get("observers") or [])
-    if not named and not _mentioned(case):
+    if not named and not mentioned(case, SPANS):
         return None
     return Tracing([*case.get("detached_subgraphs", []), *case.get("detached_fan_outs", [])], named)
-
-
-def _mentioned(spec: Any) -> bool:
-    if isinstance(spec, dict):
-        return any(key in SPANS or _mentioned(value) for key, value in spec.items())
-    return isinstance(spec, list) and any(map(_mentioned, spec))

@@ -61,7 +61,7 @@ def type_of(text: str, place: str) -> Any:
     if found := re.fullmatch(r"dict[<\[]([^,]+),(.+)[>\]]", text):
         key, value = type_of(found[1], place), type_of(found[2], place)
         return dict[key, value]  # type: ignore[valid-type]
-    if re.fullmatch(r"[A-Za-z_]+", text):
+    if re.fullmatch(r"[A-Za-z_]\w*", text):
         return dict[str, Any]
     raise FixtureProblem(f"type {text!r} at {place}")
 
@@ -69,6 +69,8 @@ def type_of(text: str, place: str) -> Any:
 def reducer_of(spec: Any, place: str) -> Reducer:
     """Return a reducer given by name, or as a factory with its arguments."""
     if isinstance(spec, str):
+        if spec == "dedupe_append":
+            return reducers.dedupe_append()
         if spec not in REDUCERS:
             raise DirectiveUnknown(f"reducer {spec} at {place}")
         return REDUCERS[spec]
@@ -77,7 +79,7 @@ def reducer_of(spec: Any, place: str) -> Reducer:
         case "bounded_append":
             return reducers.bounded_append(known(arguments, ("max_len",), place)["max_len"])
         case "dedupe_append":
-            return reducers.dedupe_append(_accessor(known(arguments, ("key",), place).get("key")))
+            return reducers.dedupe_append(_accessor(known(arguments or {}, ("key",), place).get("key")))
         case "merge_by_key":
             return reducers.merge_by_key(_accessor(known(arguments, ("key",), place).get("key")))
     raise DirectiveUnknown(f"reducer {factory} at {place}")

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from tests.conformance import pending
-from tests.conformance.loader import Fixture, conformance_root
-from tests.conformance.running import Report, run_fixture
+from tests.conformance.loader import conformance_root
+from tests.conformance.trials import report_of
 
 GOOD = """
 state:
@@ -109,12 +109,6 @@ resume:
     migrations_run: [v1->v2]
   invariants: {migration_count: 1, single_migration_invocation: true}
 """
-
-
-async def report_of(text: str, folder: Path) -> Report:
-    path = folder / "fixture.yaml"
-    path.write_text(text)
-    return await run_fixture(Fixture(path=path))
 
 
 async def test_what_holds_passes(tmp_path: Path) -> None:

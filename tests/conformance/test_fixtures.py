@@ -5,7 +5,7 @@ import pytest
 from tests.conformance.loader import Fixture, conformance_root, fixtures_in
 from tests.conformance.running import run_fixture
 
-FOLDERS = ("graph-engine", "observability", "pipeline-utilities")
+FOLDERS = ("graph-engine", "observability", "pipeline-utilities", "sessions", "suspension")
 
 
 def _fixtures() -> list[Fixture]:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.loader import Fixture
-from tests.conformance.running import Report, run_fixture
+from tests.conformance.trials import report_of
 
 LINE = """
 state:
@@ -144,12 +143,6 @@ expected:
     left_callable_branch_attempt_indices_seen: [0, 1]
     fork_node_attempt_indices_seen: [0, 1]
 """
-
-
-async def report_of(text: str, folder: Path) -> Report:
-    path = folder / "fixture.yaml"
-    path.write_text(text)
-    return await run_fixture(Fixture(path=path))
 
 
 @pytest.mark.parametrize("text", [LINE, APART, FORKED], ids=["line", "apart", "forked"])

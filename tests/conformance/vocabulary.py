@@ -19,6 +19,12 @@ class DirectiveUnknown(FixtureProblem):
     category = "fixture_directive_unknown"
 
 
+class PrimitiveMissing(FixtureProblem):
+    """A back end that the adapter does not provide."""
+
+    category = "harness_primitive_missing"
+
+
 class VersionUnsupported(FixtureProblem):
     """A fixture that is newer than the adapter."""
 
@@ -52,3 +58,10 @@ def only(spec: dict[str, Any], place: str) -> tuple[str, Any]:
     if len(spec) != 1:
         raise FixtureProblem(f"{place} must have exactly one key, found {sorted(spec)}")
     return next(iter(spec.items()))
+
+
+def mentioned(spec: Any, names: Iterable[str]) -> bool:
+    """Tell whether one of these is a key anywhere."""
+    if isinstance(spec, dict):
+        return any(key in names or mentioned(value, names) for key, value in spec.items())
+    return isinstance(spec, list) and any(mentioned(each, names) for each in spec)

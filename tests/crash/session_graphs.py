@@ -50,10 +50,13 @@ def made(plan: Plan, store: Store) -> CompiledGraph[Any]:
     return {
         "desk": desk,
         "swept": swept,
+        "nested": nested,
+        "bulk": bulk,
         "chat": chat,
         "blocking": blocking,
         "parcel": parcel,
         "paused parcel": parcel,
+        "broken parcel": parcel,
     }[plan.graph](plan, store)
 
 
@@ -75,6 +78,8 @@ def desk(plan: Plan, store: Store) -> CompiledGraph[Any]:
     def asking(name: str, amount: int) -> Body:
         async def body(state: Desk) -> Update:
             answer = await plan.ask({"node": name, "state": state.model_dump()})
+            if answer == "no":
+                raise RuntimeError("refused outside")
             return {"messages": [f"{name}: {answer}"], "total": state.total + amount}
 
         return body
@@ -83,18 +88,21 @@ def desk(plan: Plan, store: Store) -> CompiledGraph[Any]:
         await suspend(SignalDescriptor("approval", metadata={"total": state.total}))
         return {}
 
-    return _line(plan, store, Desk, Memory, read=asking("read", 1), gate=gate, pay=asking("pay", 10), thank=asking("thank", 100))
+    return _line(
+        plan, store, Desk, Memory, read=asking("read", 1), gate=gate, pay=asking("pay", 10), thank=asking("thank", 100)
+    )
+
+
+def _adding(plan: Plan, name: str, amount: int) -> Body:
+    async def body(state: Any) -> Update:
+        await plan.ask(name)
+        return {"messages": [name], "total": state.total + amount}
+
+    return body
 
 
 def swept(plan: Plan, store: Store) -> CompiledGraph[Any]:
     """Like a desk, but the session is saved in the middle of a node, once as it will be and once otherwise."""
-
-    def adding(name: str, amount: int) -> Body:
-        async def body(state: Desk) -> Update:
-            await plan.ask(name)
-            return {"messages": [name], "total": state.total + amount}
-
-        return body
 
     async def draft(state: Desk) -> Update:
         await save_session({"messages": ["a first thought"], "total": state.total + 7})
@@ -111,7 +119,54 @@ def swept(plan: Plan, store: Store) -> CompiledGraph[Any]:
         await save_session({"messages": ["paid"]})
         return {"messages": ["paid" if state.approved else "refused"], "total": state.total + 100}
 
-    return _line(plan, store, Desk, Memory, read=adding("read", 1), draft=draft, gate=gate, pay=pay, thank=adding("thank", 1000))
+    read, thank = _adding(plan, "read", 1), _adding(plan, "thank", 1000)
+    return _line(plan, store, Desk, Memory, read=read, draft=draft, gate=gate, pay=pay, thank=thank)
+
+
+MANY = 2500
+"""More entries than one commit writes."""
+
+
+def bulk(plan: Plan, store: Store) -> CompiledGraph[Any]:
+    """Like a desk, but one node adds more than a commit takes, and a value big enough to be held by its hash."""
+
+    async def gate(state: Desk) -> Update:
+        await suspend(SignalDescriptor("approval"))
+        return {}
+
+    async def pay(state: Desk) -> Update:
+        await plan.ask("pay")
+        lines = [f"line {number}" for number in range(MANY)]
+        return {"messages": lines, "total": state.total + 110, "reason": "x" * 5000}
+
+    read, thank = _adding(plan, "read", 1), _adding(plan, "thank", 1000)
+    return _line(plan, store, Desk, Memory, read=read, gate=gate, pay=pay, thank=thank)
+
+
+class Office(State):
+    messages: Annotated[list[str], append] = []
+    total: int = 0
+    granted: bool = False
+
+
+def nested(plan: Plan, store: Store) -> CompiledGraph[Any]:
+    """Like a desk, but what waits for the answer is a graph inside a node."""
+
+    async def gate(state: Office) -> Update:
+        await suspend(SignalDescriptor("grant"))
+        return {}
+
+    async def decide(state: Office) -> Update:
+        await plan.ask("decide")
+        return {"messages": ["granted" if state.granted else "denied"], "total": state.total + 100}
+
+    inner = _chain(GraphBuilder(Office), look=_adding(plan, "look", 10), gate=gate, decide=decide)
+    builder = _kept(plan, store, Desk, Memory)
+    builder.add_node("read", _adding(plan, "read", 1)).add_node("thank", _adding(plan, "thank", 1000))
+    outputs = {"messages": "messages", "total": "total"}
+    builder.add_subgraph_node("office", inner, inputs={"total": "total"}, outputs=outputs)
+    builder.add_edge("read", "office").add_edge("office", "thank").add_edge("thank", END)
+    return builder.set_entry("read").compile()
 
 
 class Chat(State):
@@ -161,6 +216,8 @@ def parcel(plan: Plan, store: Store) -> CompiledGraph[Any]:
     """Send a parcel, whose state is kept whole, as the code of one version or the other."""
 
     async def pack(state: Any) -> Update:
+        if plan.graph == "broken parcel":
+            raise RuntimeError("no boxes")
         return {"events": ["packed"]} if plan.version == "v1" else {"events": [{"what": "packed"}]}
 
     async def sign(state: Any) -> Update:
@@ -189,7 +246,11 @@ def _to_v3(old: dict[str, Any]) -> dict[str, Any]:
 def _line(
     plan: Plan, store: Store, kind: type[State], session: type[SessionState] | None, **nodes: Body
 ) -> CompiledGraph[Any]:
-    """Return a graph that runs these nodes one after the other."""
+    """Return a graph with sessions that runs these nodes one after the other."""
+    return _chain(_kept(plan, store, kind, session), **nodes)
+
+
+def _kept(plan: Plan, store: Store, kind: type[State], session: type[SessionState] | None) -> GraphBuilder[Any]:
     builder = GraphBuilder(kind).with_session_store(
         store, state=session, concurrency=plan.concurrency, lane_wait=plan.lane_wait
     )
@@ -197,6 +258,10 @@ def _line(
         builder.with_checkpointer(store)
     if kind is ParcelThree:
         builder.with_session_migration("v1", "v2", _to_v2).with_session_migration("v2", "v3", _to_v3)
+    return builder
+
+
+def _chain(builder: GraphBuilder[Any], **nodes: Body) -> CompiledGraph[Any]:
     names = list(nodes)
     for name, following in zip(names, [*names[1:], END], strict=True):
         builder.add_node(name, nodes[name]).add_edge(name, following)

@@ -2,65 +2,80 @@
 
 import asyncio
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.crash.processes import ROOT, Database, Worker
+from tests.crash.processes import Database
+from tests.crash.session_graphs import Plan
+from tests.crash.session_workers import work
+
+_PATIENCE = 60.0
+
+# Forked from a server that has imported everything and opened nothing, a process is there in no time.
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["asyncpg", "tests.crash.session_workers"])
 
 
-class Mate(Worker):
-    """A process of `tests.crash.session_workers`, in a folder of its own, that carries out orders."""
+class Mate:
+    """A process in a folder of its own that carries out the verbs of `session_workers`."""
 
-    def __init__(
-        self, database: Database, *, nursery: bool = False, keeper: dict[str, float] | None = None, **plan: Any
-    ) -> None:
-        task = {
-            "address": database.address,
-            "options": database.options,
-            "plan": plan,
-            "keeper": keeper or {},
-            "nursery": nursery,
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.crash.session_workers", json.dumps(task)],
-            cwd=tempfile.mkdtemp(prefix="home-", dir=database.folder),
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._in, self._out, self._err = self._process.stdin, self._process.stdout, self._process.stderr
+    def __init__(self, database: Database, *, keeper: dict[str, float] | None = None, **plan: Any) -> None:
+        self._line, theirs = _server.Pipe()
+        home = tempfile.mkdtemp(prefix="home-", dir=database.folder)
+        task = (theirs, home, database.address, database.options, Plan(**plan), keeper)
+        self._process = _server.Process(target=work, args=task)
+        self._process.start()
+        theirs.close()
 
     def order(self, verb: str, plan: dict[str, Any] | None = None, **arguments: Any) -> None:
         """Tell it what to do, and do not wait for it."""
-        self.tell(json.dumps({"verb": verb, "plan": plan or {}, "arguments": arguments}))
+        self._line.send((verb, plan or {}, arguments))
 
     async def heard(self) -> Any:
-        """Wait for what it says next, while this process's own loop goes on."""
-        return await asyncio.to_thread(self.hear)
+        """Wait for what it says next; None if it was killed instead."""
+        return await asyncio.to_thread(self._hear)
 
     async def do(self, verb: str, plan: dict[str, Any] | None = None, **arguments: Any) -> Any:
-        """Tell it what to do and return its result."""
+        """Tell it what to do and return its result; None if it was killed over it."""
         self.order(verb, plan, **arguments)
         return await self.heard()
 
+    def kill(self) -> None:
+        """Kill it with SIGKILL; it must not have ended by itself."""
+        self._process.kill()
+        self._process.join()
+        assert self._process.exitcode == -signal.SIGKILL
+
     def stop(self) -> None:
         """Let it stand still, threads and all."""
+        assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Let it run again."""
+        assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGCONT)
+
+    def abandon(self) -> None:
+        """End it if it still runs."""
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+        self._line.close()
+
+    def _hear(self) -> Any:
+        assert self._line.poll(_PATIENCE), "the process says nothing"
+        try:
+            return self._line.recv()
+        except EOFError:
+            self._process.join()
+            assert self._process.exitcode == -signal.SIGKILL, f"the process ended with {self._process.exitcode}"
+            return None
 
 
 @asynccontextmanager
@@ -82,6 +97,7 @@ class Outside:
         self.requests: list[Any] = []
         self.port = 0
         self._kept: Callable[[Any], bool] = lambda _: False
+        self._refused: Callable[[Any], bool] = lambda _: False
         self._released = asyncio.Event()
         self._changed = asyncio.Condition()
 
@@ -89,6 +105,10 @@ class Outside:
         """Let requests like these wait, from now until they are released."""
         self._kept = which
         self._released.clear()
+
+    def refuse(self, which: Callable[[Any], bool]) -> None:
+        """Say no to requests like these, and yes to all others."""
+        self._refused = which
 
     def release(self) -> None:
         """Answer those that wait, and let none wait any more."""
@@ -109,7 +129,7 @@ class Outside:
         if waits:
             await self._released.wait()
         try:
-            writer.write(json.dumps("yes").encode() + b"\n")
+            writer.write(json.dumps("no" if self._refused(request) else "yes").encode() + b"\n")
             await writer.drain()
         except ConnectionError:
             pass  # whoever asked was killed meanwhile

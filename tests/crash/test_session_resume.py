@@ -9,7 +9,7 @@ from tests.crash.processes import Database
 from tests.crash.session_processes import Mate, mates, outside
 
 MODES = ["last_write_wins", "optimistic", "exclusive"]
-START = {"initial": {"messages": ["user"], "reason": "the lamp broke"}, "session_id": "customer"}
+START: dict[str, Any] = {"initial": {"messages": ["user"], "reason": "the lamp broke"}, "session_id": "customer"}
 YES = {"approved": True}
 PAID = ["user", "read: yes", "pay: yes", "thank: yes"]
 
@@ -34,7 +34,10 @@ async def test_resumed_in_another_process_it_goes_on_as_if_never_broken(database
     assert asked == world.requests
     assert [request["node"] for request in asked] == ["read", "pay", "thank"]
     assert asked[1]["state"] == {
-        "messages": ["user", "read: yes"], "total": 1, "approved": True, "reason": "the lamp broke"
+        "messages": ["user", "read: yes"],
+        "total": 1,
+        "approved": True,
+        "reason": "the lamp broke",
     }
     assert broken["invocation"] == paused["invocation"]
     async with database.open() as store:
@@ -55,12 +58,16 @@ async def test_of_many_resumes_at_once_one_runs_in_every_concurrency_mode(databa
                         session = f"{mode} {count} {checkpoints}"
                         paused = await many[0].do("run", how, **START | {"session_id": session})
                         world.requests.clear()
-                        for mate in many[:count]:
-                            mate.order("run", how, resume_invocation=paused["invocation"], signal_payload=YES)
+                        for number, mate in enumerate(many[:count]):
+                            payload = YES | {"reason": f"given by {number % 2}"}
+                            mate.order("run", how, resume_invocation=paused["invocation"], signal_payload=payload)
                         results = [await mate.heard() for mate in many[:count]]
                         outcomes = sorted(result["error"] or result["outcome"] for result in results)
                         assert outcomes == ["completed"] + ["suspension_record_invalid"] * (count - 1), session
                         assert [request["node"] for request in world.requests] == ["pay", "thank"], session
+                        reasons = {request["state"]["reason"] for request in world.requests}
+                        (won,) = (result for result in results if not result["error"])
+                        assert reasons == {won["state"]["reason"]}, session
     async with database.open() as store:
         for mode in MODES:
             for count in (2, 8):
@@ -96,7 +103,7 @@ async def test_a_resumed_run_killed_after_the_gate_is_taken_over_with_the_same_p
         plan: dict[str, Any] = {"port": world.port, "concurrency": mode, "checkpoints": checkpoints}
         async with mates(*(Mate(database, **plan) for _ in range(3))) as (first, second, third):
             paused = (await first.do("run", **START))["invocation"]
-            resume = {"resume_invocation": paused, "signal_payload": YES}
+            resume: dict[str, Any] = {"resume_invocation": paused, "signal_payload": YES}
             world.keep(lambda request: request["node"] == "pay")
             first.order("run", **resume)
             await world.asked(2)
@@ -129,6 +136,32 @@ async def test_a_resumed_run_killed_after_the_gate_is_taken_over_with_the_same_p
     assert [(run.status, run.attempt) for run in reversed(runs)] == [("suspended", 1), ("completed", 3)]
 
 
+async def test_a_resumed_run_that_stands_still_is_taken_over_once_its_lane_lapses_and_can_write_nothing_more(
+    database: Database,
+) -> None:
+    async with outside() as world:
+        plan: dict[str, Any] = {"port": world.port, "checkpoints": True}
+        still, other = Mate(database, keeper={"ttl": 1.5, "every": 0.4}, **plan), Mate(database, **plan)
+        async with mates(still, other):
+            paused = (await still.do("run", **START))["invocation"]
+            resume: dict[str, Any] = {"resume_invocation": paused, "signal_payload": YES}
+            world.keep(lambda request: request["node"] == "pay" and len(world.requests) == 2)
+            still.order("run", **resume)
+            await world.asked(2)
+            still.stop()
+            async with asyncio.timeout(30):
+                while (done := await other.do("run", **resume))["error"] == "suspension_record_invalid":
+                    await asyncio.sleep(0.1)
+            still.go_on()
+            lost = await still.heard()
+    assert (done["outcome"], done["state"]["messages"], done["state"]["total"]) == ("completed", PAID, 111)
+    assert (lost["outcome"], lost["error"]) == ("errored", "session_execution_lease_lost")
+    async with database.open() as store:
+        record = await store.load("customer")
+    assert record is not None
+    assert (record.state, record.version) == ({"messages": PAID, "total": 111}, 2)
+
+
 async def test_without_a_payload_a_resumed_run_that_was_killed_goes_on_with_the_answer_it_had(
     database: Database,
 ) -> None:
@@ -147,15 +180,37 @@ async def test_without_a_payload_a_resumed_run_that_was_killed_goes_on_with_the_
     assert [request["state"]["approved"] for request in world.requests] == [None, True, True, True]
 
 
+async def test_without_a_payload_and_without_checkpoints_a_resumed_run_that_was_killed_is_left_as_it_is(
+    database: Database,
+) -> None:
+    async with outside() as world:
+        plan: dict[str, Any] = {"port": world.port}
+        async with mates(Mate(database, **plan), Mate(database, **plan)) as (first, second):
+            paused = (await first.do("run", **START))["invocation"]
+            world.keep(lambda request: request["node"] == "pay")
+            first.order("run", resume_invocation=paused, signal_payload=YES)
+            await world.asked(2)
+            first.kill()
+            world.release()
+            async with database.open() as store:
+                before = without_lane(await store.dump())
+                refused = await second.do("run", resume_invocation=paused)
+                assert without_lane(await store.dump()) == before
+            done = await second.do("run", resume_invocation=paused, signal_payload=YES)
+    assert refused["error"] == "checkpoint_not_found"
+    assert (done["outcome"], done["state"]["messages"]) == ("completed", PAID)
+
+
+@pytest.mark.parametrize("on_moved", ["rebase", "overwrite"])
 @pytest.mark.parametrize("checkpoints", [False, True], ids=["session only", "checkpoints"])
 async def test_a_killed_resume_can_be_taken_over_after_others_used_the_session(
-    database: Database, checkpoints: bool
+    database: Database, checkpoints: bool, on_moved: str
 ) -> None:
     async with outside() as world:
         plan: dict[str, Any] = {"port": world.port, "concurrency": "exclusive", "checkpoints": checkpoints}
         async with mates(Mate(database, **plan), Mate(database, **plan)) as (first, second):
             paused = (await first.do("run", **START))["invocation"]
-            resume = {"resume_invocation": paused, "signal_payload": YES}
+            resume: dict[str, Any] = {"resume_invocation": paused, "signal_payload": YES}
             world.keep(lambda request: request["node"] == "pay")
             first.order("run", **resume)
             await world.asked(2)
@@ -163,11 +218,55 @@ async def test_a_killed_resume_can_be_taken_over_after_others_used_the_session(
             world.release()
             later = await second.do("run", initial={"messages": ["later"]}, session_id="customer")
             refused = await second.do("run", **resume)
-            done = await second.do("run", **resume, on_moved="rebase")
+            done = await second.do("run", **resume, on_moved=on_moved)
     assert later["outcome"] == "suspended"
     assert refused["error"] == "session_write_conflict"
     assert (done["outcome"], done["error"]) == ("completed", None)
-    assert done["state"]["messages"] == ["user", "read: yes", "later", "read: yes", "pay: yes", "thank: yes"]
+    others = ["later", "read: yes"] if on_moved == "rebase" else []
+    assert done["state"]["messages"] == [*PAID[:2], *others, *PAID[2:]]
+    async with database.open() as store:
+        record = await store.load("customer")
+    assert record is not None
+    assert record.state == {"messages": done["state"]["messages"], "total": done["state"]["total"]}
+    assert done["state"]["total"] == (112 if on_moved == "rebase" else 111)
+
+
+async def test_a_killed_turn_can_be_resumed_from_its_checkpoint_after_others_used_the_session(
+    database: Database,
+) -> None:
+    async with outside() as world:
+        plan: dict[str, Any] = {"graph": "chat", "concurrency": "exclusive", "checkpoints": True, "port": world.port}
+        async with mates(Mate(database, **plan), Mate(database, **plan)) as (first, second):
+            world.keep(lambda request: request == "first")
+            first.order("run", initial={"messages": ["first"]}, session_id="chat", invocation_id="killed")
+            await world.asked(1)
+            first.kill()
+            world.release()
+            later = await second.do("run", initial={"messages": ["second"]}, session_id="chat")
+            refused = await second.do("run", resume_invocation="killed")
+            done = await second.do("run", resume_invocation="killed", on_moved="rebase")
+    assert (later["outcome"], refused["error"]) == ("completed", "session_write_conflict")
+    assert (done["outcome"], done["error"]) == ("completed", None)
+    assert done["state"]["messages"] == ["second", "reply to second", "first", "reply to first"]
+
+
+async def test_a_resumed_run_that_failed_goes_on_from_its_checkpoint_with_the_answer_it_had(
+    database: Database,
+) -> None:
+    async with outside() as world:
+        plan: dict[str, Any] = {"port": world.port, "checkpoints": True}
+        async with mates(Mate(database, **plan), Mate(database, **plan)) as (first, second):
+            paused = (await first.do("run", **START))["invocation"]
+            world.refuse(lambda request: request["node"] == "pay")
+            payload = {"approved": True, "reason": "given by the answer", "total": 5}
+            failed = await first.do("run", resume_invocation=paused, signal_payload=payload)
+            world.refuse(lambda _: False)
+            done = await second.do("run", resume_invocation=paused)
+    assert failed["error"] == "node_exception"
+    assert done["outcome"] == "completed"
+    given = {"approved": True, "reason": "given by the answer"}
+    assert done["state"] == {"messages": PAID, "total": 115, **given}
+    assert world.requests[2] == world.requests[1]
 
 
 def without_lane(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Generic, TypeVar
-from uuid import uuid4
 
 from tenuto.errors import InvalidInput, InvocationSuspended, SessionSaveFailed, TenutoError
 from tenuto.graph.events import InvocationEvent, Phase
@@ -18,7 +17,7 @@ from tenuto.graph.scope import Metadata, Scope, checked_metadata, scope_variable
 from tenuto.graph.sessions import SessionPlan
 from tenuto.graph.state import State, schema_of
 from tenuto.graph.suspending import CallbackMaker
-from tenuto.ids import check_id
+from tenuto.ids import check_id, random_id
 from tenuto.model.run import Wait
 from tenuto.session.migration import MigrationRegistry
 from tenuto.session.resuming import cancel_paused
@@ -145,10 +144,10 @@ class CompiledGraph(Generic[S]):
         )
         check_options(call)
         if invocation_id is None or resume_invocation is not None:
-            invocation_id = resume_invocation if call.is_answer and resume_invocation else str(uuid4())
+            invocation_id = resume_invocation if call.is_answer and resume_invocation else random_id()
         scope = Scope(
             invocation_id=check_id(invocation_id, "invocation_id"),
-            correlation_id=correlation_id or str(uuid4()),
+            correlation_id=correlation_id or random_id(),
             session_id=None if session_id is None else check_id(session_id),
             metadata=Metadata(checked_metadata(metadata or {})),
             callbacks=callbacks,

@@ -1,12 +1,12 @@
 """One invocation from entry to outcome: what it starts from, and how its end is written."""
 
 import asyncio
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.errors import InvalidInput, LaneBusy, TenutoError
+from tenuto.errors import InvalidInput, LaneBusy, SessionLoadFailed, TenutoError
 from tenuto.graph.journal import Journal
 from tenuto.graph.keeping import ForeignSession, OwnSession
 from tenuto.graph.observers import Subscription
@@ -16,7 +16,7 @@ from tenuto.graph.run import Frame, Interrupted, Run
 from tenuto.graph.scope import Scope
 from tenuto.graph.sessions import Concurrency, SessionPlan
 from tenuto.graph.suspending import Suspending
-from tenuto.model.session import Kind, SessionKey
+from tenuto.model.session import Kind, SessionKey, session_key
 from tenuto.session.lanes import in_line, take_lane
 from tenuto.session.turn import Turn
 from tenuto.store.port import Store
@@ -28,8 +28,7 @@ UNSET: Any = object()
 """Stands for a payload that was not given; an empty one is a payload."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """What the caller of `run` asked for."""
 
     initial: Any
@@ -47,8 +46,7 @@ class Call:
         return self.signal_payload is not UNSET
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class Opened(NamedTuple):
     """An invocation about to run: its identities, its journal, and the state it starts from, if that is decided."""
 
     scope: Scope
@@ -69,8 +67,8 @@ async def open_fresh(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stac
         if store is None:
             return Opened(scope=scope)
         turn = _bare_turn(store, call, scope, stack)
-        return Opened(scope=scope, journal=_journal(graph, turn, None))
-    key = SessionKey(scope.session_id, tenant=call.tenant)
+        return Opened(scope=scope, journal=_journal(graph, turn, None, scope))
+    key = session_key(scope.session_id, call.tenant)
     if plan.own is None:
         return await _open_foreign(graph, plan, key, call, scope, stack)
     turn = await session_turn(plan, plan.own, key, stack)
@@ -78,7 +76,7 @@ async def open_fresh(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stac
     turn.life = loaded.life
     turn.stand(loaded.base)
     turn.begins(invocation_id=scope.invocation_id, correlation_id=scope.correlation_id)
-    journal = _journal(graph, turn, OwnSession(plan, key, loaded))
+    journal = _journal(graph, turn, OwnSession(plan, key, loaded), scope)
     entry = plan.entry(loaded, call.initial, graph.name)
     return Opened(scope=scope, journal=journal, entry=entry, existed=loaded.existed)
 
@@ -101,7 +99,7 @@ async def _open_foreign(
     await lock_foreign(plan, key, stack)
     loaded = await plan.load(key)
     turn = _bare_turn(graph.store, call, scope, stack) if graph.store else None
-    journal = _journal(graph, turn, ForeignSession(plan, key, loaded))
+    journal = _journal(graph, turn, ForeignSession(plan, key, loaded), scope)
     entry = plan.entry(loaded, call.initial, graph.name)
     return Opened(scope=scope, journal=journal, entry=entry, existed=loaded.existed)
 
@@ -112,11 +110,24 @@ async def lock_foreign(plan: SessionPlan, key: SessionKey, stack: AsyncExitStack
         return
     try:
         async with asyncio.timeout(plan.lane_wait):
-            await plan.store.acquire_lock(key.session_id)
+            await plan.store.acquire_lock(plan.address(key))
+    except TenutoError:
+        raise
     except TimeoutError as error:
         message = f"{key} was locked by others for {plan.lane_wait} s."
         raise LaneBusy(message, key=key, owner="", generation=0, expires_at=None) from error
-    stack.push_async_callback(plan.store.release_lock, key.session_id)
+    except Exception as error:
+        raise SessionLoadFailed(f"{key} could not be locked: {error!r}", key=key) from error
+    stack.push_async_callback(_unlock, plan, key)
+
+
+async def _unlock(plan: SessionPlan, key: SessionKey) -> None:
+    try:
+        await plan.store.release_lock(plan.address(key))
+    except Exception as error:
+        # The invocation's outcome stands, also where warnings are errors.
+        with suppress(RuntimeWarning):
+            warnings.warn(f"{key} could not be unlocked: {error!r}", RuntimeWarning, stacklevel=2)
 
 
 def _bare_turn(store: Store, call: Call, scope: Scope, stack: AsyncExitStack) -> Turn:
@@ -126,13 +137,17 @@ def _bare_turn(store: Store, call: Call, scope: Scope, stack: AsyncExitStack) ->
     return turn
 
 
-def _journal(graph: "CompiledGraph[Any]", turn: Turn | None, session: OwnSession | ForeignSession | None) -> Journal:
+def _journal(
+    graph: "CompiledGraph[Any]", turn: Turn | None, session: OwnSession | ForeignSession | None, scope: Scope
+) -> Journal:
+    named = scope.session_id is not None and not isinstance(session, OwnSession)
     return Journal(
         turn,
         graph.kind.schema_version,
         Progress(batch=graph.fan_out_batch),
         session=session,
         every_node=graph.store is not None,
+        beside={"session_id": scope.session_id} if named else {},
     )
 
 
@@ -155,8 +170,11 @@ async def execute(graph: "CompiledGraph[Any]", run: Run, opened: Opened, initial
     except Suspending as signal:
         return await _suspended(signal, run, scope, told)
     except Interrupted as signal:
-        if journal is not None:
-            await journal.interrupted()
+        try:
+            if journal is not None:
+                await journal.interrupted()
+        except TenutoError as error:
+            return outcome("errored", scope, **told, error=error)
         return outcome("interrupted", scope, **told | {"state": signal.state})
     except TenutoError as error:
         if journal is not None:
@@ -174,12 +192,12 @@ async def execute(graph: "CompiledGraph[Any]", run: Run, opened: Opened, initial
 
 
 async def _suspended(signal: Suspending, run: Run, scope: Scope, told: dict[str, Any]) -> Outcome[Any]:
-    assert run.journal is not None
+    journal = run.journal or Journal(None, "")
     try:
-        wait_id, state = await run.journal.suspend(signal, run)
+        wait_id, state = await journal.suspend(signal, run)
     except TenutoError as error:
         with suppress(TenutoError):
-            await run.journal.failed(error)
+            await journal.failed(error)
         return outcome("errored", scope, **told, error=error)
     return outcome(
         "suspended",

@@ -7,13 +7,15 @@ under way, `sub/fan/*` is the log of its instances that are done (`progress.py`)
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from tenuto.codec import JSON
 from tenuto.errors import (
     CheckpointRecordInvalid,
     CheckpointSaveFailed,
@@ -29,9 +31,9 @@ from tenuto.graph.progress import At, Progress, Record, way_to
 from tenuto.graph.sessions import Loaded, SessionPlan
 from tenuto.graph.state import Field, Schema, rebuilt
 from tenuto.graph.suspending import Suspending
-from tenuto.model.commit import EndRun, OpenWait
+from tenuto.model.commit import EndRun, OpenWait, Receipt
 from tenuto.model.run import RunStatus, WaitStatus
-from tenuto.model.session import Ends, Kind
+from tenuto.model.session import Ends
 from tenuto.session.turn import Base, Found, LogChange, Point, Turn, error_record
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Journal:
     step: int = -1
     session: OwnSession | ForeignSession | None = None
     every_node: bool = True
+    beside: dict[str, JSON] = field(default_factory=dict)
     points: dict[tuple[str, ...], Stop] = field(default_factory=dict)
     _names: Mapping[str, str] = field(default_factory=dict)
     _saved: dict[str, tuple[Any, int]] = field(default_factory=dict)
@@ -101,7 +104,9 @@ class Journal:
                 self._saved = {name: (frame, counts.get(name, 0)) for name in self.session.plan.logs}
             if self.every_node:
                 await self._migrated(frame)
-                self._collect(frame, state, (), self._document, self._pending)
+                logs: dict[str, LogChange] = {}
+                self._collect(frame, state, (), self._document, logs)
+                self._pending = _all_joined(self._pending, logs)
         if self.every_node and self.turn is not None and not self.turn.begun:
             self._unwritten = True
             await self._write({})
@@ -118,8 +123,11 @@ class Journal:
 
     async def completed(self, frame: "Frame", state: Any, following: str | None, step: int) -> None:
         """Leave a checkpoint: the frame goes on at `following`; the frames above it stand where they were."""
+        assert self.turn is not None
         self.step = max(self.step, step)
         self.progress.clear()
+        # What a save left there decides what is written now.
+        await self._checked(self.turn, self._settle())
         logs = self._stand([*frame.above(), (frame, state)], (*frame.scope.namespace, following), after=False)
         await self._write(logs)
 
@@ -150,20 +158,25 @@ class Journal:
             return
         assert session is not None
         assert self.turn is not None
-        await self._settle()
-        await self._migrated(frame)
-        logs, items = self._session_logs(frame, state)
-        save = session.save_of(state)
-        told = partial(self._session_landed, frame, state, items, end is None)
-        self._unsure = told
-        try:
-            await self.turn.write(logs=logs, save=save, end=end)
-        except TenutoError as error:
-            repeat = partial(self.turn.repeat, self.turn.operation_id, logs, save, end)
-            told_error = save_error(error, session.key, self.turn.operation_id, state, repeat)
-            raise told_error from (None if told_error is error else error)
-        self._unsure = None
-        told(True)
+        written: tuple[Any, ...] = ()
+        async with self._writing:
+            try:
+                await self._settle()
+                await self._migrated(frame)
+                logs, items = self._session_logs(frame, state)
+                save = session.save_of(state)
+                told = self._unsure = partial(self._session_landed, frame, state, items, end is None)
+                written = (logs, save, end)
+                await self.turn.write(logs=logs, save=save, end=end)
+            except TenutoError as error:
+                operation_id = self.turn.operation_id
+                repeat: Callable[[], Any] = partial(self.save, frame, state, end=end)
+                if written:
+                    repeat = partial(self.turn.repeat, operation_id, *written)
+                told_error = save_error(error, session.key, operation_id, state, repeat)
+                raise told_error from (None if told_error is error else error)
+            self._unsure = None
+            told(True)
 
     def _session_logs(self, frame: "Frame", state: Any) -> tuple[dict[str, LogChange], dict[str, list[Any]]]:
         """Return what a save writes to the session's logs, and per log the items it has beyond what is settled."""
@@ -194,11 +207,11 @@ class Journal:
 
     async def _settle(self) -> None:
         """Find out whether a write whose reply was lost has landed."""
-        told = self._unsure
-        if told is not None and self.turn is not None:
-            landed = await self.turn.resolve()
-            self._unsure = None
-            told(landed)
+        if self.turn is not None:
+            landed = await self.turn.resolve() is not None
+            told, self._unsure = self._unsure, None
+            if told is not None:
+                told(landed)
 
     async def _migrated(self, frame: "Frame") -> None:
         """Write the session as its migrations left it, before anything else of this run reaches it.
@@ -210,16 +223,25 @@ class Journal:
             return
         assert self.turn is not None
         logs, save = session.migration()
+        self._unsure = partial(self._migration_landed, frame, session)
         try:
             await self.turn.write(logs=logs, save=save)
         except VersionConflict as error:
+            self._unsure = None
             if not session.overwrites:
                 raise save_error(error, session.key, self.turn.operation_id, None, None) from error
+            session.removed = session.loaded.rewrite.removed
             # Others moved on; the run's own view of the whole session will be written over theirs.
             for name in session.plan.logs:
                 column = frame.graph.schema.fields[session.plan.fields[name]]
                 held = session.loaded.values.get(column.name, [])
                 self._pending[name] = LogChange(items=column.dump(held), anew=True)
+        self._unsure = None
+        self._migration_landed(frame, session, True)
+
+    def _migration_landed(self, frame: "Frame", session: OwnSession, landed: bool) -> None:
+        if not landed:
+            return
         for name in session.plan.logs:
             self._saved[name] = (frame, len(session.loaded.values.get(session.plan.fields[name], ())))
         session.loaded = session.loaded._replace(rewrite=None)
@@ -232,7 +254,7 @@ class Journal:
             if isinstance(self.session, OwnSession):
                 return
         if self.turn is not None and self.turn.begun:
-            await self._checked(self.turn, end=end)
+            await self._checked(self.turn, self.turn.write(end=end))
 
     async def suspend(self, signal: Suspending, run: "Run") -> tuple[str, Any]:
         """Write the pause, and with it the session, in one commit; return the wait's id and the outermost state."""
@@ -248,16 +270,19 @@ class Journal:
         self.step = max(self.step, run.step)
         own = session if isinstance(session, OwnSession) else None
         saves = own is not None and own.plan.auto_save
+        receipt: Receipt | None = None
         try:
             await self._settle()
             if saves:
                 await self._migrated(frames[0][0])
             logs = self._stand(linear, signal.namespace, after=signal.completed)
-            if not signal.completed:
+            if signal.completed:
+                self.progress.clear()
+            else:
                 logs |= self.progress.take()
             logs = _all_joined(self._pending, logs)
             receipt = await turn.write(
-                point=self._point(**_told(session, run, frames[0][0])),
+                point=self._point(**_told(session, run, frames[0][0], outermost)),
                 logs=logs,
                 save=own.save_of(outermost) if own and saves else None,
                 end=EndRun(status=RunStatus.SUSPENDED),
@@ -266,9 +291,12 @@ class Journal:
         except LaneLost:
             raise
         except TenutoError as error:
-            raise SuspensionPersistenceFailed(
-                f"The pause at node {signal.node!r} could not be written: {error.message}", key=turn.key
-            ) from error
+            with suppress(TenutoError):
+                receipt = await turn.resolve()
+            if receipt is None or not turn.ended:
+                raise SuspensionPersistenceFailed(
+                    f"The pause at node {signal.node!r} could not be written: {error.message}", key=turn.key
+                ) from error
         wait_id = receipt.wait_ids[0]
         if own and saves:
             own.saved(turn, outermost, 0)
@@ -282,20 +310,25 @@ class Journal:
             await session.save(state)
         except TenutoError as error:
             assert self.turn is not None
-            await self.turn.settle(wait_id, WaitStatus.CANCELLED)
+            with suppress(TenutoError):  # then it stays, and a resume makes the session good
+                await self.turn.settle(wait_id, WaitStatus.CANCELLED)
             raise SuspensionPersistenceFailed(
                 f"The session could not be saved with the pause, which was taken back: {error.message}"
             ) from error
 
     async def failed(self, error: TenutoError) -> None:
         """Write the end of a run that failed; a save that failed leaves the run open for the save to be repeated."""
-        if isinstance(error, SessionSaveFailed) and self.turn is not None:
+        if isinstance(self.session, OwnSession):
+            self.session.forget()
+        if isinstance(error, SessionSaveFailed) and isinstance(self.session, OwnSession) and self.turn is not None:
             self.turn.release()
         else:
             await self._ended(EndRun(status=RunStatus.FAILED, error=error_record(error)))
 
     async def interrupted(self) -> None:
         """Write the end of a run that was stopped; it can be resumed from its last checkpoint."""
+        if isinstance(self.session, OwnSession):
+            self.session.forget()
         await self._ended(EndRun(status=RunStatus.INTERRUPTED))
 
     async def _ended(self, end: EndRun) -> None:
@@ -307,7 +340,7 @@ class Journal:
             return
         await self.stopped()
         if turn.begun or isinstance(self.session, OwnSession):
-            await self._checked(turn, end=end)
+            await self._checked(turn, turn.write(end=end))
 
     def fan_out(self, frame: "Frame", node: str, count: int) -> "Execution | None":
         """Begin an execution of a fan-out; None where nothing is kept of it, as inside parallel branches."""
@@ -350,11 +383,23 @@ class Journal:
             field = plan.fields[name]
             begins = base.ends[name].position if name in base.ends else 0
             own = point.state.__dict__[field][begins:]
+            self._pending.pop(name, None)
             if own:
                 self._pending[name] = LogChange(items=point.schema.fields[field].dump(own))
                 values[field] = [*values.get(field, []), *own]
+            if loaded.rewrite is not None:
+                items = point.schema.fields[field].dump(values.get(field, []))
+                self._pending[name] = LogChange(items=items, anew=True)
         self.points[()] = replace(point, state=rebuilt(point.state, {**point.state.__dict__, **values}))
         self._rebased = loaded.base.ends
+
+    def insist(self, plan: SessionPlan, names: Iterable[str]) -> None:
+        """Write these logs whole: others wrote to them, of which the stored run knows nothing."""
+        point = self.points[()]
+        for name in plan.logs & set(names):
+            field = plan.fields[name]
+            items = point.schema.fields[field].dump(point.state.__dict__[field])
+            self._pending[name] = LogChange(items=items, anew=True)
 
     def begins_at(self, ends: Ends) -> Ends:
         """Return the log ends a run that goes on from a checkpoint begins at."""
@@ -379,11 +424,11 @@ class Journal:
                     raise self._failed  # what comes after it would stand in the wrong place
                 if logs is None and not self.progress.waits:
                     return
-                await self._settle()
+                await self._checked(self.turn, self._settle())
                 changes = _all_joined(self._pending, logs or {})
                 self._pending = {}
                 done = self.progress.take()
-                await self._checked(self.turn, point=self._point(), logs=changes | done)
+                await self._checked(self.turn, self.turn.write(point=self._point(), logs=changes | done))
                 self._unwritten = False
         except CheckpointSaveFailed as error:
             self._failed = error
@@ -397,9 +442,9 @@ class Journal:
             self._pending = _all_joined(changes, self._pending)
             self.progress.put_back(done)
 
-    async def _checked(self, turn: Turn, **parts: Any) -> None:
+    async def _checked(self, turn: Turn, writing: Awaitable[Any]) -> None:
         try:
-            await turn.write(**parts)
+            await writing
         except LaneLost:
             raise
         except TenutoError as error:
@@ -411,8 +456,13 @@ class Journal:
             ) from error
 
     def _point(self, **told: Any) -> Point:
-        cursor = self._cursor | {"step": self.step, "underway": self.progress.underway} | told
-        return Point(step=max(self.step, 0), cursor=cursor, document=self._document, schema_version=self.schema_version)
+        cursor = self._cursor | {"step": self.step, "underway": self.progress.underway} | self.beside | told
+        version = self.schema_version
+        if isinstance(self.session, OwnSession):
+            # A fork at this point is a session, so the point is of the session's version; the state's stands beside it.
+            cursor["session"] = _session_note(self.session.plan, version)
+            version = self.session.plan.schema_version
+        return Point(step=max(self.step, 0), cursor=cursor, document=self._document, schema_version=version)
 
     def _collect(
         self, frame: "Frame", state: Any, path: tuple[str, ...], document: dict[str, Any], logs: dict[str, LogChange]
@@ -508,11 +558,11 @@ def _common(stored: list[Any], items: list[Any]) -> int:
     return min(len(stored), len(items))
 
 
-def _told(session: OwnSession | ForeignSession | None, run: "Run", frame: "Frame") -> dict[str, Any]:
+def _told(session: OwnSession | ForeignSession | None, run: "Run", frame: "Frame", state: Any) -> dict[str, Any]:
     """Return what a pause tells whoever resumes it: of a session beside it, and the trace to link to."""
     told: dict[str, Any] = {}
     if isinstance(session, ForeignSession):
-        told |= {"session_id": session.key.session_id, "session_base": session.base_record}
+        told |= session.marks(state)
     if trace := trace_context(run.audience(frame.graph)):
         told["trace"] = trace
     return told
@@ -527,14 +577,17 @@ def _wait_for(signal: Suspending) -> OpenWait:
 
 def restore(found: Found, graph: "CompiledGraph[Any]") -> Journal:
     """Put together the points at which the frames of a stored run go on, migrated and validated."""
-    cursor, own = found.checkpoint.cursor, found.checkpoint.key.kind is Kind.SESSION
+    cursor, note, plan = found.checkpoint.cursor, found.checkpoint.cursor.get("session"), graph.session
+    if note is not None and (plan is None or plan.own is None):
+        raise _misfit(f"The run belongs to {found.checkpoint.key}, but the graph keeps no sessions in that store.")
+    version = found.checkpoint.schema_version if note is None else note["state_version"]
     underway = cursor["underway"]
     progress = Progress.found(graph.fan_out_batch, underway, found.logs.get(underway, ()))
     journal = Journal(
         None, graph.kind.schema_version, progress, step=cursor["step"], every_node=graph.store is not None
     )
-    if own and graph.session is not None:
-        journal._names = graph.session.names
+    if note is not None and plan is not None:
+        journal._names = plan.names
     graphs: list[tuple[tuple[str, ...], CompiledGraph[Any], dict[str, Any]]] = []
     owner = graph
     for entry in cursor["frames"]:
@@ -548,8 +601,8 @@ def restore(found: Found, graph: "CompiledGraph[Any]") -> Journal:
         if node is not None and node not in owner.nodes:
             raise _misfit(f"The graph {owner.name!r} has no node {node!r}, where the run would go on.")
         graphs.append((path, owner, entry))
-    raw = [_values(found, path, journal._names) for path, _, _ in graphs]
-    migrated = graph.migrations.apply(found.checkpoint.schema_version, graph.kind.schema_version, raw)
+    raw = [_values(found, path, note) for path, _, _ in graphs]
+    migrated = graph.migrations.apply(version, graph.kind.schema_version, raw)
     for (path, owner, entry), values in zip(graphs, migrated, strict=True):
         try:
             state = owner.kind.model_validate(values)
@@ -557,27 +610,35 @@ def restore(found: Found, graph: "CompiledGraph[Any]") -> Journal:
             raise _misfit(f"The stored state does not fit {owner.kind.__name__}: {error}") from error
         stop = Stop(state=state, node=entry["node"], after=entry.get("after", False), schema=owner.schema)
         journal.points[path] = stop
-    if found.checkpoint.schema_version == graph.kind.schema_version:
+    renamed = note is not None and plan is not None and note != _session_note(plan, version)
+    if version == graph.kind.schema_version and not renamed:
         journal._document = dict(found.checkpoint.document)
     else:
         # From the next checkpoint on, everything is kept under the new version, logs that were written before too.
         for path, owner, _ in graphs:
             journal.rewrite(path, owner.schema, journal.points[path].state)
     journal._cursor = {"frames": cursor["frames"]}
+    journal.beside = {"session_id": cursor["session_id"]} if cursor.get("session_id") else {}
     journal._unwritten = True
     return journal
 
 
-def _values(found: Found, path: tuple[str, ...], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the stored fields of one frame, logs among them, by their own names."""
+def _session_note(plan: SessionPlan, state_version: str) -> dict[str, Any]:
+    """Return what a checkpoint tells of a session in it: the state's version, and which names are the session's."""
+    mapping = {name: field for name, field in plan.fields.items() if name != field}
+    return {"state_version": state_version, "logs": sorted(plan.logs), "mapping": mapping}
+
+
+def _values(found: Found, path: tuple[str, ...], note: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the stored fields of one frame, logs among them, by the state's names."""
     prefix = _log_name(path, "")
     stored = {**found.checkpoint.document, **found.logs}
     inner = {name: name.removeprefix(prefix) for name in stored if name.startswith(prefix)}
     values = {own: stored[name] for name, own in inner.items() if "/" not in own and own != _PROGRESS}
-    if not path:
-        # A field the deployed graph no longer has is for its migration to find, under the name the session gave it.
-        fields = {name: own for own, name in names.items()}
-        values |= {fields.get(name, name): value for name, value in stored.items() if "/" not in name}
+    if not path and note is not None:
+        names = [name for name in found.checkpoint.document if "/" not in name]
+        names += [name for name in note["logs"] if name in found.logs]
+        values |= {note["mapping"].get(name, name): stored[name] for name in names}
     return values
 
 

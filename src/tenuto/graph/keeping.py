@@ -1,20 +1,27 @@
 """How a run keeps its session: in its own commits, or, in a store of the user's own, beside them."""
 
+import json
 from collections.abc import Mapping
+from functools import partial
+from hashlib import sha256
 from typing import Any
+
+from pydantic_core import to_json
 
 from tenuto.codec import JSON
 from tenuto.errors import (
     InvalidInput,
+    InvocationExists,
     LaneLost,
     RunNotLive,
+    SessionDeleted,
     SessionMoved,
     SessionSaveFailed,
     TenutoError,
     VersionConflict,
 )
 from tenuto.graph.sessions import Concurrency, Loaded, SessionPlan
-from tenuto.model.session import SessionKey
+from tenuto.model.session import SessionKey, SessionRecord
 from tenuto.session.turn import Base, LogChange, Save, Turn
 
 
@@ -25,6 +32,7 @@ class OwnSession:
         self.plan = plan
         self.key = key
         self.loaded = loaded
+        self.removed: frozenset[str] = frozenset()
         self._values: Mapping[str, Any] = loaded.values
         self._size = loaded.size
 
@@ -41,6 +49,7 @@ class OwnSession:
             whole=lambda: plan.document(state),
             logs=plan.logs,
             schema_version=plan.schema_version,
+            removed=self.removed,
             overwrites=self.overwrites,
         )
 
@@ -67,9 +76,14 @@ class OwnSession:
         """Note that the session now is as in this state."""
         values = self.plan.values(state)
         self._values = values
+        self.removed = frozenset()
         self._size += added
         assert turn.life is not None
         self.plan.remember(self.key, turn.life, turn.base, values, self._size)
+
+    def forget(self) -> None:
+        """Load the session anew next time: a node that failed may have changed a value in place."""
+        self.plan.warm.drop(self.key)
 
 
 class ForeignSession:
@@ -80,43 +94,55 @@ class ForeignSession:
         self.key = key
         self.loaded = loaded
         self._version = loaded.base.version
+        self._mark = _mark_of(loaded.record)
 
-    @property
-    def base_record(self) -> JSON:
-        """The record as it was loaded, kept with a pause to tell later whether the session was saved, or moved on."""
-        return self.loaded.record
+    def marks(self, state: Any) -> dict[str, JSON]:
+        """Return what a pause keeps to tell later whether the session was saved with it, or moved on."""
+        left = _mark_of(self._record(state).state) if self.plan.auto_save else self._mark
+        return {"session_base": self._mark, "session_left": left}
+
+    def _record(self, state: Any) -> SessionRecord:
+        return self.plan.record(self.key.session_id, state)
 
     async def save(self, state: Any) -> None:
         """Write the whole record; a conflict is the store's own word, anything else is `session_save_failed`."""
-        record = self.plan.record(self.key.session_id, state)
+        record = self._record(state)
         options = {"expected_version": self._version} if self.plan.concurrency is Concurrency.OPTIMISTIC else {}
         try:
-            result = await self.plan.store.save(self.key.session_id, record, **options)
-        except VersionConflict:
-            raise
+            result = await self.plan.store.save(self.plan.address(self.key), record, **options)
+        except VersionConflict as error:
+            raise save_error(error, self.key, "", state, None) from error
         except Exception as error:
             raise SessionSaveFailed(
-                f"{self.key} could not be saved: {error}", key=self.key, operation_id="", final_state=state
+                f"{self.key} could not be saved: {error}",
+                key=self.key,
+                operation_id="",
+                final_state=state,
+                repeat=partial(self.save, state),
             ) from error
+        self._mark = _mark_of(record.state)
         version = getattr(result, "version", result)
         self._version = version if type(version) is int else self._version + 1
 
-    async def repair(self, state: Any, base: JSON, on_moved: str | None) -> None:
+    async def repair(self, state: Any, marks: Mapping[str, JSON], on_moved: str | None) -> None:
         """Bring the session of a pause up to date before it is resumed.
 
         The pause is written first and the session after it; a crash in between is found here, because the session still
         is what the run once loaded, and is made good by writing it now. Anything else is a session that moved on.
         """
-        wanted = self.plan.record(self.key.session_id, state).state
-        found = self.loaded.record
-        if found == wanted:
+        if self._mark == marks.get("session_left"):
             return
-        if found == base or on_moved == "overwrite":
+        if self._mark == marks.get("session_base") or on_moved == "overwrite":
             await self.save(state)
             return
         if on_moved == "rebase":
             raise InvalidInput("on_moved='rebase' needs the session in Tenuto's own store; use 'overwrite', or cancel.")
         raise moved(self.key, None, self._version)
+
+
+def _mark_of(record: JSON) -> str:
+    """Return what tells one record of a session from another."""
+    return sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def moved(key: SessionKey, expected: int | None, found: int | None) -> SessionMoved:
@@ -130,15 +156,9 @@ def moved(key: SessionKey, expected: int | None, found: int | None) -> SessionMo
     )
 
 
-def size_of(value: Any) -> int:
-    """Return about how much text a plain value is."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum([size_of(part) for part in value.values()], 16 * len(value))
-    if isinstance(value, list):
-        return sum([size_of(part) for part in value], 2 * len(value))
-    return 8
+def size_of(items: Any) -> int:
+    """Return about how much text entries are."""
+    return len(to_json(items)) if items else 0
 
 
 def base_of(run: Any) -> Base:
@@ -150,7 +170,7 @@ def save_error(error: TenutoError, key: SessionKey, operation_id: str, state: An
     """Return what a failed save is to the caller: a conflict stays one, and whatever it is carries the final state."""
     if isinstance(error, LaneLost | RunNotLive):
         return error  # another runner goes on with it; there is nothing to repeat
-    if isinstance(error, VersionConflict):
+    if isinstance(error, VersionConflict | SessionDeleted | InvocationExists):  # repeating will not help
         return type(error)(error.message, **error.details(), final_state=state, operation_id=operation_id)
     return SessionSaveFailed(
         f"{key} could not be saved: {error.message} The run itself is done; repeat only the save, with save_again.",

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from tenuto.codec import dumps
 from tenuto.errors import (
     CheckpointNotFound,
     CheckpointRecordInvalid,
     InvalidInput,
+    NotJson,
     SuspensionRecordInvalid,
     SuspensionResumePayloadInvalid,
     WaitNotOpen,
@@ -49,18 +51,20 @@ async def open_paused(graph: "CompiledGraph[Any]", call: Call, scope: Scope, sta
         raise SuspensionRecordInvalid(
             f"Graph {graph.name!r} keeps nothing that could be resumed; give it a store.", invocation_id=invocation_id
         )
-    payload = dict(call.signal_payload)
+    payload = _plain(dict(call.signal_payload), invocation_id)
     paused = await find_paused(store, invocation_id, payload, call.tenant)
     scope = _scope_of(scope, paused.run, call, invocation_id, paused.found)
     # Whatever is wrong with the record or the payload is found before anything is waited for.
-    _overlay(_restored(graph, paused), payload, invocation_id)
+    journal = _restored(graph, paused)
+    _fitting(journal, payload, invocation_id)
 
     async def still_paused() -> None:
         await find_paused(store, invocation_id, payload, call.tenant)
 
     turn = await _turn_under_lane(graph, store, paused.run.key, stack, meanwhile=still_paused)
-    paused = await find_paused(store, invocation_id, payload, call.tenant)
-    journal = _restored(graph, paused)
+    before, paused = paused, await find_paused(store, invocation_id, payload, call.tenant)
+    if paused.found.checkpoint != before.found.checkpoint:
+        journal = _restored(graph, paused)
     journal.turn = turn
     taken, ends = paused.taken, paused.found.checkpoint.ends
     await _bind_session(graph, journal, base_of(taken or paused.run), paused.found, call, scope, stack)
@@ -138,16 +142,32 @@ def _restored(graph: "CompiledGraph[Any]", paused: Paused) -> Journal:
         ) from error
 
 
+def _plain(payload: dict[str, Any], invocation_id: str) -> dict[str, Any]:
+    try:
+        dumps(payload, "signal_payload")
+    except NotJson as error:
+        raise SuspensionResumePayloadInvalid(
+            f"{error.message} Invocation {invocation_id!r} is still paused.", invocation_id=invocation_id
+        ) from error
+    return payload
+
+
 def _overlay(journal: Journal, payload: dict[str, Any], invocation_id: str) -> None:
-    """Put the payload over the fields it names, past their reducers: the outermost graph's, then the innermost's.
+    """Put the payload over the fields it names, past their reducers."""
+    for path, checked in _fitting(journal, payload, invocation_id).items():
+        state = journal.points[path].state
+        journal.replace(path, rebuilt(state, {**state.__dict__, **checked}), checked)
+
+
+def _fitting(journal: Journal, payload: dict[str, Any], invocation_id: str) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Return the payload's values, valid, by the frame they belong to: the outermost graph's, then the innermost's.
 
     A name that neither declares is dropped.
     """
     outermost, innermost = min(journal.points, key=len), max(journal.points, key=len)
-    left = dict(payload)
+    left, found = dict(payload), {}
     for path in dict.fromkeys((outermost, innermost)):
-        point = journal.points[path]
-        fields = point.schema.fields
+        fields = journal.points[path].schema.fields
         given = {name: left.pop(name) for name in list(left) if name in fields}
         try:
             checked = {name: fields[name].check(value) for name, value in given.items()}
@@ -157,7 +177,8 @@ def _overlay(journal: Journal, payload: dict[str, Any], invocation_id: str) -> N
                 invocation_id=invocation_id,
             ) from error
         if checked:
-            journal.replace(path, rebuilt(point.state, {**point.state.__dict__, **checked}), checked)
+            found[path] = checked
+    return found
 
 
 async def _turn_under_lane(
@@ -197,7 +218,7 @@ async def _bind_session(
         await lock_foreign(plan, key, stack)
         beside = ForeignSession(plan, key, await plan.load(key))
         if call.is_answer:
-            await beside.repair(journal.entry(), found.checkpoint.cursor.get("session_base"), call.on_moved)
+            await beside.repair(journal.entry(), found.checkpoint.cursor, call.on_moved)
         journal.session = beside
         return
     head = await plan.own.head(key)
@@ -205,15 +226,18 @@ async def _bind_session(
     loaded = None
     if now.version == base.version:
         now = base
-        if head is not None and head.schema_version != plan.schema_version:
-            # The next save writes it as its migrations leave it, without the fields they removed.
-            loaded = await plan.load(key)
     elif call.on_moved == "rebase":
         loaded = await plan.load(key)
         now = loaded.base
         journal.rebase(plan, loaded, base)
     elif call.on_moved is None:
         raise moved(key, base.version, now.version)
+    else:
+        journal.insist(plan, now.ends.keys() - found.checkpoint.ends.keys())
     turn.stand(now)
-    # Where nothing is known of what is stored, the next save writes every field.
-    journal.session = OwnSession(plan, key, loaded or Loaded(turn.life or 0, now, True, {}, {}))
+    # Nothing is known of what is stored, so that the next save writes every field.
+    session = journal.session = OwnSession(plan, key, Loaded(turn.life or 0, now, True, {}, {}))
+    if head is not None and head.schema_version != plan.schema_version:
+        # It writes the session as its migrations leave it, without the fields they removed.
+        rewrite = (loaded or await plan.load(key)).rewrite
+        session.removed = rewrite.removed if rewrite else session.removed

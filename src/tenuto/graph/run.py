@@ -14,6 +14,7 @@ from tenuto.errors import (
     NodeException,
     RoutingError,
     StepLimitReached,
+    SuspensionInUnsupportedContext,
 )
 from tenuto.graph.cause import NOT_THE_NODES
 from tenuto.graph.events import Ending, FrameEvent, MetadataEvent, NodeEvent, started
@@ -222,6 +223,11 @@ class Frame:
             update = await (through(chain, attempt) if chain else attempt)(state)
             merged = graph.schema.merge(state, update, graph.name, node.name)
             following = self._following(node.name, merged)
+        except SuspensionInUnsupportedContext as error:
+            place: dict[str, Any] = {"graph": graph.name, "node_name": node.name, "recoverable_state": state}
+            located = error if error.node_name else SuspensionInUnsupportedContext(error.message, **place)
+            attempt.end(error=located)
+            raise located from None
         except (GraphRunError, *NOT_THE_NODES) as error:
             attempt.end(error=error)
             raise

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, SessionLoadFailed, StateValidationError, TenutoError
 from tenuto.graph.state import Schema, State, rebuilt
-from tenuto.graph.warnings import SessionStateDoubled
+from tenuto.graph.warnings import SessionStateDoubled, outside
 from tenuto.model.session import SessionKey, SessionRecord
 from tenuto.session.migration import MigrationRegistry
 from tenuto.session.state import SessionState
@@ -81,12 +81,13 @@ class SessionPlan:
         self.auto_save = auto_save
         self.lane_wait = lane_wait
         self.migrations = migrations
-        self.warm = WarmStates()
+        self.warm = WarmStates(fields=self.fields)
         self._schema = schema
         self._blank = schema.kind.model_construct()
 
     async def load(self, key: SessionKey) -> Loaded:
         """Return the session, migrated in memory and validated; an id without a session has no values."""
+        self.address(key)
         try:
             found = await (self._load_own(self.own, key) if self.own else self._load_foreign(key))
         except TenutoError as error:
@@ -112,8 +113,18 @@ class SessionPlan:
                 self.remember(key, found.life, found.base, found.values, found.size)
             return found
 
+    def address(self, key: SessionKey) -> Any:
+        """Return what the store knows the session by; a store of the user's own knows no tenants."""
+        if isinstance(self.store, Store):
+            return key
+        if key.tenant:
+            raise InvalidInput(
+                f"{type(self.store).__name__} keeps sessions by their id alone; it has none of a tenant.", key=key
+            )
+        return key.session_id
+
     async def _load_foreign(self, key: SessionKey) -> Loaded:
-        record = await self.store.load(key.session_id)
+        record = await self.store.load(self.address(key))
         if record is None:
             return Loaded(0, Base(), False, {}, {})
         return self._read(key, record, Base(version=getattr(record, "version", 0) or 0), 0)
@@ -172,8 +183,10 @@ class SessionPlan:
     def _rewrite(self, stored: Mapping[str, Any], fields: Mapping[str, Any], logs: frozenset[str]) -> Rewrite:
         removed = {name for name in stored if name not in fields}
         anew: dict[str, int] = {}
-        for name in self.fields.keys() & stored.keys() & fields.keys():
-            if (name in logs) != (name in self.logs):
+        for name in self.fields.keys() & fields.keys():
+            if name not in stored:
+                anew[name] = 0
+            elif (name in logs) != (name in self.logs):
                 removed.add(name)
                 anew[name] = 0
             elif name in self.logs and stored[name] != fields[name]:
@@ -227,7 +240,7 @@ class SessionPlan:
                         f"The initial state repeats all that the session has in {name!r}, which is now there twice; "
                         "give only what is new, since the session is loaded by itself."
                     ),
-                    stacklevel=5,
+                    stacklevel=outside(),
                 )
 
     def document(self, state: State, loaded: Mapping[str, Any] | None = None) -> dict[str, JSON]:

@@ -1,5 +1,18 @@
 """Warnings of the compiler: the graph works, but perhaps not as meant."""
 
+import sys
+from pathlib import Path
+
+_HERE = str(Path(__file__).parent)
+
+
+def outside() -> int:
+    """Return the `stacklevel` at which the caller's warning points at the first line outside the engine."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        level, frame = level + 1, frame.f_back
+    return level
+
 
 class GraphCompileWarning(UserWarning):
     """A graph was compiled that may not do what it seems to; `category` says why."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from tenuto.codec import JSON
@@ -43,10 +44,20 @@ class SessionKey:
         if self.kind not in Kind:
             raise InvalidInput(f"Unknown kind {self.kind!r}; known are {', '.join(Kind)}.", kind=self.kind)
 
+    def __hash__(self) -> int:
+        """Hash the caller's own parts; the kind seldom tells keys apart, and hashing an enum is slow."""
+        return hash((self.session_id, self.tenant))
+
     def __str__(self) -> str:
         """Name the session as errors and tables show it."""
         tenant = f" of tenant {self.tenant!r}" if self.tenant else ""
         return f"{self.kind} {self.session_id!r}{tenant}"
+
+
+@lru_cache(maxsize=4096)
+def session_key(session_id: str, tenant: str = "") -> SessionKey:
+    """Return a session's key, the same object as long as it is in use."""
+    return SessionKey(session_id, tenant=tenant)
 
 
 Key: TypeAlias = str | SessionKey

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from weakref import WeakKeyDictionary
 
-from tenuto.errors import LaneBusy
+from tenuto.errors import LaneBusy, TenutoError
 from tenuto.ids import new_id
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.session import SessionKey
@@ -80,6 +80,11 @@ async def take_lane(
     while True:
         try:
             return await store.lanes.acquire(key, this_owner(), nonce=nonce, ttl=store.keeper.ttl, life=life)
+        except asyncio.CancelledError:
+            # It may have been granted all the same; the same nonce finds it, so that it need not lapse.
+            with suppress(TenutoError):
+                await store.lanes.disarm(await store.lanes.acquire(key, this_owner(), nonce=nonce, life=life))
+            raise
         except LaneBusy:
             left = deadline - clock()
             if left <= 0:

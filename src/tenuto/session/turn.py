@@ -8,7 +8,7 @@ reach its head with a save.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.codec import JSON, encode
 from tenuto.errors import LaneLost, TenutoError, VersionConflict
@@ -42,8 +42,7 @@ _SLICE_ROWS = 2000
 _SLICE_BYTES = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogChange:
+class LogChange(NamedTuple):
     """What happened to a log since it was last written: items were added, or it is written anew.
 
     Written anew, it begins with the first `kept` entries it had, and goes on with the items.
@@ -72,16 +71,14 @@ class Point:
     schema_version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class Base(NamedTuple):
     """The session as the turn knows it: what its last save, or its load, left."""
 
     version: int = 0
-    ends: Ends = field(default_factory=dict)
+    ends: Ends = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Save:
+class Save(NamedTuple):
     """What a commit does to the session's head.
 
     `document` has the fields that changed, `whole` returns all of them; `logs` names all session logs. With
@@ -121,6 +118,8 @@ class Turn:
     _ends: dict[str, LogEnd] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
     _commits: int = 0
+    _slices: set[tuple[str, int]] = field(default_factory=set)
+    _partly: "dict[str, LogEnd | None]" = field(default_factory=dict)
     _handles: dict[str, tuple[JSON, Held]] = field(default_factory=dict)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _holding: Holding | None = None
@@ -191,8 +190,10 @@ class Turn:
         A big value that is the same object as last time is named by its handle, and costs nothing.
         """
         async with self._writing:
-            logs = await self._ahead(logs or {})
             operation_id = self._next_operation()
+            if point is not None or save is not None:
+                logs = await self._ahead(operation_id, self._mended(logs or {}))
+            logs = logs or {}
             parts: dict[str, Any] = {"end": end, "open_waits": waits, "settle_waits": settled}
             if point is not None:
                 parts["steps"] = point.step
@@ -206,42 +207,65 @@ class Turn:
             receipt = await self._land(operation_id, parts, logs, save)
             self._unsure = None
             self._landed(receipt, logs, save, end)
+            self._partly = {}
             for document in (point.document if point else {}, save.document if save else {}):
                 self._remember(document)
             return receipt
 
-    async def resolve(self) -> bool:
+    async def resolve(self) -> Receipt | None:
         """Ask whether the last commit, whose reply was an error, landed all the same; then it counts as written."""
         if self._unsure is None:
-            return False
+            return None
         operation_id, logs, save, end = self._unsure
         receipt = await self.store.receipt(self.key, operation_id)
         if receipt is None and save is not None:
             receipt = await self.store.receipt(self.key, _overwriting(operation_id))
         self._unsure = None
-        if receipt is None:
-            return False
-        self._landed(receipt, logs, save, end)
-        return True
+        if receipt is not None:
+            self._landed(receipt, logs, save, end)
+        if operation_id != self.operation_id:
+            return None  # a part that was written ahead, of a commit that was not
+        if receipt is not None:
+            self._partly = {}
+        return receipt
 
-    async def _ahead(self, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
-        """Write the greater part of many entries ahead, on the run's own branches, where nobody sees them yet."""
+    async def _ahead(self, operation_id: str, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
+        """Write the greater part of many entries ahead, on the run's own branches, where nobody sees them yet.
+
+        Called again for the same operation, it goes on with the part that failed.
+        """
         rows = sum(len(change.items) for change in logs.values())
         if rows <= _SLICE_ROWS:
             return logs
-        rest = dict(logs)
+        rest, number = dict(logs), 0
         for name, change in logs.items():
             items, begins = list(change.items), 0
             while len(items) - begins > _SLICE_ROWS // 2:
                 stop = _slice_end(items, begins)
                 first = begins == 0
                 part = LogChange(items=items[begins:stop], anew=change.anew and first, kept=change.kept if first else 0)
-                receipt = await self._land(self._next_operation(), {"end": None}, {name: part}, None)
-                self._landed(receipt, {name: part}, None, None)
+                number += 1
+                if (operation_id, number) not in self._slices:
+                    self._partly.setdefault(name, self._ends.get(name))
+                    self._unsure = (f"{operation_id}.{number}", {name: part}, None, None)
+                    receipt = await self._land(self._unsure[0], {"end": None}, {name: part}, None)
+                    self._landed(receipt, {name: part}, None, None)
+                    self._slices.add((operation_id, number))
                 begins = stop
             if begins:
                 rest[name] = LogChange(items=items[begins:])
         return rest
+
+    def _mended(self, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
+        """Go on from before what was written ahead for a commit that then failed."""
+        mended = dict(logs)
+        for name, end in self._partly.items():
+            change = mended.get(name) or LogChange(items=())
+            if not change.anew:
+                mended[name] = LogChange(items=change.items, anew=True, kept=end.position if end else 0)
+            if end is not None:
+                self._ends[name] = end
+        return mended
 
     def _next_operation(self) -> str:
         self._commits += 1
@@ -259,7 +283,10 @@ class Turn:
     async def repeat(self, operation_id: str, logs: Mapping[str, LogChange], save: Save, end: EndRun | None) -> Receipt:
         """Write again the save of a turn that is over, whose reply was lost or which could not be written then."""
         parts: dict[str, Any] = {"end": end, "open_waits": (), "settle_waits": ()}
-        return await self._land(operation_id, parts, logs, save)
+        try:
+            return await self._land(operation_id, parts, await self._ahead(operation_id, logs), save)
+        finally:
+            self.release()
 
     async def _land(
         self, operation_id: str, parts: dict[str, Any], logs: Mapping[str, LogChange], save: Save | None
@@ -340,6 +367,8 @@ class Turn:
         self._holding = self.store.keeper.hold(held, self._lose)
 
     def _lose(self) -> None:
+        if self._holding is None:
+            return  # told too late: the turn is over, and its task does something else
         self.lost = LaneLost(
             f"Another runner took over {self.key}; this turn was stopped and can write nothing more.",
             key=self.key,

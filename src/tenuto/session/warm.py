@@ -1,6 +1,7 @@
 """Session states kept in memory between turns, each confirmed against the store before it is used."""
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tenuto.model.session import SessionKey, Stamp
@@ -24,8 +25,9 @@ class WarmState(NamedTuple):
 class WarmStates:
     """The states used last, up to a total size. One is valid only as long as its session has that life and version."""
 
-    def __init__(self, limit: int = DEFAULT_BYTES) -> None:
+    def __init__(self, limit: int = DEFAULT_BYTES, fields: Mapping[str, str] | None = None) -> None:
         self._limit = limit
+        self._fields = fields or {}
         self._size = 0
         self._states: OrderedDict[SessionKey, WarmState] = OrderedDict()
 
@@ -37,7 +39,7 @@ class WarmStates:
         if (found.life, found.base.version, found.schema_version) != (stamp.life, stamp.version, stamp.schema_version):
             self.drop(key)
             return None
-        if any(len(found.values[name]) != count for name, count in found.counts.items()):
+        if any(len(found.values[self._fields.get(name, name)]) != count for name, count in found.counts.items()):
             self.drop(key)  # a node changed a list in place; the store has the truth
             return None
         self._states.move_to_end(key)

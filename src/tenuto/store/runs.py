@@ -93,8 +93,8 @@ class Waits:
         """Return a session's waits in the order they were opened; `status=None` means all."""
         return await self._read("waits_of_session", *columns_of(as_key(key)), run_id, status and str(status))
 
-    async def open(self, *, tenant: str = "", limit: int = 100, after: str = "") -> list[Wait]:
-        """Return a tenant's open waits in the order they were opened; `after` goes on behind a wait's id."""
+    async def open(self, *, tenant: str | None = "", limit: int = 100, after: str = "") -> list[Wait]:
+        """Return open waits, a tenant's or all (None), in the order they were opened; `after` goes on behind an id."""
         return await self._read("open_waits", tenant, after, check_count(limit, "limit"))
 
     async def for_signal(

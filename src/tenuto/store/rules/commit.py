@@ -108,8 +108,8 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
         "event_seq": next_count(old.event_seq, "the event number", len(commit.events)),
         "updated_at": max(old.updated_at, now),
     }
-    _check_kinds(commit, old, log.heads)
     if commit.save:
+        _check_kinds(commit, old, log.heads)
         log.save(commit.logs, packed.items, commit.removed)
         changes |= _head_changes(packed, old, log, now)
     else:

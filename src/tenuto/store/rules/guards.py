@@ -75,6 +75,11 @@ def _is_gone(wanted: TakeRun, run: RunRow) -> bool:
     return wanted.gone is not None and wanted.gone == run.worker
 
 
+def _is_displaced(wanted: RunRef | TakeRun, run: RunRow, row: SessionRow) -> bool:
+    """Tell whether a run that is to be taken over has lost its lane, or never had one, and is nobody's any more."""
+    return isinstance(wanted, TakeRun) and run.generation != row.generation
+
+
 def check_run_live(
     key: SessionKey, wanted: RunRef | TakeRun, row: SessionRow, run: RunRow | None, *, laned: bool
 ) -> None:
@@ -90,7 +95,7 @@ def check_run_live(
         state = f"at attempt {run.attempt}"
     elif not laned and run.generation is not None:
         raise lane_lost(key, run.generation, row.generation)
-    elif laned and row.current_run != wanted.run_id and not (isinstance(wanted, TakeRun) and run.generation is None):
+    elif laned and row.current_run != wanted.run_id and not _is_displaced(wanted, run, row):
         state = "not the session's current run"
     else:
         return

@@ -9,6 +9,7 @@ MAX_COUNT = 2**53 - 1
 
 MAX_NAME_BYTES = 1024
 MAX_TTL = 86_400.0
+MAX_TIMEOUT = 100 * 365 * 86_400.0
 
 
 def check_count(value: Any, what: str) -> int:
@@ -29,6 +30,13 @@ def check_ttl(seconds: Any) -> float:
     """Return a time to live in seconds, or refuse it."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= MAX_TTL:
         raise InvalidInput(f"A ttl must be more than 0 and at most {MAX_TTL:g} seconds, got {seconds!r}.")
+    return float(seconds)
+
+
+def check_timeout(seconds: Any) -> float:
+    """Return how long an answer may take, in seconds, or refuse it."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= MAX_TIMEOUT:
+        raise InvalidInput(f"A timeout must be more than 0 and at most {MAX_TIMEOUT:g} seconds, got {seconds!r}.")
     return float(seconds)
 
 

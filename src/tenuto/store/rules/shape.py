@@ -5,7 +5,7 @@ from tenuto.ids import check_id
 from tenuto.model.commit import Append, BeginRun, Commit, TakeRun
 from tenuto.model.run import RunRef
 from tenuto.model.session import LogEnd
-from tenuto.store.rules.limits import check_count, check_name, check_text, check_ttl
+from tenuto.store.rules.limits import check_count, check_name, check_text, check_timeout, check_ttl
 from tenuto.store.rules.profile import PROFILE_COLUMNS
 
 
@@ -37,7 +37,7 @@ def check_shape(commit: Commit) -> None:
         check_text(commit.checkpoint.schema_version, "checkpoint.schema_version")
     for wait in commit.open_waits:
         if wait.timeout is not None:
-            check_ttl(wait.timeout)
+            check_timeout(wait.timeout)
     for settled in commit.settle_waits:
         check_name(settled.wait_id, "wait_id")
     if commit.rearm:

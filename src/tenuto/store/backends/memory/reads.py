@@ -109,11 +109,11 @@ class Reads:
             and status in (None, wait.status)
         )
 
-    def open_waits(self, tenant: str, after: str, limit: int) -> list[Row]:
+    def open_waits(self, tenant: str | None, after: str, limit: int) -> list[Row]:
         waits = self._waits(
             wait
             for wait in self._t.wait.values()
-            if wait.status == "open" and wait.wait_id > after and self._t.session[wait.session].tenant == tenant
+            if wait.status == "open" and wait.wait_id > after and tenant in (None, self._t.session[wait.session].tenant)
         )
         return waits[:limit]
 

@@ -88,9 +88,9 @@ WHERE w.signal_id = $2 AND s.tenant = $1 AND ($3::TEXT IS NULL OR w.status = $3)
 ORDER BY w.created_at, w.wait_id
 
 -- open_waits --
-A tenant's open waits after one of them, in the order they were opened.
+Open waits after one of them, in the order they were opened; a null tenant means any.
 SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
-WHERE w.status = 'open' AND w.wait_id > $2 AND s.tenant = $1
+WHERE w.status = 'open' AND w.wait_id > $2 AND ($1::TEXT IS NULL OR s.tenant = $1)
 ORDER BY w.wait_id LIMIT $3
 
 -- content_exists --
