@@ -7,7 +7,7 @@ from tenuto.graph.events import NodeEvent
 from tests.conformance.checkpoint_checks import checkpoints_of, first_run
 from tests.conformance.checkpoints import Save
 from tests.conformance.checks import Check
-from tests.conformance.records import Record, Run
+from tests.conformance.records import Record, Run, plain
 from tests.conformance.seeding import INSTANCE
 from tests.conformance.span_checks import is_uuid4
 from tests.conformance.vocabulary import DirectiveUnknown, known, listing, mapping
@@ -51,7 +51,7 @@ def _record(what: str, expected: Any, run: Run, check: Check) -> None:
     if "parent_states_present" in given:
         check.equal(f"{what}.parent_states_present", given["parent_states_present"], bool(newest.parent_states))
     if "parent_states_outermost_first" in given:
-        held = _outermost_first(newest, check)
+        held = _outermost_first(newest, run, check)
         check.equal(f"{what}.parent_states_outermost_first", given["parent_states_outermost_first"], held)
     progress = mapping(given.get("fan_out_progress") or {}, "fan_out_progress")
     found = _instances_of(newest, check.record.events(check.main, run), check.record)
@@ -82,9 +82,13 @@ def _field(what: str, expected: Any, found: Any, check: Check) -> None:
         check.equal(what, expected, found)
 
 
-def _outermost_first(save: Save, check: Check) -> bool:
+def _outermost_first(save: Save, run: Run, check: Check) -> bool:
     """Tell whether there is one state per graph around the place of the record, in their order and of their fields."""
-    at = save.completed_positions[-1]["namespace"] if save.completed_positions else []
+    last = save.completed_positions[-1] if save.completed_positions else {"namespace": [], "step": None}
+    at = last["namespace"]
+    ended = [event for event in check.record.events(check.main, run) if event.step == last["step"]]
+    if not ended or plain(ended[-1].parent_states) != save.parent_states:
+        return False
     graph, graphs = check.record.graph, []
     for node in at:
         assert graph is not None

@@ -10,7 +10,7 @@ from typing import Any
 from tenuto import open_store
 from tenuto.errors import GraphCompileError, StateMigrationError, TenutoError
 from tenuto.graph.scope import get_invocation_metadata
-from tests.conformance.blocks import check_case
+from tests.conformance.blocks import check_block, check_case
 from tests.conformance.checkpoints import Checkpoints
 from tests.conformance.checks import Check
 from tests.conformance.graphs import GRAPH_KEYS, Built, build
@@ -182,8 +182,6 @@ def _compiled(spec: dict[str, Any], record: Record, check: Check) -> Built | Non
     except StateMigrationError as error:
         if wanted is not None:
             check.equal("expected_compile_error", wanted, error.category)
-        elif (ambiguous := ambiguity_expected(spec)) is not None:
-            check.equal("expected_chain_ambiguity_error", ambiguous, error.category)
         else:
             record.registration_error = error
         return None
@@ -209,6 +207,11 @@ def _is_run(spec: dict[str, Any]) -> bool:
 async def _check_registration(spec: dict[str, Any], error: TenutoError, check: Check) -> None:
     """Check what a registration raised; nothing is run any more."""
     check.run = Run(number=-1, initial={}, error=error)
+    if (ambiguous := ambiguity_expected(spec)) is not None:
+        check.equal("expected_chain_ambiguity_error", ambiguous, error.category)
+        beside = {"invariants": spec["invariants"]} if "invariants" in spec else {}
+        await check_block({**(spec.get("expected") or {}), **beside}, check)
+        return
     await check_case({key: spec[key] for key in ("expected", "expected_error", "invariants") if key in spec}, check)
 
 

@@ -159,158 +159,48 @@ cases:
     expected_chain_ambiguity_error: checkpoint_state_migration_chain_ambiguous
 """
 
-RESTARTED = """
-subgraph:
-  name: steps
-  state:
-    fields: {input: {type: int, default: 0}, mid: {type: int, default: 0}, out: {type: int, default: 0}}
-  entry: step_a
-  nodes:
-    step_a: {update_from_field: {mid: input, multiplier: 2}}
-    step_b: {flaky_per_index: {fail_first_run_indices: [1], success_compute: {out: mid}}}
-  edges: [{from: step_a, to: step_b}, {from: step_b, to: END}]
-state:
-  fields:
-    items: {type: list<int>, default: [1, 2, 3]}
-    results: {type: list<int>, reducer: append, default: []}
-entry: process
-nodes:
-  process:
-    fan_out:
-      {subgraph: steps, items_field: items, item_field: input, collect_field: out, target_field: results,
-       error_policy: fail_fast, concurrent_mode: serial}
-edges: [{from: process, to: END}]
-initial_state: {}
-checkpointer: in_memory
-first_run_expected_error: {category: node_exception, raised_from: process}
-saved_record_assertions:
-  fan_out_progress:
-    process:
-      instance_count: 3
-      instances:
-        - {state: completed, result: 2, result_is_error: false}
-        - {state: in_flight, completed_inner_positions: [{node_name: step_a, attempt_index: 0}], result_is_error: false}
-        - {state: not_started, completed_inner_positions: [], result_is_error: false}
-  fan_out_node_in_completed_positions: false
-resume:
-  from_first_run: true
-  expected:
-    final_state: {items: [1, 2, 3], results: [2, 4, 6]}
-    instances_skipped_during_resume: [0]
-    instances_executed_during_resume: [1, 2]
-  invariants:
-    instance_1_executes_step_a_on_resume: true
-    instance_1_executes_step_b_on_resume: true
-    instance_0_executes_step_a_on_resume: false
-    instance_1_attempt_index_on_resume: 0
-    instance_1_resume_attempt_count: 1
-    no_duplicate_results: true
-    results_list_length: 3
-"""
-
-RETRIED = """
-subgraph:
-  name: steps
-  state: {fields: {input: {type: int, default: 0}, mid: {type: int, default: 0}, out: {type: int, default: 0}}}
-  entry: step_a
-  nodes:
-    step_a: {update_from_field: {mid: input}}
-    step_b:
-      flaky_resume_aware:
-        fail_first_invocation_count: 2
-        fail_resumed_invocation_count: 1
-        category: provider_unavailable
-        on_success: {out: mid}
-  edges: [{from: step_a, to: step_b}, {from: step_b, to: END}]
-state:
-  fields:
-    items: {type: list<int>, default: [7]}
-    results: {type: list<int>, reducer: append, default: []}
-entry: process
-nodes:
-  process:
-    fan_out:
-      subgraph: steps
-      items_field: items
-      item_field: input
-      collect_field: out
-      target_field: results
-      concurrent_mode: serial
-      instance_middleware: [{type: retry, max_attempts: 2, backoff: {type: deterministic, seconds: 0}}]
-edges: [{from: process, to: END}]
-initial_state: {}
-checkpointer: in_memory
-first_run_expected_error: {category: node_exception, raised_from: process}
-saved_record_assertions:
-  fan_out_progress:
-    process:
-      instance_count: 1
-      instances:
-        - {state: in_flight, completed_inner_positions: [{node_name: step_a, attempt_index: 1}]}
-resume:
-  from_first_run: true
-  expected:
-    final_state: {items: [7], results: [7]}
-    successful_attempt_index_during_resume: 0
-  invariants:
-    instance_0_attempt_index_on_resume: 0
-    instance_0_resume_attempt_count: 2
-    attempt_index_reset_to_zero_on_resume: true
-"""
-
-DRIFTED = """
-subgraph:
-  name: scorer
-  state: {fields: {input: {type: int, default: 0}, out: {type: int, default: 0}}}
-  entry: score
-  nodes: {score: {flaky_per_index: {fail_first_run_indices: [1], success_compute: {out: input}}}}
-  edges: [{from: score, to: END}]
-cases:
-  - name: more_items
-    state:
-      fields:
-        items: {type: list<int>, default: [10, 20, 30]}
-        results: {type: list<int>, reducer: append, default: []}
-    entry: process
-    nodes:
-      process:
-        fan_out:
-          {subgraph: scorer, items_field: items, item_field: input, collect_field: out, target_field: results,
-           concurrent_mode: serial}
-    edges: [{from: process, to: END}]
-    initial_state: {}
-    checkpointer: in_memory
-    first_run_expected_error: {category: node_exception, raised_from: process}
-    resume:
-      from_first_run: true
-      resume_with_modified_items: {items: [10, 20, 30, 40]}
-      expected_error: {category: checkpoint_record_invalid, flaky_call_count: 0}
-      expected: {instances_executed_during_resume: []}
-  - name: as_many_others
-    state:
-      fields:
-        items: {type: list<int>, default: [10, 20, 30]}
-        results: {type: list<int>, reducer: append, default: []}
-    entry: process
-    nodes:
-      process:
-        fan_out:
-          {subgraph: scorer, items_field: items, item_field: input, collect_field: out, target_field: results,
-           concurrent_mode: serial}
-    edges: [{from: process, to: END}]
-    initial_state: {}
-    checkpointer: in_memory
-    first_run_expected_error: {category: node_exception, raised_from: process}
-    resume:
-      from_first_run: true
-      resume_with_modified_items: {items: [50, 60, 70], results: [5]}
-      expected: {final_state: {items: [50, 60, 70], results: [5, 10, 60, 70]}}
-      invariants: {resumed_correlation_id_matches_original: true}
-"""
-
 TEXTS = {name.lower(): text for name, text in globals().items() if name.isupper() and isinstance(text, str)}
+BENT = [
+    ("record", "invocation_id: <uuid>", "invocation_id: other"),
+    ("record", "correlation_id: corr-26\n    state", "correlation_id: <uuid>\n    state"),
+    ("record", "state: {a: 1, b: 2}\n    comp", "state: {a: 1}\n    comp"),
+    ("record", "node_name: node_b, step: 1", "node_name: node_b, step: 2"),
+    ("record", "parent_states: []", "parent_states: [{a: 1}]"),
+    ("record", "fan_out_progress: null", "fan_out_progress: {node_a: {instance_count: 1, instances: []}}"),
+    ("record", "last_saved_at: <timestamp>", "last_saved_at: null"),
+    ("record", "last_saved_at: <timestamp>", "last_saved_at: <hovercraft>"),
+    ("record", "schema_version: v1\n  inv", "schema_version: null\n  inv"),
+    ("record", "schema_version: v1\n  inv", "schema_version: v2\n  inv"),
+    ("record", "schema_version: v1\n  inv", "hovercraft: v1\n  inv"),
+    ("record", "is_uuidv4: true", "is_uuidv4: false"),
+    ("record", "caller_correlation_id: corr-26", "caller_correlation_id: corr-26\ncaller_invocation_id: mine"),
+    ("record", "step_monotonic: true", "step_monotonic: false"),
+    ("record", "entry: node_a", "entry: node_a\nexpected_chain_ambiguity_error: any"),
+    ("subgraph", "parent_states_present: true", "parent_states_present: false"),
+    ("subgraph", "outermost_first: true", "outermost_first: false"),
+    ("subgraph", "nodes_executed_during_resume: [inner_b, outer_b]", "nodes_executed_during_resume: [inner_b]"),
+    ("subgraph", "[inner_b, outer_b]", "[inner_a, inner_b, outer_b]"),
+    ("subgraph", "nodes_skipped_during_resume: [outer_a, inner_a]", "nodes_skipped_during_resume: [inner_b]"),
+    ("subgraph", "uses_parent_states: true", "uses_parent_states: false"),
+    ("subgraph", "first_node_not_re_run: true", "first_node_not_re_run: false"),
+    ("subgraph", "{flaky: {fail_first_invocation_only: true, on_success: {two: 2}}}", "{update: {two: 2}}"),
+    ("no_migration", "registered_migrations_count: 0", "registered_migrations_count: 1"),
+    ("no_migration", "_not: [checkpoint_record_invalid,", "_not: [checkpoint_state_migration_missing,"),
+    ("no_migration", "category: checkpoint_record_invalid}", "category: checkpoint_state_migration_failed}"),
+    ("no_migration", "migrations_run: [v1->v2]", "migrations_run: []"),
+    ("ambiguous", "checkpoint_state_migration_chain_ambiguous", "checkpoint_state_migration_missing"),
+    ("ambiguous", "      - {from_version: v1, to_version: v2, migrate: irrelevant}\n", ""),
+    ("ambiguous", "      - {from_version: v3, to_version: v4, migrate: should_not_run}\n    resume", "    resume"),
+    ("ambiguous", "    resume:\n      from_seeded_record: true\n", "    resume:\n      from_first_run: true\n"),
+]
 
 
 @pytest.mark.parametrize("name", TEXTS)
 async def test_what_holds_passes(name: str, tmp_path: Path) -> None:
     assert (await report_of(TEXTS[name], tmp_path)).problems == []
+
+
+@pytest.mark.parametrize(("name", "true", "false"), BENT)
+async def test_what_does_not_hold_fails(name: str, true: str, false: str, tmp_path: Path) -> None:
+    assert true in TEXTS[name]
+    assert (await report_of(TEXTS[name].replace(true, false, 1), tmp_path)).problems

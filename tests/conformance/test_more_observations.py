@@ -284,8 +284,44 @@ cases:
 """
 
 TEXTS = {name.lower(): text for name, text in globals().items() if name.isupper() and isinstance(text, str)}
+BENT = [
+    ("subgraph_span", "namespace: [sub, x]", "namespace: [x]"),
+    ("subgraph_span", "- name: sub", "- name: inner"),
+    ("subgraph_span", "openarmature.node.step: 3", "openarmature.node.step: 4"),
+    ("routing_span", "status_description: routing_error", "status_description: node_exception"),
+    ("routing_span", "          status: ERROR\n", "          status: OK\n"),
+    ("guarded_edge", "gt: 2", "gt: 3"),
+    ("guarded_edge", "invocation_count: 2", "invocation_count: 1"),
+    ("guarded_edge", "differ_across_invocations: true", "differ_across_invocations: false"),
+    ("guarded_edge", "ignore_attributes: [openarmature.invocation_id, ", "ignore_attributes: ["),
+    ("attempts", "under_invocation: 3", "under_invocation: 2"),
+    ("attempts", "attempt_indices: [0, 1, 2]", "attempt_indices: [0, 1]"),
+    ("attempts", "all_attempt_spans_error: true", "all_attempt_spans_error: false"),
+    ("attempts", "fail_count: 2,", "fail_count: 1,"),
+    ("correlated", "across_tree: mine", "across_tree: yours"),
+    ("correlated", "    caller_correlation_id: mine\n", ""),
+    ("spread_metadata", "product_id: p2}]", "product_id: p1}]"),
+    ("spread_metadata", "after: {tenant: T1}", "after: {tenant: T1, product_id: p2}"),
+    ("outside", "value: {}", "value: {tenant: T1}"),
+    ("outside", "type: immutable_mapping", "type: hovercraft"),
+    ("outside", "operation: get_invocation_metadata", "operation: hovercraft"),
+    ("buckets", "        then_drop_for_current_invocation: {observer_name: acc}\n", ""),
+    ("buckets", "disjoint_from_invocation_1: true", "disjoint_from_invocation_1: false"),
+    ("buckets", "        invocation_2:\n", "        invocation_3:\n"),
+    ("branch_spans", "branch_count: 1", "branch_count: 2"),
+    ("branch_spans", "asked: {type: bool, default: false}", "asked: {type: bool, default: true}"),
+    ("branch_spans", "branch_name: vector", "branch_name: keyword"),
+    ("order", "{read: {tenant: T1}}, inv", "{read: {tenant: T1, k: v}}, inv"),
+    ("order", "{read: {tenant: T1, k: v}}", "{read: {tenant: T1}}"),
+]
 
 
 @pytest.mark.parametrize("name", TEXTS)
 async def test_what_holds_passes(name: str, tmp_path: Path) -> None:
     assert (await report_of(TEXTS[name], tmp_path)).problems == []
+
+
+@pytest.mark.parametrize(("name", "true", "false"), BENT)
+async def test_what_does_not_hold_fails(name: str, true: str, false: str, tmp_path: Path) -> None:
+    assert true in TEXTS[name]
+    assert (await report_of(TEXTS[name].replace(true, false, 1), tmp_path)).problems

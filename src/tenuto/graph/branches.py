@@ -124,7 +124,7 @@ class BranchesNode(Node):
             again = self._inside(frame, graph, state, name) if scope and scope.attempt_index else inner
             return dict((await again.execute(start)).__dict__)
 
-        scope_variable.set(inner.scope)
+        scope_variable.set(inner.scope._replace(frame=inner))
         values = dict(await through(branch.middleware, run)(graph.schema.initial(projection.into(state))))
         return project_out(projection, frame.graph.schema, graph.schema, values)
 

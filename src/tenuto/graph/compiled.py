@@ -167,14 +167,16 @@ class CompiledGraph(Generic[S]):
         token = scope_variable.set(scope)
         # Made once the scope stands, so that observers see the invocation's identities too.
         delivery = self._deliveries.begin(scope.invocation_id) if own or self._observed() else None
+        run = Run(delivery, own, call.step_limit, call.stop, opened.journal)
         try:
-            run = Run(delivery, own, call.step_limit, call.stop, opened.journal)
             executing = execute(self, run, opened, call.initial)
             if delivery is None:
                 return await executing
             begun = InvocationEvent(phase=Phase.STARTED, graph=self, scope=scope, resumed_from=opened.resumed_from)
             return await delivery.around(executing, begun, run.audience(self))
         finally:
+            # The journal knows its frames, and they their run: left so, they would wait for the cycle collector.
+            run.journal = None
             if delivery is not None:
                 delivery.close()
             scope_variable.reset(token)

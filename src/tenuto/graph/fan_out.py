@@ -144,7 +144,7 @@ class FanOutNode(Node):
             fresh = self._inside(frame, graph, state, index) if scope and scope.attempt_index else inner
             return dict((await fresh.execute(start)).__dict__)
 
-        token = scope_variable.set(inner.scope)
+        token = scope_variable.set(inner.scope._replace(frame=inner))
         try:
             return await through(plan.instance_middleware, call)(graph.schema.initial(values))
         finally:

@@ -153,9 +153,22 @@ def _journal(
 
 async def execute(graph: "CompiledGraph[Any]", run: Run, opened: Opened, initial: Any) -> Outcome[Any]:
     """Run the graph and write how it ended; whatever happens, the outcome says so."""
+    told: dict[str, Any] = {"existed": opened.existed}
+    try:
+        return await _executed(graph, run, opened, initial, told)
+    except asyncio.CancelledError:
+        # The keeper may find the run lost while its end is being written.
+        lost = _lost(run.journal, opened.scope, told)
+        if lost is None:
+            raise
+        return lost
+
+
+async def _executed(
+    graph: "CompiledGraph[Any]", run: Run, opened: Opened, initial: Any, told: dict[str, Any]
+) -> Outcome[Any]:
     scope, journal = opened.scope, run.journal
     entry: Any = opened.entry
-    told: dict[str, Any] = {"existed": opened.existed}
     try:
         frame = Frame(run, graph, scope)
         if entry is None:
@@ -184,10 +197,10 @@ async def execute(graph: "CompiledGraph[Any]", run: Run, opened: Opened, initial
     except GeneratorExit:
         raise
     except BaseException:
-        lost = await _broken_off(journal, scope, told)
-        if lost is None:
-            raise
-        return lost
+        if journal is not None and not (journal.turn and journal.turn.lost):
+            with suppress(TenutoError):
+                await journal.interrupted()
+        raise
     return outcome("completed", scope, **told)
 
 
@@ -210,18 +223,15 @@ async def _suspended(signal: Suspending, run: Run, scope: Scope, told: dict[str,
     )
 
 
-async def _broken_off(journal: Journal | None, scope: Scope, told: dict[str, Any]) -> Outcome[Any] | None:
-    """End a run that was cancelled: by its keeper, because it was lost, which is an outcome; or from outside."""
+def _lost(journal: Journal | None, scope: Scope, told: dict[str, Any]) -> Outcome[Any] | None:
+    """Return the outcome of a run that its keeper cancelled, because it was lost; None if it was cancelled outside."""
     turn = journal.turn if journal else None
-    if turn is not None and turn.lost is not None:
-        task = asyncio.current_task()
-        if task is not None:
-            task.uncancel()
-        return outcome("errored", scope, **told, error=turn.lost)
-    if journal is not None:
-        with suppress(TenutoError):
-            await journal.interrupted()
-    return None
+    if turn is None or turn.lost is None:
+        return None
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+    return outcome("errored", scope, **told, error=turn.lost)
 
 
 def outcome(word: str, scope: Scope, *, entry: Any = None, existed: bool | None = None, **parts: Any) -> Outcome[Any]:

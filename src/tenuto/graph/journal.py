@@ -374,6 +374,9 @@ class Journal:
             if column.reducer.is_log:
                 items = column.dump(state.__dict__[name])
                 self._pending[self._name(path, name)] = LogChange(items=items, anew=True)
+            else:
+                key = self._name(path, name)
+                self._document[key] = self._dumped(key, state.__dict__[name], column)
 
     def rebase(self, plan: SessionPlan, loaded: Loaded, base: Base) -> None:
         """Put the session as it is now under a stored run; what the run itself had added is added again."""
@@ -390,7 +393,8 @@ class Journal:
             if loaded.rewrite is not None:
                 items = point.schema.fields[field].dump(values.get(field, []))
                 self._pending[name] = LogChange(items=items, anew=True)
-        self.points[()] = replace(point, state=rebuilt(point.state, {**point.state.__dict__, **values}))
+        state = rebuilt(point.state, {**point.state.__dict__, **values})
+        self.replace((), state, [name for name in values if not point.schema.fields[name].reducer.is_log])
         self._rebased = loaded.base.ends
 
     def insist(self, plan: SessionPlan, names: Iterable[str]) -> None:

@@ -80,8 +80,12 @@ async def open_paused(graph: "CompiledGraph[Any]", call: Call, scope: Scope, sta
         )
         settled: tuple[SettleWait, ...] = (SettleWait(wait_id=paused.wait.wait_id, answer=payload),)
     else:
-        turn.takes(taken.run_id, taken.attempt, taken.ends, taken.worker if is_let_go(taken) else None)
-        journal.distrust(taken.ends, ends)
+        moved_on = turn.base.version != base_of(taken).version
+        stands = journal.begins_at(ends) if moved_on else taken.ends
+        gone = taken.worker if is_let_go(taken) else None
+        turn.takes(taken.run_id, taken.attempt, stands, gone, moved=moved_on)
+        if not moved_on:
+            journal.distrust(taken.ends, ends)
         settled = ()
     try:
         await turn.write(settled=settled)
@@ -99,18 +103,20 @@ async def open_lost(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stack
         raise CheckpointNotFound(
             f"Invocation {invocation_id!r} left no checkpoint to go on from.", invocation_id=invocation_id
         )
-    run, found = await find_resumable(store, invocation_id, call.tenant)
+    run, found, _ = await find_resumable(store, invocation_id, call.tenant)
     scope = _scope_of(scope, run, call, scope.invocation_id, found)
     # Put together first, so that a checkpoint that does not fit leaves nothing behind.
     journal = restore(found, graph)
     turn = await _turn_under_lane(graph, store, run.key, stack, wait=0)
     assert turn.lane is not None
     await end_former(store, turn.lane, run.origin_id)
-    run, again = await find_resumable(store, invocation_id, call.tenant)
+    run, again, answer = await find_resumable(store, invocation_id, call.tenant)
     if again.checkpoint != found.checkpoint:
         found, journal = again, restore(again, graph)
     journal.turn = turn
     await _bind_session(graph, journal, base_of(run), found, call, scope, stack)
+    if answer is not None:
+        _overlay(journal, answer, invocation_id)
     turn.begins(
         invocation_id=scope.invocation_id,
         correlation_id=run.correlation_id,

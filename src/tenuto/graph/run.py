@@ -123,7 +123,7 @@ class Frame:
         # What runs a node's body now; None while only middleware runs.
         self.attempt: Any = None
         self.graph = graph
-        self.scope = scope._replace(frame=self)
+        self.scope = scope
         self.parent_states = parent_states
         # A function that runs as a branch or an instance stands in its parent's own graph: nobody is told twice.
         own = () if parent is not None and parent.graph is graph else tuple(graph.observers)
@@ -167,7 +167,7 @@ class Frame:
         """Return the scope of a node's code, made once per frame."""
         scope = self._scopes.get(node)
         if scope is None:
-            scope = self._scopes[node] = self.scope._replace(namespace=(*self.scope.namespace, node))
+            scope = self._scopes[node] = self.scope._replace(namespace=(*self.scope.namespace, node), frame=self)
         return scope
 
     def emit(self, event: Any) -> None:
@@ -191,9 +191,13 @@ class Frame:
 
     async def execute(self, state: Any) -> Any:
         """Run the graph from its entry, or from where a checkpoint left it, to END; return the state it ends with."""
-        if self.run.delivery is None or self.parent is None:
-            return await self._loop(state)
-        return await self.run.delivery.around(self._loop(state), FrameEvent.of(self), self._audience)
+        try:
+            if self.run.delivery is None or self.parent is None:
+                return await self._loop(state)
+            return await self.run.delivery.around(self._loop(state), FrameEvent.of(self), self._audience)
+        finally:
+            # They name this frame: left here, all that a run held would wait for the cycle collector.
+            self._scopes.clear()
 
     async def _loop(self, state: Any) -> Any:
         graph, run = self.graph, self.run

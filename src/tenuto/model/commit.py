@@ -65,13 +65,17 @@ class BeginRun:
 class TakeRun:
     """Take over a run whose runner is gone: it must be running at `attempt`, and goes on at the next.
 
-    `gone` names a worker that is proven gone, so that its run need not lapse first.
+    `gone` names a worker that is proven gone, so that its run need not lapse first. `ends`, with its base, names where
+    the run goes on if not where it stood, since its session has moved on.
     """
 
     run_id: str
     attempt: int
     worker: str | None = None
     gone: str | None = None
+    base_version: int | None = None
+    base_ends: Ends | None = None
+    ends: Ends | None = None
     ttl: float = 15.0
 
 

@@ -67,8 +67,11 @@ async def find_paused(store: Store, invocation_id: str, payload: JSON, tenant: s
     return Paused(run=last, wait=answered[-1], found=found, taken=taken, overlay=later is None)
 
 
-async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> tuple[Run, Found]:
-    """Return the run of an invocation that left the last checkpoint, with that checkpoint."""
+async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> tuple[Run, Found, Any]:
+    """Return the run of an invocation that left the last checkpoint, with that checkpoint.
+
+    If that is a pause which was answered since, but left no checkpoint after it, the answer comes third.
+    """
     runs = await store.runs.of_invocation(invocation_id, tenant=tenant)
     if runs and runs[-1].status == RunStatus.SUSPENDED:
         raise CheckpointNotFound(
@@ -77,7 +80,11 @@ async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> 
     for run in reversed(runs):
         checkpoint = await store.checkpoints.latest(run.key, run_id=run.run_id)
         if checkpoint is not None:
-            return run, await _found(store, run, checkpoint)
+            answers = [
+                wait.answer
+                for wait in await store.waits.of_session(run.key, run_id=run.run_id, status=WaitStatus.ANSWERED)
+            ]
+            return run, await _found(store, run, checkpoint), answers[-1] if answers else None
     raise CheckpointNotFound(
         f"Invocation {invocation_id!r} left no checkpoint to go on from.", invocation_id=invocation_id
     )

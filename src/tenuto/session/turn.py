@@ -161,13 +161,17 @@ class Turn:
         if ends is not None:
             self._ends = dict(ends)
 
-    def takes(self, run_id: str, attempt: int, ends: Ends, gone: str | None = None) -> None:
-        """Let the turn's first commit take over a run whose runner is gone; it stands at these ends."""
+    def takes(self, run_id: str, attempt: int, ends: Ends, gone: str | None = None, *, moved: bool = False) -> None:
+        """Let the turn's first commit take over a run whose runner is gone; it stands at these ends.
+
+        With `moved` it is put there, on the session as the turn knows it now.
+        """
         self.run_id, self.attempt = run_id, attempt + 1
         _running_here.add(run_id)
-        self._first = TakeRun(
-            run_id=run_id, attempt=attempt, worker=worker_name(), gone=gone, ttl=self.store.keeper.ttl
-        )
+        take = TakeRun(run_id=run_id, attempt=attempt, worker=worker_name(), gone=gone, ttl=self.store.keeper.ttl)
+        if moved:
+            take = replace(take, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
+        self._first = take
         self._ends = dict(ends)
 
     @property

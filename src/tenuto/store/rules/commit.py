@@ -13,7 +13,7 @@ from tenuto.errors import CommitRefused
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Receipt, TakeRun
 from tenuto.model.run import RunStatus, WaitStatus
-from tenuto.model.session import Ends, Profile, SessionStatus
+from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.rules.found import Ask, Found, Plan, Write
 from tenuto.store.rules.guards import check_guards
 from tenuto.store.rules.limits import next_count
@@ -29,8 +29,8 @@ def ask_commit(packed: PackedCommit) -> Ask:
     commit = packed.commit
     points = [w.base if isinstance(w, Append) else w.keep for w in commit.logs.values()]
     begin = commit.run if isinstance(commit.run, BeginRun) else None
-    if begin:
-        points += [*(begin.base_ends or {}).values(), *(begin.ends or {}).values()]
+    if isinstance(commit.run, BeginRun | TakeRun):
+        points += [*(commit.run.base_ends or {}).values(), *(commit.run.ends or {}).values()]
     return Ask(
         key=commit.key,
         operation_id=commit.operation_id,
@@ -101,15 +101,17 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     commit, now = packed.commit, found.now
     number = next_count(old.commit_no, "the commit number")
     begin = commit.run if isinstance(commit.run, BeginRun) else None
-    stand = _begin_stand(begin, old, found) if begin else stand_of(run) if run else Stand()
+    stand = stand_of(run) if run else Stand()
+    if isinstance(commit.run, BeginRun) or (isinstance(commit.run, TakeRun) and commit.run.ends is not None):
+        stand = _begin_stand(commit.run, old, found)
     log = LogWriter(old, stand, found, number, _entry_schema(commit, old))
     changes: dict[str, Any] = {
         "commit_no": number,
         "event_seq": next_count(old.event_seq, "the event number", len(commit.events)),
         "updated_at": max(old.updated_at, now),
     }
+    _check_kinds(commit, old, log)
     if commit.save:
-        _check_kinds(commit, old, log.heads)
         log.save(commit.logs, packed.items, commit.removed)
         changes |= _head_changes(packed, old, log, now)
     else:
@@ -179,10 +181,19 @@ def _entry_schema(commit: Commit, old: SessionRow) -> str:
     return old.schema_version if commit.schema_version is None else commit.schema_version
 
 
-def _check_kinds(commit: Commit, row: SessionRow, heads: Ends) -> None:
-    """Refuse a field that would change between document and log; that needs a migration, which removes it first."""
+def _check_kinds(commit: Commit, row: SessionRow, log: LogWriter) -> None:
+    """Refuse a field that would change between document and log; that needs a migration, which removes it first.
+
+    A run under another schema version than the head's may write ahead what its migration makes a log; its save, with
+    all the run wrote, is judged like any other.
+    """
+    point = commit.checkpoint
+    if not commit.save and (point is None or point.schema_version != row.schema_version):
+        return
+    heads = log.heads
     clash = {name for name in commit.document if name in heads}
-    new_logs = {name for name in commit.logs if name not in heads and not is_run_log(name)}
+    written = commit.logs.keys() | log.own if commit.save else commit.logs.keys()
+    new_logs = {name for name in written if name not in heads and not is_run_log(name)}
     if new_logs and row.alive:
         clash |= new_logs & (loads(row.document, "document").keys() | loads(row.held or "{}", "held fields").keys())
     clash -= commit.removed
@@ -193,8 +204,8 @@ def _check_kinds(commit: Commit, row: SessionRow, heads: Ends) -> None:
         )
 
 
-def _begin_stand(begin: BeginRun, row: SessionRow, found: Found) -> Stand:
-    """Return where a new run begins: at the head, or where the caller says, if that is there."""
+def _begin_stand(begin: BeginRun | TakeRun, row: SessionRow, found: Found) -> Stand:
+    """Return where a run begins, or goes on: at the head, or where the caller says, if that is there."""
     if begin.ends is None and begin.base_ends is None:
         return Stand()
     base = None if begin.base_ends is None else dict(begin.base_ends)
@@ -314,6 +325,8 @@ def _run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: L
         laned = commit.generation is not None
         changes |= {"attempt": run.attempt + 1, "generation": commit.generation, "worker": commit.run.worker}
         changes["expires_at"] = None if laned else now + to_duration(commit.run.ttl)
+        if commit.run.base_version is not None and not commit.save:
+            changes["base_version"] = commit.run.base_version
     if commit.end:
         changes |= {
             "status": str(commit.end.status),

@@ -255,7 +255,8 @@ def _run_meaning(commit: Commit) -> list[Any] | None:
                 *(_ends_meaning(run.ends), _ends_meaning(run.base_ends)),
             ]
         case TakeRun() as run:
-            return ["take", run.run_id, run.attempt]
+            moved = [] if run.ends is None else [_ends_meaning(run.ends), _ends_meaning(run.base_ends)]
+            return ["take", run.run_id, run.attempt, *moved]
         case run:
             return ["run", run.run_id, run.attempt]
 

@@ -62,13 +62,15 @@ def _check_run(run: RunRef | BeginRun | TakeRun) -> None:
             for text, what in ((run.origin_id, "origin_id"), (run.correlation_id, "correlation_id")):
                 if text is not None:
                     check_name(text, what)
-            if run.base_version is not None:
-                check_count(run.base_version, "base_version")
-            for ends in (run.ends or {}, run.base_ends or {}):
-                for name, end in ends.items():
-                    check_end(end, name)
-    if not isinstance(run, RunRef) and run.worker is not None:
+    if isinstance(run, RunRef):
+        return
+    if run.worker is not None:
         check_text(run.worker, "worker")
+    if run.base_version is not None:
+        check_count(run.base_version, "base_version")
+    for ends in (run.ends or {}, run.base_ends or {}):
+        for name, end in ends.items():
+            check_end(end, name)
 
 
 def check_end(end: LogEnd, name: str) -> None:
