@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.conformance.records import Record
-from tests.conformance.vocabulary import FixtureProblem, known, listing
+from tests.conformance.vocabulary import FixtureProblem, known, listing, mapping
 
 PROGRESS = "*"
 INSTANCE = ("state", "result", "result_present", "result_is_error", "completed_inner_positions")
@@ -36,15 +36,22 @@ def seeded_progress(spec: Any, record: Record) -> dict[str, list[Any]]:
             told = known(each, INSTANCE, "a seeded instance")
             if told["state"] != "completed":
                 continue
-            if told.get("result_is_error"):
-                raise FixtureProblem("an error record to be seeded says nothing of what the error was")
-            result = {record.structure.collect_fields[node]: told["result"]}
             place = {"at": at} if at else {}
-            items.append({"index": index, "of": given["instance_count"], **place, "result": result})
+            left = _left(told, index, record.structure.collect_fields[node])
+            items.append({"index": index, "of": given["instance_count"], **place, **left})
     found = {name: items for name, items in found.items() if items}
     if len(found) > 1:
         raise FixtureProblem("a checkpoint keeps the progress of one outermost fan-out at a time")
     return found
+
+
+def _left(told: dict[str, Any], index: int, collect_field: str) -> dict[str, Any]:
+    """Return what an instance that is done left: its result, or the record of its error."""
+    if not told.get("result_is_error"):
+        return {"result": {collect_field: told["result"]}}
+    named = told.get("result") or {}
+    record = {"fan_out_index": index, "category": "node_exception", "message": "", **mapping(named, "result")}
+    return {"error": {key: str(value) for key, value in record.items()}}
 
 
 def _way(path: Path, lineage: list[Any]) -> tuple[Path, list[Any]]:

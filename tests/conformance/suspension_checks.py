@@ -302,14 +302,11 @@ TRUTHS: dict[str, Callable[[Check], bool | Awaitable[bool]]] = {
 }
 """Invariants of suspension, which hold or do not; the fixture says which."""
 
-_RE_ENTERS = re.compile(r"resume_re_enters_at_(.+)")
-_RUNS_AFTER = re.compile(r"(.+)_runs_post_resume")
-
 
 def named_truth(name: str, check: Check) -> Callable[[Check], bool] | None:
     """Return the invariant that says of a node by its name where a resume goes on."""
-    for pattern, held in ((_RE_ENTERS, _re_enters), (_RUNS_AFTER, _runs_after)):
-        found = pattern.fullmatch(name)
+    for pattern, held in PATTERNS.items():
+        found = re.fullmatch(pattern, name)
         if found and found[1] in check.record.structure.nodes:
             return partial(held, found[1])
     return None
@@ -322,3 +319,9 @@ def _re_enters(node: str, check: Check) -> bool:
 
 def _runs_after(node: str, check: Check) -> bool:
     return node in [entry.node for entry in check.record.entered(_resumed(check))]
+
+
+PATTERNS: dict[str, Callable[[str, Check], bool]] = {
+    r"resume_re_enters_at_(.+)": _re_enters,
+    r"(.+)_runs_post_resume": _runs_after,
+}

@@ -155,6 +155,47 @@ cases:
       invariants: {resumed_correlation_id_matches_original: true}
 """
 
+SEEDED = """
+subgraph:
+  name: scorer
+  state: {fields: {input: {type: int, default: 0}, out: {type: int, default: 0}}}
+  entry: score
+  nodes: {score: {update_from_field: {out: input}}}
+  edges: [{from: score, to: END}]
+state:
+  fields:
+    items: {type: list<int>, default: []}
+    results: {type: list<int>, reducer: append, default: []}
+    errors: {type: list<error_entry>, reducer: append, default: []}
+entry: process
+nodes:
+  process:
+    fan_out:
+      {subgraph: scorer, items_field: items, item_field: input, collect_field: out, target_field: results,
+       error_policy: collect, errors_field: errors}
+edges: [{from: process, to: END}]
+initial_state: {}
+checkpointer: in_memory
+seeded_record:
+  state: {items: [1, 2, 3, 4], results: [], errors: []}
+  completed_positions: []
+  fan_out_progress:
+    - namespace: []
+      fan_out_node_name: process
+      instance_count: 4
+      instances:
+        - {state: completed, result: {fan_out_index: 0, category: node_exception}, result_is_error: true}
+        - {state: completed, result: 22}
+        - {state: in_flight, completed_inner_positions: []}
+        - {state: not_started}
+resume:
+  from_seeded_record: true
+  expected:
+    final_state:
+      {items: [1, 2, 3, 4], results: [22, 3, 4], errors: [{fan_out_index: 0, category: node_exception}]}
+    instances_skipped_during_resume: [0, 1]
+"""
+
 TEXTS = {name.lower(): text for name, text in globals().items() if name.isupper() and isinstance(text, str)}
 BENT = [
     ("restarted", "[{node_name: step_a, attempt_index: 0}]", "[]"),
@@ -175,6 +216,10 @@ BENT = [
     ("drifted", "{items: [10, 20, 30, 40]}", "{hovercraft: [10, 20, 30, 40]}"),
     ("drifted", "flaky_call_count: 0", "flaky_call_count: 1"),
     ("drifted", "results: [5, 10, 60, 70]", "results: [10, 60, 70]"),
+    ("seeded", "instance_count: 4", "instance_count: 3"),
+    ("seeded", "results: [22, 3, 4]", "results: [2, 3, 4]"),
+    ("seeded", "{fan_out_index: 0, category: node_exception}]}", "{fan_out_index: 1, category: node_exception}]}"),
+    ("seeded", "instances_skipped_during_resume: [0, 1]", "instances_skipped_during_resume: [1]"),
 ]
 
 

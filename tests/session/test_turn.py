@@ -4,8 +4,9 @@ import pytest
 
 from tenuto import EndRun, Kind, RunStatus, SessionKey, Store, program
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, RunNotLive
-from tenuto.session.turn import LogChange, Point, Turn, find_checkpoint
+from tenuto.errors import CheckpointNotFound, InvalidInput, RunNotLive
+from tenuto.session.resuming import find_resumable
+from tenuto.session.turn import LogChange, Point, Turn
 from tests.conftest import OurHarness
 
 
@@ -28,8 +29,7 @@ async def test_a_turn_writes_one_run_and_its_checkpoints_and_shows_no_session(st
     await turn.write(end=EndRun(status=RunStatus.COMPLETED))
     (run,) = await store.runs.of_invocation("inv-1")
     assert (run.status, run.steps, run.correlation_id) == ("completed", 2, "corr-1")
-    found = await find_checkpoint(store, "inv-1")
-    assert found is not None
+    _, found, _ = await find_resumable(store, "inv-1")
     assert (found.checkpoint.step, found.checkpoint.cursor, dict(found.checkpoint.document)) == (2, [2], {"/n": 2})
     assert found.logs == {"/log": [0, 1, 2]}
     assert not await store.exists(turn.key)
@@ -59,8 +59,9 @@ async def test_an_ended_turn_can_write_no_more(store: Store) -> None:
 
 async def test_an_invocation_without_checkpoint_has_none_to_find(store: Store) -> None:
     await begun(store)
-    assert await find_checkpoint(store, "inv-1") is None
-    assert await find_checkpoint(store, "unknown") is None
+    for invocation_id in ("inv-1", "unknown"):
+        with pytest.raises(CheckpointNotFound):
+            await find_resumable(store, invocation_id)
 
 
 async def test_a_plain_function_is_a_program(store: Store) -> None:

@@ -1,23 +1,19 @@
 """The journal of a run: what it leaves in the store, and from which its frames can be put up again.
 
-A checkpoint's cursor names, per frame, the node it stands before; the fields of all frames are its document, the fields
-that only grow are logs, of which only what was added is written. Both have names that begin with the frame's path
-(`/field`, `sub/field`); a session's fields have the session's own names, and reach its head with a save. Of a fan-out
-under way, `sub/fan/*` is the log of its instances that are done (`progress.py`), and the cursor names it.
+A checkpoint's cursor names, per frame, the node it stands before; the fields of all frames are its document and logs
+(`ledger.py`). Of a fan-out under way, `sub/fan/*` is the log of its instances that are done (`progress.py`), and the
+cursor names it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from tenuto.codec import JSON
 from tenuto.errors import (
-    CheckpointRecordInvalid,
     CheckpointSaveFailed,
     LaneLost,
     SessionSaveFailed,
@@ -26,35 +22,20 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.graph.keeping import ForeignSession, OwnSession, save_error, size_of
+from tenuto.graph.ledger import Ledger, all_joined, joined, log_name
 from tenuto.graph.observers import trace_context
 from tenuto.graph.progress import At, Progress, Record, way_to
-from tenuto.graph.sessions import Loaded, SessionPlan
-from tenuto.graph.state import Field, Schema, rebuilt
+from tenuto.graph.sessions import SessionPlan
+from tenuto.graph.stops import Stops
 from tenuto.graph.suspending import Suspending
 from tenuto.model.commit import EndRun, OpenWait, Receipt
 from tenuto.model.run import RunStatus, WaitStatus
-from tenuto.model.session import Ends
-from tenuto.session.turn import Base, Found, LogChange, Point, Turn, error_record
+from tenuto.session.turn import LogChange, Point, Turn, error_record
 
 if TYPE_CHECKING:
-    from tenuto.graph.compiled import CompiledGraph
     from tenuto.graph.run import Frame, Run
 
-_PROGRESS = "*"
-
-
-_UNKNOWN: Any = object()
-"""Stands for stored entries nobody here has seen; nothing equals it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Where a frame goes on: its state, and the node that comes next (None: the end), or was left (`after`)."""
-
-    state: Any
-    node: str | None
-    after: bool
-    schema: Schema
+PROGRESS = "*"
 
 
 @dataclass(slots=True)
@@ -72,23 +53,18 @@ class Journal:
     session: OwnSession | ForeignSession | None = None
     every_node: bool = True
     beside: dict[str, JSON] = field(default_factory=dict)
-    points: dict[tuple[str, ...], Stop] = field(default_factory=dict)
-    _names: Mapping[str, str] = field(default_factory=dict)
-    _saved: dict[str, tuple[Any, int]] = field(default_factory=dict)
-    _previews: dict[str, list[Any]] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    stops: Stops = field(init=False)
     _cursor: dict[str, Any] = field(default_factory=dict)
-    _document: dict[str, Any] = field(default_factory=dict)
     _unwritten: bool = False
     _failed: CheckpointSaveFailed | None = None
     _unsure: Callable[[bool], None] | None = None
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _pending: dict[str, LogChange] = field(default_factory=dict)
-    _dumps: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    _rebased: Ends | None = None
 
     def __post_init__(self) -> None:
+        self.stops = Stops(self.ledger)
         if isinstance(self.session, OwnSession):
-            self._names = self.session.plan.names
+            self.ledger.names = self.session.plan.names
 
     @property
     def has_session(self) -> bool:
@@ -97,19 +73,23 @@ class Journal:
 
     async def begin(self, frame: "Frame", state: Any) -> None:
         """Stand before the first node. With checkpoints this is the first, so that nothing is lost in that node."""
-        if not self.points:
+        if not self.stops:
             self._cursor = {"frames": [{"path": [], "node": frame.graph.entry}]}
             if isinstance(self.session, OwnSession):
-                counts = self.session.loaded.counts
-                self._saved = {name: (frame, counts.get(name, 0)) for name in self.session.plan.logs}
+                for name in self.session.plan.logs:
+                    self.ledger.stores(name, frame, self.session.loaded.counts.get(name, 0))
             if self.every_node:
                 await self._migrated(frame)
-                logs: dict[str, LogChange] = {}
-                self._collect(frame, state, (), self._document, logs)
-                self._pending = _all_joined(self._pending, logs)
+                logs = self.ledger.collect([(frame, state)])
+                self.ledger.pending = all_joined(self.ledger.pending, logs)
         if self.every_node and self.turn is not None and not self.turn.begun:
             self._unwritten = True
             await self._write({})
+
+    def go_on(self, stops: list[dict[str, Any]]) -> None:
+        """Stand where a stored run stood; its first write says so too."""
+        self._cursor = {"frames": stops}
+        self._unwritten = True
 
     async def stopped(self) -> None:
         """Leave a checkpoint of a run that stops, if it has none, or if instances that are done wait to be written."""
@@ -135,17 +115,13 @@ class Journal:
         self, frames: "list[tuple[Frame, Any]]", nodes: Sequence[str | None], *, after: bool
     ) -> dict[str, LogChange]:
         """Let the cursor stand at these nodes, one per frame, the last one before or `after` its node."""
-        stops: list[dict[str, Any]] = []
-        document: dict[str, Any] = {}
-        logs: dict[str, LogChange] = {}
-        for index, (owner, held) in enumerate(frames):
-            path = owner.scope.namespace
-            stops.append({"path": list(path), "node": nodes[index]})
-            self._collect(owner, held, path, document, logs)
+        stops: list[dict[str, Any]] = [
+            {"path": list(owner.scope.namespace), "node": nodes[at]} for at, (owner, _) in enumerate(frames)
+        ]
         if after:
             stops[-1]["after"] = True
-        self._cursor, self._document = {"frames": stops}, document
-        return logs
+        self._cursor = {"frames": stops}
+        return self.ledger.collect(frames)
 
     async def save(self, frame: "Frame", state: Any, *, end: EndRun | None = None) -> None:
         """Save the session as it is in a state, which may be a preview of what the node will return.
@@ -184,9 +160,9 @@ class Journal:
         logs, items = {}, {}
         for name in sorted(plan.logs):
             column = fields[plan.fields[name]]
-            change, items[name] = self._change(name, frame, state.__dict__[column.name], column)
-            if (joined := _joined(self._pending.get(name), change)) is not None:
-                logs[name] = joined
+            change, items[name] = self.ledger.change(name, frame, state.__dict__[column.name], column)
+            if (whole := joined(self.ledger.pending.get(name), change)) is not None:
+                logs[name] = whole
         return logs, items
 
     def _session_landed(
@@ -198,11 +174,9 @@ class Journal:
         assert isinstance(session, OwnSession)
         assert self.turn is not None
         for name, added in items.items():
-            self._pending.pop(name, None)
-            if preview and (added or name in self._previews):
-                self._previews[name] = added
-            else:
-                self._written(name, frame, state.__dict__[session.plan.fields[name]])
+            self.ledger.pending.pop(name, None)
+            if not (preview and self.ledger.previewed(name, added)):
+                self.ledger.stores(name, frame, len(state.__dict__[session.plan.fields[name]]))
         session.saved(self.turn, state, sum(size_of(added) for added in items.values()))
 
     async def _settle(self) -> None:
@@ -235,7 +209,7 @@ class Journal:
             for name in session.plan.logs:
                 column = frame.graph.schema.fields[session.plan.fields[name]]
                 held = session.loaded.values.get(column.name, [])
-                self._pending[name] = LogChange(items=column.dump(held), anew=True)
+                self.ledger.pending[name] = LogChange(items=column.dump(held), anew=True)
         self._unsure = None
         self._migration_landed(frame, session, True)
 
@@ -243,7 +217,7 @@ class Journal:
         if not landed:
             return
         for name in session.plan.logs:
-            self._saved[name] = (frame, len(session.loaded.values.get(session.plan.fields[name], ())))
+            self.ledger.stores(name, frame, len(session.loaded.values.get(session.plan.fields[name], ())))
         session.loaded = session.loaded._replace(rewrite=None)
 
     async def finish(self, frame: "Frame", state: Any) -> None:
@@ -280,7 +254,7 @@ class Journal:
                 self.progress.clear()
             else:
                 logs |= self.progress.take()
-            logs = _all_joined(self._pending, logs)
+            logs = all_joined(self.ledger.pending, logs)
             receipt = await turn.write(
                 point=self._point(**_told(session, run, frames[0][0], outermost)),
                 logs=logs,
@@ -348,74 +322,7 @@ class Journal:
         if way is None:
             return None
         path, at = way
-        return Execution(self, at, count, self.progress.begin(_log_name(path, _PROGRESS), at, count))
-
-    def entry(self) -> Any:
-        """Return the outermost state a stored run goes on with; None for a new run."""
-        point = self.points.get(())
-        return point.state if point else None
-
-    def take_point(self, path: tuple[str, ...]) -> Stop | None:
-        """Return, once, where a frame is to go on."""
-        return self.points.pop(path, None)
-
-    def adopt(self, frame: "Frame", state: Any) -> None:
-        """Take a frame that was put up again for one whose logs are written already, or wait to be."""
-        for name, column in frame.graph.schema.fields.items():
-            if column.reducer.is_log:
-                self._saved[self._name(frame.scope.namespace, name)] = (frame, len(state.__dict__[name]))
-
-    def replace(self, path: tuple[str, ...], state: Any, names: Iterable[str]) -> None:
-        """Put a state in the place of a stored one, from which it differs in these fields."""
-        point = self.points[path]
-        self.points[path] = replace(point, state=state)
-        for name in names:
-            column = point.schema.fields[name]
-            if column.reducer.is_log:
-                items = column.dump(state.__dict__[name])
-                self._pending[self._name(path, name)] = LogChange(items=items, anew=True)
-            else:
-                key = self._name(path, name)
-                self._document[key] = self._dumped(key, state.__dict__[name], column)
-
-    def rebase(self, plan: SessionPlan, loaded: Loaded, base: Base) -> None:
-        """Put the session as it is now under a stored run; what the run itself had added is added again."""
-        point = self.points[()]
-        values = dict(loaded.values)
-        for name in plan.logs:
-            field = plan.fields[name]
-            begins = base.ends[name].position if name in base.ends else 0
-            own = point.state.__dict__[field][begins:]
-            self._pending.pop(name, None)
-            if own:
-                self._pending[name] = LogChange(items=point.schema.fields[field].dump(own))
-                values[field] = [*values.get(field, []), *own]
-            if loaded.rewrite is not None:
-                items = point.schema.fields[field].dump(values.get(field, []))
-                self._pending[name] = LogChange(items=items, anew=True)
-        state = rebuilt(point.state, {**point.state.__dict__, **values})
-        self.replace((), state, [name for name in values if not point.schema.fields[name].reducer.is_log])
-        self._rebased = loaded.base.ends
-
-    def insist(self, plan: SessionPlan, names: Iterable[str]) -> None:
-        """Write these logs whole: others wrote to them, of which the stored run knows nothing."""
-        point = self.points[()]
-        for name in plan.logs & set(names):
-            field = plan.fields[name]
-            items = point.schema.fields[field].dump(point.state.__dict__[field])
-            self._pending[name] = LogChange(items=items, anew=True)
-
-    def begins_at(self, ends: Ends) -> Ends:
-        """Return the log ends a run that goes on from a checkpoint begins at."""
-        if self._rebased is None:
-            return ends
-        return {**{name: end for name, end in ends.items() if "/" in name}, **self._rebased}
-
-    def distrust(self, ends: Ends, known: Ends) -> None:
-        """Take what a lost runner wrote to the session's logs after its last checkpoint for a preview nobody knows."""
-        for name in self._names.values():
-            if name in ends and ends[name] != known.get(name):
-                self._previews[name] = [_UNKNOWN]
+        return Execution(self, at, count, self.progress.begin(log_name(path, PROGRESS), at, count))
 
     async def _write(self, logs: Mapping[str, LogChange] | None = None) -> None:
         """Write a checkpoint; without logs, only if something waits that another's write did not take along."""
@@ -429,8 +336,8 @@ class Journal:
                 if logs is None and not self.progress.waits:
                     return
                 await self._checked(self.turn, self._settle())
-                changes = _all_joined(self._pending, logs or {})
-                self._pending = {}
+                changes = all_joined(self.ledger.pending, logs or {})
+                self.ledger.pending = {}
                 done = self.progress.take()
                 await self._checked(self.turn, self.turn.write(point=self._point(), logs=changes | done))
                 self._unwritten = False
@@ -443,7 +350,7 @@ class Journal:
 
     def _checkpoint_landed(self, changes: dict[str, LogChange], done: dict[str, LogChange], landed: bool) -> None:
         if not landed:
-            self._pending = _all_joined(changes, self._pending)
+            self.ledger.pending = all_joined(changes, self.ledger.pending)
             self.progress.put_back(done)
 
     async def _checked(self, turn: Turn, writing: Awaitable[Any]) -> None:
@@ -464,61 +371,9 @@ class Journal:
         version = self.schema_version
         if isinstance(self.session, OwnSession):
             # A fork at this point is a session, so the point is of the session's version; the state's stands beside it.
-            cursor["session"] = _session_note(self.session.plan, version)
+            cursor["session"] = session_note(self.session.plan, version)
             version = self.session.plan.schema_version
-        return Point(step=max(self.step, 0), cursor=cursor, document=self._document, schema_version=version)
-
-    def _collect(
-        self, frame: "Frame", state: Any, path: tuple[str, ...], document: dict[str, Any], logs: dict[str, LogChange]
-    ) -> None:
-        for name, column in frame.graph.schema.fields.items():
-            value = state.__dict__[name]
-            key = self._name(path, name)
-            if not column.reducer.is_log:
-                document[key] = self._dumped(key, value, column)
-                continue
-            change, _ = self._change(key, frame, value, column)
-            if change is not None:
-                logs[key] = change
-            self._written(key, frame, value)
-
-    def _change(self, key: str, frame: "Frame", value: Any, column: Field) -> tuple[LogChange | None, list[Any]]:
-        """Return what is to be written of a log, and all it has beyond what is settled."""
-        known = self._saved.get(key)
-        anew = known is None or known[0] is not frame
-        start = 0 if anew or known is None else known[1]
-        items = column.dump(value[start:]) if anew or start < len(value) else []
-        preview = self._previews.get(key)
-        if preview is not None:
-            same = _common(preview, items)
-            if same < len(preview):
-                return LogChange(items=items[same:], anew=True, kept=start + same), items
-            return (LogChange(items=items[same:]) if items[same:] else None), items
-        return (LogChange(items=items, anew=anew) if anew or items else None), items
-
-    def _written(self, key: str, frame: "Frame", value: Any) -> None:
-        self._saved[key] = (frame, len(value))
-        self._previews.pop(key, None)
-
-    def _name(self, path: tuple[str, ...], name: str) -> str:
-        """Return the name of a field in the store: the session's own, or the run's."""
-        return self._names[name] if not path and name in self._names else _log_name(path, name)
-
-    def rewrite(self, path: tuple[str, ...], schema: Schema, state: Any) -> None:
-        """Write the whole state of a frame anew with the next checkpoint."""
-        for name, column in schema.fields.items():
-            key, value = self._name(path, name), state.__dict__[name]
-            if column.reducer.is_log:
-                self._pending[key] = LogChange(items=column.dump(value), anew=True)
-            else:
-                self._document[key] = self._dumped(key, value, column)
-
-    def _dumped(self, key: str, value: Any, column: Field) -> Any:
-        """Return a field as plain data, the same object as long as the field is."""
-        known = self._dumps.get(key)
-        if known is None or known[0] is not value:
-            known = self._dumps[key] = (value, column.dump(value))
-        return known[1]
+        return Point(step=max(self.step, 0), cursor=cursor, document=self.ledger.document, schema_version=version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,23 +400,6 @@ class Execution:
             await self.journal.flush()
 
 
-def _joined(begun: LogChange | None, change: LogChange | None) -> LogChange | None:
-    if begun is None or change is None or change.anew:
-        return change or begun
-    return LogChange(items=[*begun.items, *change.items], anew=begun.anew, kept=begun.kept)
-
-
-def _all_joined(begun: Mapping[str, LogChange], changes: Mapping[str, LogChange]) -> dict[str, LogChange]:
-    return {**begun, **{name: _joined(begun.get(name), change) or change for name, change in changes.items()}}
-
-
-def _common(stored: list[Any], items: list[Any]) -> int:
-    for index, (old, new) in enumerate(zip(stored, items, strict=False)):
-        if old != new:
-            return index
-    return min(len(stored), len(items))
-
-
 def _told(session: OwnSession | ForeignSession | None, run: "Run", frame: "Frame", state: Any) -> dict[str, Any]:
     """Return what a pause tells whoever resumes it: of a session beside it, and the trace to link to."""
     told: dict[str, Any] = {}
@@ -579,80 +417,7 @@ def _wait_for(signal: Suspending) -> OpenWait:
     )
 
 
-def restore(found: Found, graph: "CompiledGraph[Any]") -> Journal:
-    """Put together the points at which the frames of a stored run go on, migrated and validated."""
-    cursor, note, plan = found.checkpoint.cursor, found.checkpoint.cursor.get("session"), graph.session
-    if note is not None and (plan is None or plan.own is None):
-        raise _misfit(f"The run belongs to {found.checkpoint.key}, but the graph keeps no sessions in that store.")
-    version = found.checkpoint.schema_version if note is None else note["state_version"]
-    underway = cursor["underway"]
-    progress = Progress.found(graph.fan_out_batch, underway, found.logs.get(underway, ()))
-    journal = Journal(
-        None, graph.kind.schema_version, progress, step=cursor["step"], every_node=graph.store is not None
-    )
-    if note is not None and plan is not None:
-        journal._names = plan.names
-    graphs: list[tuple[tuple[str, ...], CompiledGraph[Any], dict[str, Any]]] = []
-    owner = graph
-    for entry in cursor["frames"]:
-        path, node = tuple(entry["path"]), entry["node"]
-        if path:
-            inner = owner.nodes.get(path[-1])
-            within = inner.graphs() if inner else []
-            if len(within) != 1:
-                raise _misfit(f"The graph {owner.name!r} has no subgraph node {path[-1]!r}.")
-            owner = within[0]
-        if node is not None and node not in owner.nodes:
-            raise _misfit(f"The graph {owner.name!r} has no node {node!r}, where the run would go on.")
-        graphs.append((path, owner, entry))
-    raw = [_values(found, path, note) for path, _, _ in graphs]
-    migrated = graph.migrations.apply(version, graph.kind.schema_version, raw)
-    for (path, owner, entry), values in zip(graphs, migrated, strict=True):
-        try:
-            state = owner.kind.model_validate(values)
-        except ValidationError as error:
-            raise _misfit(f"The stored state does not fit {owner.kind.__name__}: {error}") from error
-        stop = Stop(state=state, node=entry["node"], after=entry.get("after", False), schema=owner.schema)
-        journal.points[path] = stop
-    renamed = note is not None and plan is not None and note != _session_note(plan, version)
-    if version == graph.kind.schema_version and not renamed:
-        journal._document = dict(found.checkpoint.document)
-    else:
-        # From the next checkpoint on, everything is kept under the new version, logs that were written before too.
-        for path, owner, _ in graphs:
-            journal.rewrite(path, owner.schema, journal.points[path].state)
-    journal._cursor = {"frames": cursor["frames"]}
-    journal.beside = {"session_id": cursor["session_id"]} if cursor.get("session_id") else {}
-    journal._unwritten = True
-    return journal
-
-
-def _session_note(plan: SessionPlan, state_version: str) -> dict[str, Any]:
+def session_note(plan: SessionPlan, state_version: str) -> dict[str, Any]:
     """Return what a checkpoint tells of a session in it: the state's version, and which names are the session's."""
     mapping = {name: field for name, field in plan.fields.items() if name != field}
     return {"state_version": state_version, "logs": sorted(plan.logs), "mapping": mapping}
-
-
-def _values(found: Found, path: tuple[str, ...], note: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the stored fields of one frame, logs among them, by the state's names."""
-    prefix = _log_name(path, "")
-    stored = {**found.checkpoint.document, **found.logs}
-    inner = {name: name.removeprefix(prefix) for name in stored if name.startswith(prefix)}
-    values = {own: stored[name] for name, own in inner.items() if "/" not in own and own != _PROGRESS}
-    if not path and note is not None:
-        names = [name for name in found.checkpoint.document if "/" not in name]
-        names += [name for name in note["logs"] if name in found.logs]
-        values |= {note["mapping"].get(name, name): stored[name] for name in names}
-    return values
-
-
-def _misfit(message: str) -> CheckpointRecordInvalid:
-    return CheckpointRecordInvalid(f"{message} Deploy the graph that wrote the checkpoint, or start anew.")
-
-
-def _log_name(path: tuple[str, ...], name: str) -> str:
-    return "/".join([*(_escaped(step) for step in path), name]) if path else f"/{name}"
-
-
-def _escaped(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")

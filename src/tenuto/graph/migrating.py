@@ -21,14 +21,15 @@ from tenuto.errors import (
     TenutoError,
     VersionConflict,
 )
-from tenuto.graph.journal import restore
 from tenuto.graph.keeping import OwnSession
+from tenuto.graph.restoring import restore
 from tenuto.graph.sessions import Loaded, SessionPlan
 from tenuto.ids import new_id
 from tenuto.model.commit import EndRun
 from tenuto.model.run import RunStatus, Wait
 from tenuto.model.session import SessionFilter, SessionKey
-from tenuto.session.turn import Found, Turn, read_logs
+from tenuto.session.resuming import Found, read_logs
+from tenuto.session.turn import Turn
 from tenuto.session.warm import WarmStates
 from tenuto.store.port import Store
 

@@ -17,8 +17,9 @@ from tenuto.errors import (
     WaitNotOpen,
 )
 from tenuto.graph.invocation import Call, Opened, lock_foreign
-from tenuto.graph.journal import Journal, restore
+from tenuto.graph.journal import Journal
 from tenuto.graph.keeping import ForeignSession, OwnSession, base_of, moved
+from tenuto.graph.restoring import restore
 from tenuto.graph.scope import Scope
 from tenuto.graph.sessions import Loaded
 from tenuto.graph.state import rebuilt
@@ -27,13 +28,14 @@ from tenuto.model.run import Run
 from tenuto.model.session import Kind, SessionKey
 from tenuto.session.lanes import DEFAULT_LANE_WAIT, take_lane
 from tenuto.session.resuming import (
+    Found,
     Paused,
     end_former,
     find_paused,
     find_resumable,
     not_suspended_any_more,
 )
-from tenuto.session.turn import Base, Found, Turn, is_let_go
+from tenuto.session.turn import Base, Turn, is_let_go
 from tenuto.store.port import Store
 
 if TYPE_CHECKING:
@@ -76,22 +78,22 @@ async def open_paused(graph: "CompiledGraph[Any]", call: Call, scope: Scope, sta
             correlation_id=paused.run.correlation_id,
             origin_id=paused.run.origin_id,
             fresh=False,
-            ends=journal.begins_at(ends),
+            ends=journal.stops.begins_at(ends),
         )
         settled: tuple[SettleWait, ...] = (SettleWait(wait_id=paused.wait.wait_id, answer=payload),)
     else:
         moved_on = turn.base.version != base_of(taken).version
-        stands = journal.begins_at(ends) if moved_on else taken.ends
+        stands = journal.stops.begins_at(ends) if moved_on else taken.ends
         gone = taken.worker if is_let_go(taken) else None
         turn.takes(taken.run_id, taken.attempt, stands, gone, moved=moved_on)
         if not moved_on:
-            journal.distrust(taken.ends, ends)
+            journal.ledger.distrust(taken.ends, ends)
         settled = ()
     try:
         await turn.write(settled=settled)
     except WaitNotOpen as error:
         raise not_suspended_any_more(invocation_id, error.found) from error
-    entry = journal.entry()
+    entry = journal.stops.entry()
     return Opened(scope=scope, journal=journal, entry=entry, resumed_from=paused.found.checkpoint.cursor.get("trace"))
 
 
@@ -121,9 +123,9 @@ async def open_lost(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stack
         invocation_id=scope.invocation_id,
         correlation_id=run.correlation_id,
         origin_id=run.origin_id,
-        ends=journal.begins_at(found.checkpoint.ends),
+        ends=journal.stops.begins_at(found.checkpoint.ends),
     )
-    return Opened(scope=scope, journal=journal, entry=journal.entry())
+    return Opened(scope=scope, journal=journal, entry=journal.stops.entry())
 
 
 def _scope_of(scope: Scope, run: Run, call: Call, invocation_id: str, found: Found) -> Scope:
@@ -161,8 +163,8 @@ def _plain(payload: dict[str, Any], invocation_id: str) -> dict[str, Any]:
 def _overlay(journal: Journal, payload: dict[str, Any], invocation_id: str) -> None:
     """Put the payload over the fields it names, past their reducers."""
     for path, checked in _fitting(journal, payload, invocation_id).items():
-        state = journal.points[path].state
-        journal.replace(path, rebuilt(state, {**state.__dict__, **checked}), checked)
+        state = journal.stops.at(path).state
+        journal.stops.replace(path, rebuilt(state, {**state.__dict__, **checked}), checked)
 
 
 def _fitting(journal: Journal, payload: dict[str, Any], invocation_id: str) -> dict[tuple[str, ...], dict[str, Any]]:
@@ -170,10 +172,9 @@ def _fitting(journal: Journal, payload: dict[str, Any], invocation_id: str) -> d
 
     A name that neither declares is dropped.
     """
-    outermost, innermost = min(journal.points, key=len), max(journal.points, key=len)
     left, found = dict(payload), {}
-    for path in dict.fromkeys((outermost, innermost)):
-        fields = journal.points[path].schema.fields
+    for path in dict.fromkeys(journal.stops.ends()):
+        fields = journal.stops.at(path).schema.fields
         given = {name: left.pop(name) for name in list(left) if name in fields}
         try:
             checked = {name: fields[name].check(value) for name, value in given.items()}
@@ -224,7 +225,7 @@ async def _bind_session(
         await lock_foreign(plan, key, stack)
         beside = ForeignSession(plan, key, await plan.load(key))
         if call.is_answer:
-            await beside.repair(journal.entry(), found.checkpoint.cursor, call.on_moved)
+            await beside.repair(journal.stops.entry(), found.checkpoint.cursor, call.on_moved)
         journal.session = beside
         return
     head = await plan.own.head(key)
@@ -235,11 +236,11 @@ async def _bind_session(
     elif call.on_moved == "rebase":
         loaded = await plan.load(key)
         now = loaded.base
-        journal.rebase(plan, loaded, base)
+        journal.stops.rebase(plan, loaded, base)
     elif call.on_moved is None:
         raise moved(key, base.version, now.version)
     else:
-        journal.insist(plan, now.ends.keys() - found.checkpoint.ends.keys())
+        journal.stops.insist(plan, now.ends.keys() - found.checkpoint.ends.keys())
     turn.stand(now)
     # Nothing is known of what is stored, so that the next save writes every field.
     session = journal.session = OwnSession(plan, key, Loaded(turn.life or 0, now, True, {}, {}))

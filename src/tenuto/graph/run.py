@@ -56,7 +56,7 @@ class Run:
         self.stop = stop
         self._limit = step_limit
         self._executed = 0
-        self._step = journal.step if journal and journal.points else -1
+        self._step = journal.step if journal and journal.stops else -1
 
     def audience(self, graph: "CompiledGraph[Any]") -> tuple[Subscription, ...]:
         """Return the observers of the outermost graph, and of this invocation."""
@@ -203,9 +203,9 @@ class Frame:
         graph, run = self.graph, self.run
         self.rounds.clear()
         name: Any = graph.entry
-        if self.linear and run.journal and (point := run.journal.take_point(self.scope.namespace)):
+        if self.linear and run.journal and (point := run.journal.stops.take(self.scope.namespace)):
             state, name = point.state, graph.end if point.node is None else point.node
-            run.journal.adopt(self, state)
+            run.journal.ledger.adopt(self, state)
             if point.after:
                 name = self._following(name, state)
         while name is not graph.end:

@@ -9,11 +9,21 @@ from tenuto.ids import new_id
 from tenuto.model.commit import Commit, EndRun, SettleWait, TakeRun
 from tenuto.model.lane import Lane
 from tenuto.model.run import Checkpoint, Run, RunStatus, Wait, WaitStatus
-from tenuto.session.turn import Found, is_let_go, read_logs
+from tenuto.session.turn import is_let_go
 from tenuto.store.host import is_dead
 from tenuto.store.port import Store
 
 RUN_LOST = {"category": "run_lost", "message": "The runner was lost; the run can be resumed from its last checkpoint."}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A checkpoint to go on from, with its logs, and the identities that stay."""
+
+    checkpoint: Checkpoint
+    logs: dict[str, list[JSON]]
+    correlation_id: str
+    origin_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,3 +166,12 @@ def _invalid(invocation_id: str, what: str) -> SuspensionRecordInvalid:
 async def _found(store: Store, run: Run, checkpoint: Checkpoint) -> Found:
     logs = await read_logs(store, checkpoint)
     return Found(checkpoint=checkpoint, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)
+
+
+async def read_logs(store: Store, checkpoint: Checkpoint) -> dict[str, list[JSON]]:
+    """Return the entries of a checkpoint's logs, by name."""
+    logs = {}
+    for name, end in checkpoint.ends.items():
+        entries = await store.logs.read(checkpoint.key, name, end=end)
+        logs[name] = [entry.value for entry in entries]
+    return logs

@@ -28,7 +28,7 @@ from tenuto.model.commit import (
     TakeRun,
 )
 from tenuto.model.lane import Lane
-from tenuto.model.run import Checkpoint, Run, RunRef, WaitStatus
+from tenuto.model.run import Run, RunRef, WaitStatus
 from tenuto.model.session import Ends, LogEnd, SessionKey
 from tenuto.store.holding import handle_of
 from tenuto.store.host import worker_is_dead, worker_name
@@ -416,36 +416,6 @@ def _slice_end(items: Sequence[JSON], begins: int) -> int:
         size += len(encode(items[stop]))
         stop += 1
     return stop
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A checkpoint to go on from, with its logs, and the identities that stay."""
-
-    checkpoint: Checkpoint
-    logs: dict[str, list[JSON]]
-    correlation_id: str
-    origin_id: str
-
-
-async def find_checkpoint(store: Store, invocation_id: str, tenant: str = "") -> Found | None:
-    """Return the last checkpoint an invocation left, or None."""
-    runs = await store.runs.of_invocation(invocation_id, tenant=tenant)
-    for run in reversed(runs):
-        checkpoint = await store.checkpoints.latest(run.key, run_id=run.run_id)
-        if checkpoint is not None:
-            logs = await read_logs(store, checkpoint)
-            return Found(checkpoint=checkpoint, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)
-    return None
-
-
-async def read_logs(store: Store, checkpoint: Checkpoint) -> dict[str, list[JSON]]:
-    """Return the entries of a checkpoint's logs, by name."""
-    logs = {}
-    for name, end in checkpoint.ends.items():
-        entries = await store.logs.read(checkpoint.key, name, end=end)
-        logs[name] = [entry.value for entry in entries]
-    return logs
 
 
 def error_record(error: BaseException) -> JSON:

@@ -1,0 +1,79 @@
+"""Putting up again the frames of a run that is stored."""
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from tenuto.errors import CheckpointRecordInvalid
+from tenuto.graph.journal import PROGRESS, Journal, session_note
+from tenuto.graph.ledger import Path, log_name
+from tenuto.graph.progress import Progress
+from tenuto.graph.stops import Stop
+from tenuto.session.resuming import Found
+
+if TYPE_CHECKING:
+    from tenuto.graph.compiled import CompiledGraph
+
+
+def restore(found: Found, graph: "CompiledGraph[Any]") -> Journal:
+    """Put together the points at which the frames of a stored run go on, migrated and validated."""
+    cursor, note, plan = found.checkpoint.cursor, found.checkpoint.cursor.get("session"), graph.session
+    if note is not None and (plan is None or plan.own is None):
+        raise _misfit(f"The run belongs to {found.checkpoint.key}, but the graph keeps no sessions in that store.")
+    version = found.checkpoint.schema_version if note is None else note["state_version"]
+    underway = cursor["underway"]
+    progress = Progress.found(graph.fan_out_batch, underway, found.logs.get(underway, ()))
+    journal = Journal(
+        None, graph.kind.schema_version, progress, step=cursor["step"], every_node=graph.store is not None
+    )
+    if note is not None and plan is not None:
+        journal.ledger.names = plan.names
+    graphs: list[tuple[Path, CompiledGraph[Any], dict[str, Any]]] = []
+    owner = graph
+    for entry in cursor["frames"]:
+        path, node = tuple(entry["path"]), entry["node"]
+        if path:
+            inner = owner.nodes.get(path[-1])
+            within = inner.graphs() if inner else []
+            if len(within) != 1:
+                raise _misfit(f"The graph {owner.name!r} has no subgraph node {path[-1]!r}.")
+            owner = within[0]
+        if node is not None and node not in owner.nodes:
+            raise _misfit(f"The graph {owner.name!r} has no node {node!r}, where the run would go on.")
+        graphs.append((path, owner, entry))
+    raw = [_values(found, path, note) for path, _, _ in graphs]
+    migrated = graph.migrations.apply(version, graph.kind.schema_version, raw)
+    for (path, owner, entry), values in zip(graphs, migrated, strict=True):
+        try:
+            state = owner.kind.model_validate(values)
+        except ValidationError as error:
+            raise _misfit(f"The stored state does not fit {owner.kind.__name__}: {error}") from error
+        stop = Stop(state=state, node=entry["node"], after=entry.get("after", False), schema=owner.schema)
+        journal.stops.add(path, stop)
+    renamed = note is not None and plan is not None and note != session_note(plan, version)
+    if version == graph.kind.schema_version and not renamed:
+        journal.ledger.document = dict(found.checkpoint.document)
+    else:
+        # From the next checkpoint on, everything is kept under the new version, logs that were written before too.
+        for path, owner, _ in graphs:
+            journal.ledger.rewrite(path, owner.schema, journal.stops.at(path).state)
+    journal.beside = {"session_id": cursor["session_id"]} if cursor.get("session_id") else {}
+    journal.go_on(cursor["frames"])
+    return journal
+
+
+def _values(found: Found, path: Path, note: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the stored fields of one frame, logs among them, by the state's names."""
+    prefix = log_name(path, "")
+    stored = {**found.checkpoint.document, **found.logs}
+    inner = {name: name.removeprefix(prefix) for name in stored if name.startswith(prefix)}
+    values = {own: stored[name] for name, own in inner.items() if "/" not in own and own != PROGRESS}
+    if not path and note is not None:
+        names = [name for name in found.checkpoint.document if "/" not in name]
+        names += [name for name in note["logs"] if name in found.logs]
+        values |= {note["mapping"].get(name, name): stored[name] for name in names}
+    return values
+
+
+def _misfit(message: str) -> CheckpointRecordInvalid:
+    return CheckpointRecordInvalid(f"{message} Deploy the graph that wrote the checkpoint, or start anew.")
