@@ -121,7 +121,6 @@ def approval(store: Store, folder: str) -> Any:
     async def ask(_: Refund) -> dict[str, Any]:
         shop.do(folder, "mail")
         await suspend(SignalDescriptor("refund-approval", metadata={"approve": "refund of order 7"}))
-        return {}
 
     async def pay(state: Refund) -> dict[str, list[Said]]:
         if state.approved:

@@ -386,7 +386,6 @@ class Kept(SessionState):
 
 async def ask(state: Any) -> dict[str, Any]:
     await suspend(SignalDescriptor(signal_id="answer"))
-    return {}
 
 
 def wrapped(old: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,6 @@ async def answer(state: Chat) -> dict[str, Any]:
 
 async def ask(_: Chat) -> dict[str, Any]:
     await suspend(SignalDescriptor(signal_id="reply"))
-    return {}
 
 
 def chat(store: Store, *, asks: bool = False) -> CompiledGraph[Chat]:

@@ -40,7 +40,6 @@ def suspending(spec: Any, place: Place) -> Directive:
 
     async def directive(_: Any) -> Mapping[str, Any]:
         await suspend(descriptor)
-        return {}
 
     return directive
 

@@ -86,7 +86,6 @@ def desk(plan: Plan, store: Store) -> CompiledGraph[Any]:
 
     async def gate(state: Desk) -> Update:
         await suspend(SignalDescriptor("approval", metadata={"total": state.total}))
-        return {}
 
     return _line(
         plan, store, Desk, Memory, read=asking("read", 1), gate=gate, pay=asking("pay", 10), thank=asking("thank", 100)
@@ -112,7 +111,6 @@ def swept(plan: Plan, store: Store) -> CompiledGraph[Any]:
 
     async def gate(state: Desk) -> Update:
         await suspend(SignalDescriptor("approval"))
-        return {}
 
     async def pay(state: Desk) -> Update:
         await plan.ask("pay")
@@ -132,7 +130,6 @@ def bulk(plan: Plan, store: Store) -> CompiledGraph[Any]:
 
     async def gate(state: Desk) -> Update:
         await suspend(SignalDescriptor("approval"))
-        return {}
 
     async def pay(state: Desk) -> Update:
         await plan.ask("pay")
@@ -154,7 +151,6 @@ def nested(plan: Plan, store: Store) -> CompiledGraph[Any]:
 
     async def gate(state: Office) -> Update:
         await suspend(SignalDescriptor("grant"))
-        return {}
 
     async def decide(state: Office) -> Update:
         await plan.ask("decide")

@@ -78,6 +78,10 @@ def test_deploy_brings_sessions_and_a_pause_of_version_1_to_version_3() -> None:
 @pytest.mark.parametrize("name", ["race", "kill", "growth", "deploy"])
 def test_every_demonstration_is_one_make_target(name: str) -> None:
     planned = subprocess.run(
-        ["make", "--dry-run", f"demo-{name}"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "--dry-run", f"demo-{name}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert planned.stdout.splitlines()[-1] == f".venv/bin/python -m demos.{name}"

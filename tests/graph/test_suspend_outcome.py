@@ -172,7 +172,6 @@ async def test_retries_and_failure_isolation_do_not_take_a_suspension_for_a_fail
     async def ask(_: Any) -> Mapping[str, Any]:
         tries.append("try")
         await suspend(SignalDescriptor("go"))
-        return {}
 
     isolation = FailureIsolation({"messages": ["degraded"]}, "isolated")
     again = Retry(max_attempts=3, classifier=lambda *_: True, backoff=lambda _: 0.0)
@@ -202,7 +201,6 @@ async def test_a_second_attempt_may_suspend_and_each_attempt_has_one_ending(stor
         if len(tries) == 1:
             raise ValueError
         await suspend(SignalDescriptor("go"))
-        return {}
 
     graph = (
         GraphBuilder(Talk)
@@ -223,7 +221,6 @@ async def test_a_node_can_read_what_the_outside_needs_to_answer(store: Store) ->
     async def ask(_: Any) -> Mapping[str, Any]:
         seen.append((current_invocation_id(), callback_for("go")))
         await suspend(SignalDescriptor("go"))
-        return {}
 
     def made(invocation_id: str, signal_id: str) -> Callback:
         return Callback(url=f"https://door/{invocation_id}/{signal_id}", token="secret")
@@ -361,7 +358,6 @@ async def test_a_pause_that_cannot_be_written_leaves_nothing_to_resume(faulty: F
     async def ask(_: Any) -> Mapping[str, Any]:
         faulty.faults.fail_call()
         await suspend(SignalDescriptor("go"))
-        return {}
 
     graph = line(says("a"), ask, store=faulty, checkpoints=faulty if checkpoints else None)
     out = await graph.run(session_id="s")
@@ -377,7 +373,6 @@ async def test_a_pause_whose_reply_was_lost_is_a_pause(faulty: FaultyStore) -> N
     async def ask(_: Any) -> Mapping[str, Any]:
         faulty.faults.lose_reply()
         await suspend(SignalDescriptor("go"))
-        return {}
 
     graph = line(says("a"), ask, says("end"), store=faulty)
     out = await graph.run(session_id="s")

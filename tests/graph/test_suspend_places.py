@@ -309,11 +309,9 @@ async def test_what_collects_errors_cannot_be_suspended_and_the_refusal_is_not_c
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_middleware_cannot_suspend_and_isolation_does_not_hide_that(store: Store, when: str) -> None:
     async def meddles(state: Any, following: Any) -> Mapping[str, Any]:
-        update: Mapping[str, Any] = {}
         if when == "after":
-            update = await following(state)
+            await following(state)
         await suspend(SignalDescriptor("go"))
-        return update
 
     def build(builder: GraphBuilder[Any]) -> list[str]:
         builder.add_node("node", nothing, middleware=[FailureIsolation({}, "isolated"), meddles])

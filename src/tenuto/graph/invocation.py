@@ -253,6 +253,8 @@ def check_options(call: Call) -> None:
         raise InvalidInput(f"step_limit must be 1 or more, got {call.step_limit!r}.")
     if call.on_moved not in (None, "overwrite", "rebase"):
         raise InvalidInput(f"on_moved is 'overwrite' or 'rebase', got {call.on_moved!r}.")
+    if call.resume_invocation is not None and call.initial:
+        raise InvalidInput("A resumed invocation goes on from its record; give new values as signal_payload.")
     if call.resume_invocation is None and (call.is_answer or call.on_moved is not None):
         raise InvalidInput("signal_payload and on_moved belong to resume_invocation.")
     if call.is_answer and not isinstance(call.signal_payload, Mapping):

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenuto.graph.state import State
+from tenuto.graph.suspending import Suspending
 
 if TYPE_CHECKING:
     from tenuto.graph.compiled import CompiledGraph
@@ -50,8 +51,22 @@ class FunctionNode(Node):
         working: Any = self._body(state)
         if not inspect.isawaitable(working):
             raise TypeError(f"node {self.name!r} is not async: it returned {type(working).__name__}")
-        update: Update = await working
+        try:
+            update: Update = await working
+        except BaseExceptionGroup as group:
+            signal = _signal_in(group)
+            if signal is None:
+                raise
+            raise signal from None
         return update
+
+
+def _signal_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """Return the suspension among exceptions of a task group; it is what the node asked for."""
+    found: BaseException | None = group.subgroup(Suspending)
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 def through(chain: tuple[Middleware, ...], call: Next) -> Next:

@@ -304,9 +304,12 @@ def _fields(schema: Schema, state: type[SessionState] | None, mapping: Mapping[s
 
 
 def _given(given: State | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what the caller set, and not what a state has by default."""
+    """Return what the caller set; of a state, what it was made with and what is not as by default."""
     if isinstance(given, State):
-        return {name: given.__dict__[name] for name in given.model_fields_set}
+        fields = type(given).model_fields.items()
+        defaults = {name: info.get_default(call_default_factory=True) for name, info in fields}
+        made_with = given.model_fields_set
+        return {name: v for name, v in given.__dict__.items() if name in made_with or v != defaults.get(name)}
     return dict(given or {})
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, SuspensionInUnsupportedContext
@@ -74,7 +74,7 @@ async def suspend(
     *,
     mark_node_completed: bool = True,
     timeout: float | None = None,  # noqa: ASYNC109 - nothing waits here: it is how long the answer may take
-) -> None:
+) -> NoReturn:
     """Suspend the run here: everything is written, and the invocation ends until it is resumed, anywhere.
 
     The node's own update is dropped. On resume the run goes on after this node, or with `mark_node_completed=False`
