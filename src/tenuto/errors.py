@@ -23,6 +23,7 @@
     │   ├── SessionSaveFailed
     │   └── CommitRefused
     │       ├── RunNotLive
+    │       ├── ClaimLost
     │       └── WaitNotOpen
     ├── GraphError                   a graph, or a run of one
     │   ├── GraphCompileError
@@ -258,6 +259,13 @@ class RunNotLive(CommitRefused):
     """The run a commit belongs to is not running with this attempt."""
 
     run_id: str
+    found: str
+
+
+class ClaimLost(CommitRefused):
+    """An input is unknown, belongs elsewhere, or is not open any more."""
+
+    input_id: str
     found: str
 
 

@@ -14,6 +14,7 @@ class DeleteReport:
     checkpoints: int = 0
     waits: int = 0
     receipts: int = 0
+    inputs: int = 0
     events: int = 0
     entries: int = 0
     branches: int = 0

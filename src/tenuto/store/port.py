@@ -30,6 +30,7 @@ from tenuto.model.session import (
 )
 from tenuto.store.backend import Backend, View, Warm, columns_of, session_lock
 from tenuto.store.events import Events
+from tenuto.store.inbox import Inbox
 from tenuto.store.keeper import Keeper
 from tenuto.store.lanes import Lanes
 from tenuto.store.listing import read_page
@@ -46,6 +47,7 @@ from tenuto.store.rules.rows import (
     ContentRow,
     EntryRow,
     EventRow,
+    InputRow,
     ProfileRow,
     ReceiptRow,
     RunRow,
@@ -81,6 +83,7 @@ class Store:
         self.checkpoints = Checkpoints(self)
         self.waits = Waits(self)
         self.events = Events(self)
+        self.inbox = Inbox(self)
         self.upkeep = Upkeep(self)
         self.keeper = Keeper(self)
 
@@ -208,8 +211,8 @@ class Store:
         Checked inside the transaction, in this order: life (`SessionDeleted`), receipt (same operation id: the first
         receipt, or `OperationConflict` for another intent), generation (`LaneLost`; without one, a head move under a
         held lane is `LaneBusy`), run and attempt (`RunNotLive`, `InvocationExists`), status (`StatusRefused`),
-        version (`VersionConflict`), claims and waits (`WaitNotOpen`). Over-large or malformed commits are refused
-        before it (`CommitTooLarge`, `InvalidInput`).
+        version (`VersionConflict`), claims and waits (`ClaimLost`, `WaitNotOpen`). Over-large or malformed commits are
+        refused before it (`CommitTooLarge`, `InvalidInput`).
         """
         packed = pack(commit, self.budget)
         run, now = commit.run, self.now()
@@ -361,6 +364,7 @@ DUMPED: dict[str, tuple[str, ...]] = {
     "entry": EntryRow._fields,
     "checkpoint": CheckpointRow._fields,
     "wait": WaitRow._fields,
+    "input": InputRow._fields,
     "event": EventRow._fields,
     "content": ContentRow._fields,
     "holding": ("session", "hash"),

@@ -11,7 +11,16 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tenuto.model.session import LogEnd, SessionKey
 from tenuto.store.rules.records import ends_of
-from tenuto.store.rules.rows import BranchRow, CheckpointRow, ProfileRow, ReceiptRow, RunRow, SessionRow, WaitRow
+from tenuto.store.rules.rows import (
+    BranchRow,
+    CheckpointRow,
+    InputRow,
+    ProfileRow,
+    ReceiptRow,
+    RunRow,
+    SessionRow,
+    WaitRow,
+)
 
 T = TypeVar("T")
 
@@ -55,11 +64,17 @@ class Ask(NamedTuple):
     source: SessionKey | None = None
     checkpoint: int | None = None
     relatives: bool = False
+    current_run: bool = False
+    inputs: tuple[str, ...] = ()
+    input_keys: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What stood in the store at one instant."""
+    """What stood in the store at one instant.
+
+    `inputs` is None where nobody looked: then the guard of the write that names one decides.
+    """
 
     now: int
     life_floor: int
@@ -82,7 +97,12 @@ class Found:
     children: list[SessionRow] = field(default_factory=list)
     forks: list[SessionRow] = field(default_factory=list)
     kin: int = 0
+    inputs: dict[str, InputRow] | None = None
+    input_keys: dict[str, InputRow] = field(default_factory=dict)
 
+
+COUNTED = ("runs", "checkpoints", "waits", "receipts", "inputs")
+"""What is counted of a session before it goes, and removed with it."""
 
 _SESSION = len(SessionRow._fields)
 _RECEIPT = _SESSION + len(ReceiptRow._fields)
@@ -105,6 +125,8 @@ def gather(ask: Ask, now: int | None) -> Script[Found]:
         run=RunRow(*run) if run[0] is not None else None,
     )
     yield from _parts(ask, found)
+    if ask.inputs or ask.input_keys or ask.current_run:
+        yield from _inbox_parts(ask, found)
     return found
 
 
@@ -140,12 +162,28 @@ def _parts(ask: Ask, found: Found) -> Script[None]:
     if ask.relatives and session:
         key = ask.key
         rows = yield "counts_of_session", (session.sid,)
-        found.counts = dict(zip(("runs", "checkpoints", "waits", "receipts"), rows[0], strict=True))
+        found.counts = dict(zip(COUNTED, rows[0], strict=True))
         rows = yield "children_of", (key.tenant, key.kind, key.session_id)
         found.children = [SessionRow(*row) for row in rows]
         rows = yield "forks_of", (session.sid,)
         found.forks = [SessionRow(*row) for row in rows]
         ((found.kin,),) = yield "count_kin", (session.family, session.sid)
+
+
+def _inbox_parts(ask: Ask, found: Found) -> Script[None]:
+    session = found.session
+    found.inputs = {}
+    for input_id in ask.inputs:
+        for row in (yield "bare_input", (input_id,)):
+            found.inputs[input_id] = InputRow(*row)
+    if session is None:
+        return
+    for key in ask.input_keys:
+        for row in (yield "input_by_key", (session.sid, session.life, key)):
+            found.input_keys[key] = InputRow(*row)
+    if ask.current_run and session.current_run:
+        for row in (yield "bare_run", (session.current_run,)):
+            found.run = RunRow(*row)
 
 
 def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:

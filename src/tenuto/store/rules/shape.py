@@ -5,6 +5,7 @@ from tenuto.ids import check_id
 from tenuto.model.commit import Append, BeginRun, Commit, TakeRun
 from tenuto.model.run import RunRef
 from tenuto.model.session import LogEnd
+from tenuto.store.rules.inputs import check_inputs
 from tenuto.store.rules.limits import check_count, check_name, check_text, check_ttl
 from tenuto.store.rules.profile import PROFILE_COLUMNS
 
@@ -38,6 +39,8 @@ def check_shape(commit: Commit) -> None:
     for wait in commit.open_waits:
         if wait.timeout is not None:
             check_ttl(wait.timeout)
+    if commit.inputs or commit.consume or commit.rolls_back is not None:
+        check_inputs(commit)
     for settled in commit.settle_waits:
         check_name(settled.wait_id, "wait_id")
     if commit.rearm:

@@ -14,6 +14,7 @@ from tenuto.store.rules.rows import (
     ContentRow,
     EntryRow,
     EventRow,
+    InputRow,
     ProfileRow,
     ReceiptRow,
     RunRow,
@@ -35,6 +36,8 @@ class Tables:
         self.entry: dict[tuple[int, int, int], EntryRow] = {}
         self.checkpoint: dict[tuple[int, int], CheckpointRow] = {}
         self.wait: dict[str, WaitRow] = {}
+        self.input: dict[str, InputRow] = {}
+        self.input_key: dict[tuple[int, int, str], str] = {}
         self.event: dict[tuple[int, int], EventRow] = {}
         self.content: dict[str, ContentRow] = {}
         self.holding: dict[tuple[int, str], tuple[int, str]] = {}

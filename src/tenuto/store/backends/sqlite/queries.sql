@@ -94,6 +94,56 @@ SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
 WHERE w.status = 'open' AND w.wait_id > ?2 AND s.tenant = ?1
 ORDER BY w.wait_id LIMIT ?3
 
+-- bare_input --
+One input.
+SELECT * FROM input WHERE input_id = ?1
+
+-- input_by_key --
+The input of a life of a session that has a key.
+SELECT * FROM input WHERE session = ?1 AND life = ?2 AND key = ?3
+
+-- input_with_session --
+One input with its session's row.
+SELECT s.*, i.* FROM input i JOIN session s ON s.sid = i.session WHERE i.input_id = ?1
+
+-- input_of_session --
+The input of a session that has a key.
+SELECT s.*, i.* FROM session s JOIN input i ON i.session = s.sid AND i.life = s.life AND i.key = ?4
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3
+
+-- open_inputs --
+A session's open inputs behind a number, in order of arrival.
+SELECT s.*, i.* FROM session s JOIN input i ON i.session = s.sid
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND i.status = 'open' AND i.seq > ?4
+ORDER BY i.seq, i.kind <> 'command', i.input_id LIMIT ?5
+
+-- inbox_look --
+Whether an inbox has anything open, when the next input for a place is due, and its oldest due command.
+SELECT
+    EXISTS (SELECT 1 FROM input WHERE session = ?2 AND status = 'open'),
+    (SELECT min(due_at) FROM input WHERE session = ?2 AND status = 'open' AND boundary IS ?3 AND run_id IS ?4),
+    c.input_id, c.seq
+FROM (SELECT 1) LEFT JOIN (
+    SELECT input_id, seq FROM input
+    WHERE session = ?2 AND status = 'open' AND kind = 'command' AND coalesce(due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+    ORDER BY seq, input_id LIMIT 1
+) c
+
+-- due_inputs --
+The due inputs of an inbox for a place (a boundary of a run, or the next turn), in order.
+SELECT * FROM input
+WHERE session = ?2 AND status = 'open' AND boundary IS ?3 AND run_id IS ?4 AND coalesce(due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+ORDER BY seq, kind <> 'command', input_id LIMIT ?5
+
+-- due_sessions --
+Active sessions above a row number that have due input and no live lane.
+SELECT s.* FROM (
+    SELECT DISTINCT session FROM input
+    WHERE status = 'open' AND session > ?2 AND coalesce(due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+) i JOIN session s ON s.sid = i.session
+WHERE s.alive AND s.status = 'active' AND NOT (s.armed AND coalesce(s.lane_expires_at, 0) > coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)))
+ORDER BY s.sid LIMIT ?3
+
 -- content_exists --
 Whether a value is held.
 SELECT 1 FROM content WHERE hash = ?1
@@ -162,12 +212,13 @@ WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR c.r
 ORDER BY c.commit_no DESC LIMIT ?6
 
 -- counts_of_session --
-How many runs, checkpoints, waits and receipts a session has.
+How much of each kind a session has.
 SELECT
     (SELECT count(*) FROM run WHERE session = ?1),
     (SELECT count(*) FROM checkpoint WHERE session = ?1),
     (SELECT count(*) FROM wait WHERE session = ?1),
-    (SELECT count(*) FROM receipt WHERE session = ?1)
+    (SELECT count(*) FROM receipt WHERE session = ?1),
+    (SELECT count(*) FROM input WHERE session = ?1)
 
 -- counts_of_run --
 How many checkpoints and waits a run has.
@@ -300,30 +351,38 @@ UPDATE session SET life = life WHERE sid = ?1 AND life = ?2
 Give out event numbers under the lane.
 UPDATE session SET event_seq = ?1 WHERE sid = ?2 AND life = ?3 AND generation = ?4 AND event_seq = ?5
 
+-- take_number --
+Give out an event number without a lane, if the session is as it was found.
+UPDATE session SET event_seq = ?1 WHERE sid = ?2 AND life = ?3 AND event_seq = ?4 AND alive = ?5 AND status = ?6
+
 -- put_profile --
 Write a session's profile.
 INSERT OR REPLACE INTO profile VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- insert_receipts --
 Receipts.
-INSERT INTO receipt VALUES (?,?,?,?,?,?,?,?,?,?,?)
+INSERT INTO receipt VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- insert_runs --
 New runs.
-INSERT INTO run VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+INSERT INTO run VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- update_runs --
 Change a run that is running at the given attempt.
 UPDATE run SET
     attempt = ?1, status = ?2, generation = ?3, steps = ?4, partial = ?5, start_seq = ?6, base_version = ?7,
     base_ends = ?8, ends = ?9, own_logs = ?10, worker = ?11, error = ?12, outcome = ?13,
-    started_at = ?14, ended_at = ?15, expires_at = ?16
-WHERE run_id = ?17 AND attempt = ?18 AND status = 'running'
+    started_at = ?14, ended_at = ?15, expires_at = ?16, holds = ?17
+WHERE run_id = ?18 AND attempt = ?19 AND status = 'running'
 
 -- carry_runs --
 Let the ended runs that stood at a version stand at the next one.
 UPDATE run SET base_version = ?1
 WHERE session = ?2 AND life = ?3 AND base_version = ?4 AND status <> 'running'
+
+-- hold_runs --
+Note what the commit that ends a running run has to look after.
+UPDATE run SET holds = holds | ?1 WHERE run_id = ?2 AND status = 'running'
 
 -- insert_branches --
 New branches.
@@ -360,6 +419,32 @@ INSERT INTO wait VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 -- settle_waits --
 Settle an open wait.
 UPDATE wait SET status = ?1, answer = ?2, settled_at = ?3 WHERE wait_id = ?4 AND status = 'open'
+
+-- insert_inputs --
+Inputs.
+INSERT INTO input VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+
+-- consume_inputs --
+Consume an open input that is for any run, or for this one.
+UPDATE input SET
+    status = 'consumed', run_id = ?1, log = ?2, position = ?3, settled_at = ?4, body = CASE WHEN NOT ?5 THEN body END
+WHERE input_id = ?6 AND session = ?7 AND life = ?8 AND status = 'open' AND (run_id IS NULL OR run_id = ?1)
+
+-- end_inputs --
+Leave a run's open inputs to the next turn and drop the bodies of those it consumed, but for a JSON list of them.
+UPDATE input SET
+    run_id = CASE WHEN status <> 'open' THEN run_id END,
+    boundary = CASE WHEN status <> 'open' THEN boundary END,
+    body = CASE WHEN status = 'open' THEN body END
+WHERE run_id = ?1 AND body IS NOT NULL AND input_id NOT IN (SELECT value FROM json_each(?2))
+
+-- cancel_inputs --
+Cancel an open input.
+UPDATE input SET status = 'cancelled', body = NULL, settled_at = ?1 WHERE input_id = ?2 AND status = 'open'
+
+-- roll_back_inputs --
+Mark what a run consumed as taken back.
+UPDATE input SET rolled_back = 1 WHERE session = ?1 AND life = ?2 AND run_id = ?3 AND status = 'consumed'
 
 -- insert_events --
 A batch of events.
@@ -424,6 +509,10 @@ DELETE FROM wait WHERE session = ?1
 -- delete_receipts_of --
 Remove a session's receipts.
 DELETE FROM receipt WHERE session = ?1
+
+-- delete_inputs_of --
+Remove a session's inputs.
+DELETE FROM input WHERE session = ?1
 
 -- delete_profiles_of --
 Remove a session's profile.

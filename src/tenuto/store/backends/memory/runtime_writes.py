@@ -1,0 +1,68 @@
+"""The named writes of a memory store for the runtime's rows."""
+
+from typing import Any
+
+from tenuto.codec import loads
+from tenuto.store.backends.memory.tables import Tables
+from tenuto.store.rules.rows import InputRow
+
+
+class RuntimeWrites:
+    """Writes to inbox, effects, usage and outbox."""
+
+    _t: Tables
+
+    def insert_inputs(self, *columns: Any) -> int:
+        row, t = InputRow(*columns), self._t
+        t.add(t.input, row.input_id, row)
+        if row.key is not None:
+            t.add(t.input_key, (row.session, row.life, row.key), row.input_id)
+        return 1
+
+    def consume_inputs(
+        self,
+        run_id: str | None,
+        log: str | None,
+        position: int | None,
+        at: int,
+        dropped: int,
+        input_id: str,
+        session: int,
+        life: int,
+    ) -> int:
+        row = self._t.input.get(input_id)
+        if row is None or (row.session, row.life, row.status) != (session, life, "open"):
+            return 0
+        if row.run_id not in (None, run_id):
+            return 0
+        row = row._replace(status="consumed", run_id=run_id, log=log, position=position, settled_at=at)
+        self._t.put(self._t.input, input_id, row._replace(body=None) if dropped else row)
+        return 1
+
+    def end_inputs(self, run_id: str, but: str) -> int:
+        kept = set(loads(but, "inputs"))
+        mine = [row for row in self._t.input.values() if row.run_id == run_id and row.body is not None]
+        for row in mine:
+            if row.input_id not in kept:
+                open_ = row.status == "open"
+                left = row._replace(run_id=None, boundary=None) if open_ else row._replace(body=None)
+                self._t.put(self._t.input, row.input_id, left)
+        return len(mine)
+
+    def cancel_inputs(self, at: int, input_id: str) -> int:
+        row = self._t.input.get(input_id)
+        if row is None or row.status != "open":
+            return 0
+        self._t.put(self._t.input, input_id, row._replace(status="cancelled", body=None, settled_at=at))
+        return 1
+
+    def roll_back_inputs(self, session: int, life: int, run_id: str) -> int:
+        consumed = (session, life, run_id, "consumed")
+        mine = [r for r in self._t.input.values() if (r.session, r.life, r.run_id, r.status) == consumed]
+        for row in mine:
+            self._t.put(self._t.input, row.input_id, row._replace(rolled_back=1))
+        return len(mine)
+
+    def delete_inputs_of(self, sid: int) -> int:
+        self._t.drop(self._t.input_key, [key for key in self._t.input_key if key[0] == sid])
+        return self._t.drop(self._t.input, [key for key, row in self._t.input.items() if row.session == sid])
