@@ -23,6 +23,8 @@
     │   ├── SessionSaveFailed
     │   └── CommitRefused
     │       ├── RunNotLive
+    │       ├── StopRequested
+    │       ├── StopWithdrawn
     │       ├── ClaimLost
     │       └── WaitNotOpen
     ├── GraphError                   a graph, or a run of one
@@ -260,6 +262,17 @@ class RunNotLive(CommitRefused):
 
     run_id: str
     found: str
+
+
+class StopRequested(CommitRefused):
+    """The run was asked to stop, so it ends neither as completed nor as suspended; `stop` is the request."""
+
+    run_id: str
+    stop: Any
+
+
+class StopWithdrawn(CommitRefused):
+    """A commit acts on a stop that was withdrawn before the run had seen it."""
 
 
 class ClaimLost(CommitRefused):

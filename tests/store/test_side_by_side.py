@@ -39,6 +39,7 @@ from tenuto.clock import FakeClock
 from tenuto.ids import new_id
 from tenuto.model.inbox import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
+from tenuto.model.run import StopKind
 from tenuto.model.session import LogEnd
 from tests.servers import Postgres
 
@@ -341,11 +342,22 @@ class SideBySide(RuleBasedStateMachine):
                     run=RunRef(run_id=run_id),
                     consume=tuple(Consume(input_id=each.input_id) for each in may.inputs),
                     rolls_back=run_id if pick % 3 == 0 else None,
+                    sees_stop=pick % 4 == 0,
                 )
             )
             return [may, receipt]
 
         self.everywhere(act)
+
+    @rule(pick=st.integers(0, 20), kind=st.none() | st.sampled_from(StopKind))
+    def stop(self, pick: int, kind: StopKind | None) -> None:
+        if not self.runs:
+            return
+        _, run_id = self.runs[pick % len(self.runs)]
+        if kind is None:
+            self.everywhere(lambda w: w.store.runs.withdraw_stop(run_id))
+        else:
+            self.everywhere(lambda w: w.store.runs.request_stop(run_id, kind, "why"))
 
     @rule(id_=ids, nonce=st.sampled_from(["n1", "n2"]), ttl=st.sampled_from([0.01, 5.0]))
     def acquire(self, id_: str, nonce: str, ttl: float) -> None:

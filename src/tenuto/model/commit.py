@@ -131,7 +131,8 @@ class Commit:
 
     `inputs` are input that arrives with the commit and is consumed by it, `consume` names open input; both end in the
     commit's run. The commit that ends a run leaves what was meant for it to the next turn and drops the bodies of what
-    it consumed. `rolls_back` marks the input a former run consumed as taken back.
+    it consumed. `rolls_back` marks the input a former run consumed as taken back. While a stop stands on the run, it
+    ends neither as completed nor as suspended; `sees_stop` marks it as seen, and it cannot be withdrawn any more.
     """
 
     key: SessionKey
@@ -163,6 +164,7 @@ class Commit:
     inputs: tuple[NewInput, ...] = ()
     consume: tuple[Consume, ...] = ()
     rolls_back: str | None = None
+    sees_stop: bool = False
 
     rearm: Rearm | None = None
     disarm: bool = False

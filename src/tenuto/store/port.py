@@ -210,9 +210,9 @@ class Store:
 
         Checked inside the transaction, in this order: life (`SessionDeleted`), receipt (same operation id: the first
         receipt, or `OperationConflict` for another intent), generation (`LaneLost`; without one, a head move under a
-        held lane is `LaneBusy`), run and attempt (`RunNotLive`, `InvocationExists`), status (`StatusRefused`),
-        version (`VersionConflict`), claims and waits (`ClaimLost`, `WaitNotOpen`). Over-large or malformed commits are
-        refused before it (`CommitTooLarge`, `InvalidInput`).
+        held lane is `LaneBusy`), run and attempt (`RunNotLive`, `InvocationExists`, `StopRequested`), status
+        (`StatusRefused`), version (`VersionConflict`), claims and waits (`ClaimLost`, `WaitNotOpen`). Over-large or
+        malformed commits are refused before it (`CommitTooLarge`, `InvalidInput`).
         """
         packed = pack(commit, self.budget)
         run, now = commit.run, self.now()

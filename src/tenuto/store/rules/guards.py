@@ -16,6 +16,7 @@ from tenuto.store.rules.lane import busy, is_live
 from tenuto.store.rules.pack import PackedCommit
 from tenuto.store.rules.rows import RunRow, SessionRow
 from tenuto.store.rules.session_row import check_version, lane_lost
+from tenuto.store.rules.stops import check_stop
 from tenuto.store.rules.waits import check_waits
 
 
@@ -24,6 +25,7 @@ def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow 
     commit = packed.commit
     _check_lane(commit, row, found.now)
     run = _check_run(commit, row, found)
+    check_stop(commit, run)
     _check_status(commit, row)
     _check_version(commit, row)
     if packed.inputs or commit.consume:

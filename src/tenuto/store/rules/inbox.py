@@ -1,6 +1,6 @@
 """The inbox's own verbs: enqueue, cancel, and what a runner may take next."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tenuto.clock import to_datetime, to_duration
@@ -75,13 +75,15 @@ def _run_meant(key: SessionKey, packed: PackedInput, row: SessionRow, run: RunRo
     return run if run and mine and run.status == RunStatus.RUNNING else None
 
 
-def event_writes(row: SessionRow, now: int, kind: str, data: dict[str, str], run_id: str | None) -> list[Write]:
+def event_writes(
+    row: SessionRow, now: int, kind: str, data: Mapping[str, str | None], run_id: str | None
+) -> list[Write]:
     """Return the writes of one event outside a commit and without a lane.
 
     Its number is taken on the session's row, so it also tells every commit that something happened.
     """
     number = next_count(row.event_seq, "the event number")
-    event = EventRow(row.sid, number, number, run_id, now, encode([[kind, data]]))
+    event = EventRow(row.sid, number, number, run_id, now, encode([[kind, dict(data)]]))
     guard = (row.sid, row.life, row.event_seq, row.alive, row.status)
     return [Write("take_number", [(number, *guard)], must=True), Write("insert_events", [event])]
 

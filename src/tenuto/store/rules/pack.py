@@ -215,6 +215,8 @@ def _intent(packed: PackedCommit) -> str:
         meaning.append(["events", packed.events])
     if commit.inputs or commit.consume or commit.rolls_back is not None:
         meaning.append(input_meaning(packed.inputs, commit))
+    if commit.sees_stop:
+        meaning.append(["sees_stop"])
     if commit.carries:
         meaning.append(["carries"])
     return intent_of(meaning, [text for name in sorted(packed.items) for text in packed.items[name]])

@@ -7,7 +7,7 @@ from tenuto.clock import to_datetime
 from tenuto.codec import JSON, loads, loads_map
 from tenuto.errors import StoredDataCorrupt
 from tenuto.model.lane import HostProof, Owner
-from tenuto.model.run import Checkpoint, Run, RunStatus, Wait, WaitStatus
+from tenuto.model.run import Checkpoint, Run, RunStatus, Stop, StopKind, Wait, WaitStatus
 from tenuto.model.session import (
     Ends,
     ForkPoint,
@@ -158,6 +158,20 @@ def run_of(row: RunRow, key: SessionKey) -> Run:
         started_at=time_of(row.started_at, f"{what} started_at"),
         ended_at=maybe_time(row.ended_at, f"{what} ended_at"),
         expires_at=maybe_time(row.expires_at, f"{what} expires_at"),
+        stop=stop_of(row.stop, what),
+    )
+
+
+def stop_of(text: str | None, what: str) -> Stop | None:
+    """Read the stop on a run."""
+    if text is None:
+        return None
+    values = loads_map(text, f"{what} stop")
+    return Stop(
+        kind=word_of(StopKind, values.get("kind", ""), f"{what} stop kind"),
+        reason=values.get("reason"),
+        at=time_of(values.get("at"), f"{what} stop at"),
+        seen_at=maybe_time(values.get("seen_at"), f"{what} stop seen_at"),
     )
 
 

@@ -114,6 +114,7 @@ class RunRow(NamedTuple):
     ended_at: int | None
     expires_at: int | None
     holds: int = 0
+    stop: str | None = None
 
 
 class BranchRow(NamedTuple):

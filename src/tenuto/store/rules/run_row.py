@@ -11,6 +11,7 @@ from tenuto.store.rules.inputs import HOLDS_INPUT
 from tenuto.store.rules.logs import LogWriter, Stand, check_point, encode_ends
 from tenuto.store.rules.pack import PackedCommit
 from tenuto.store.rules.rows import RunRow, SessionRow
+from tenuto.store.rules.stops import seen
 
 
 def begin_stand(begin: BeginRun, row: SessionRow, found: Found) -> Stand:
@@ -75,6 +76,8 @@ def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: Lo
         changes["base_version"] = row.version
     if holds := _holds(commit):
         changes["holds"] = run.holds | holds
+    if commit.sees_stop and run.stop is not None:
+        changes["stop"] = seen(run.stop, now)
     if commit.steps is not None:
         changes["steps"] = commit.steps
     if isinstance(commit.run, TakeRun):

@@ -86,9 +86,9 @@ def _check_combination(commit: Commit) -> None:
             raise InvalidInput("document, removed, schema_version and carries move the head: set save=True.")
         if commit.logs and commit.run is None:
             raise InvalidInput("Log writes belong to a head or to a run: set save=True or name the run.")
-    run_parts = commit.end or commit.steps is not None or commit.open_waits
+    run_parts = commit.end or commit.steps is not None or commit.open_waits or commit.sees_stop
     if commit.run is None and run_parts:
-        raise InvalidInput("end, steps and open_waits belong to a run: name it.")
+        raise InvalidInput("end, steps, open_waits and sees_stop belong to a run: name it.")
     if commit.run is None and any("/" in name for name in commit.logs):
         raise InvalidInput("A log with a slash in its name belongs to a run: name it.")
     if commit.rearm and (commit.generation is None or commit.expected_commit is None):

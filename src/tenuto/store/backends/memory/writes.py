@@ -96,6 +96,13 @@ class Writes(RuntimeWrites):
             self._t.put(self._t.run, run.run_id, run._replace(base_version=version))
         return len(carried)
 
+    def stop_runs(self, stop: str | None, run_id: str) -> int:
+        row = self._t.run.get(run_id)
+        if row is None or row.status != "running":
+            return 0
+        self._t.put(self._t.run, run_id, row._replace(stop=stop))
+        return 1
+
     def hold_runs(self, marks: int, run_id: str) -> int:
         row = self._t.run.get(run_id)
         if row is None or row.status != "running":

@@ -383,7 +383,7 @@ INSERT INTO run SELECT * FROM unnest(
     $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
     $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::BIGINT[],
     $16::BIGINT[], $17::TEXT[], $18::TEXT[], $19::TEXT[], $20::TEXT[], $21::TEXT[], $22::TEXT[],
-    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::BIGINT[]
+    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::BIGINT[], $27::TEXT[]
 ) p
 
 -- update_runs --
@@ -391,8 +391,8 @@ Change a run that is running at the given attempt.
 UPDATE run SET
     attempt = $1, status = $2, generation = $3, steps = $4, partial = $5, start_seq = $6, base_version = $7,
     base_ends = $8, ends = $9, own_logs = $10, worker = $11, error = $12, outcome = $13,
-    started_at = $14, ended_at = $15, expires_at = $16, holds = $17
-WHERE run_id = $18 AND attempt = $19 AND status = 'running'
+    started_at = $14, ended_at = $15, expires_at = $16, holds = $17, stop = $18
+WHERE run_id = $19 AND attempt = $20 AND status = 'running'
 RETURNING 1
 
 -- carry_runs --
@@ -400,6 +400,10 @@ Let the ended runs that stood at a version stand at the next one.
 UPDATE run SET base_version = $1
 WHERE session = $2 AND life = $3 AND base_version = $4 AND status <> 'running'
 RETURNING 1
+
+-- stop_runs --
+Put a stop on a running run, or take it off.
+UPDATE run SET stop = $1 WHERE run_id = $2 AND status = 'running' RETURNING 1
 
 -- hold_runs --
 Note what the commit that ends a running run has to look after.

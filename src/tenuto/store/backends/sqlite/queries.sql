@@ -365,20 +365,24 @@ INSERT INTO receipt VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- insert_runs --
 New runs.
-INSERT INTO run VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+INSERT INTO run VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- update_runs --
 Change a run that is running at the given attempt.
 UPDATE run SET
     attempt = ?1, status = ?2, generation = ?3, steps = ?4, partial = ?5, start_seq = ?6, base_version = ?7,
     base_ends = ?8, ends = ?9, own_logs = ?10, worker = ?11, error = ?12, outcome = ?13,
-    started_at = ?14, ended_at = ?15, expires_at = ?16, holds = ?17
-WHERE run_id = ?18 AND attempt = ?19 AND status = 'running'
+    started_at = ?14, ended_at = ?15, expires_at = ?16, holds = ?17, stop = ?18
+WHERE run_id = ?19 AND attempt = ?20 AND status = 'running'
 
 -- carry_runs --
 Let the ended runs that stood at a version stand at the next one.
 UPDATE run SET base_version = ?1
 WHERE session = ?2 AND life = ?3 AND base_version = ?4 AND status <> 'running'
+
+-- stop_runs --
+Put a stop on a running run, or take it off.
+UPDATE run SET stop = ?1 WHERE run_id = ?2 AND status = 'running'
 
 -- hold_runs --
 Note what the commit that ends a running run has to look after.
