@@ -26,6 +26,9 @@
     │       ├── StopRequested
     │       ├── StopWithdrawn
     │       ├── ClaimLost
+    │       ├── EffectMismatch
+    │       ├── EffectNotOpen
+    │       ├── DeliveryLost
     │       └── WaitNotOpen
     ├── GraphError                   a graph, or a run of one
     │   ├── GraphCompileError
@@ -57,6 +60,7 @@
         ├── StoreUnusable
         ├── SchemaMismatch
         ├── StoredDataCorrupt
+        ├── UsageOutOfRange
         └── UpkeepFailed
 
 `category` is the stable word for programs, `bucket` says who can do something about it, and `retryable` whether the
@@ -282,6 +286,29 @@ class ClaimLost(CommitRefused):
     found: str
 
 
+class EffectMismatch(CommitRefused):
+    """An effect was started before with another request; both digests are given."""
+
+    category = "effect_mismatch"
+    place: Any
+    found: str
+    given: str
+
+
+class EffectNotOpen(CommitRefused):
+    """An effect is done already, was not started, or was started by another runner."""
+
+    place: Any
+    found: str
+
+
+class DeliveryLost(CommitRefused):
+    """An outgoing item is not where its deliverer thinks it is."""
+
+    outbox_id: str
+    found: str
+
+
 class WaitNotOpen(CommitRefused):
     """A wait is unknown, belongs elsewhere, or is settled."""
 
@@ -503,6 +530,12 @@ class StoredDataCorrupt(StoreError):
 
     category = "stored_data_corrupt"
     bucket = Bucket.SESSION_TERMINATING
+
+
+class UsageOutOfRange(StoreError):
+    """A sum of usage is beyond what can be counted exactly."""
+
+    category = "usage_out_of_range"
 
 
 class UpkeepFailed(StoreError):

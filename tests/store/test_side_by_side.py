@@ -37,10 +37,13 @@ from tenuto import (
 )
 from tenuto.clock import FakeClock
 from tenuto.ids import new_id
+from tenuto.model.effect import EffectChange, EffectKind, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.inbox import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
+from tenuto.model.outbox import NewOutgoing, OutgoingStatus
 from tenuto.model.run import StopKind
 from tenuto.model.session import LogEnd
+from tenuto.model.usage import NewUsage
 from tests.servers import Postgres
 
 IDS = ("ada", "bea", "cyd")
@@ -61,6 +64,7 @@ class World:
         self.lanes: dict[str, Lane] = {}
         self.waits: list[str] = []
         self.inputs: list[str] = []
+        self.outgoing: list[str] = []
         self._names: dict[str, str] = {}
 
     def name(self, text: str, *, new: bool = False) -> str:
@@ -349,6 +353,47 @@ class SideBySide(RuleBasedStateMachine):
 
         self.everywhere(act)
 
+    @rule(
+        pick=st.integers(0, 20),
+        attempt=st.integers(1, 2),
+        changes=st.lists(st.tuples(st.sampled_from(["start", "finish", "fail", "settle"]), small, small), max_size=3),
+        end=st.none() | st.sampled_from([RunStatus.COMPLETED, RunStatus.FAILED]),
+    )
+    def call_outside(self, pick: int, attempt: int, changes: list[tuple[str, int, int]], end: RunStatus | None) -> None:
+        if not self.runs:
+            return
+        id_, run_id = self.runs[pick % len(self.runs)]
+        operation = self.operation()
+
+        async def act(world: World) -> Any:
+            run = await world.store.runs.get(run_id)
+            receipt = await world.store.commit(
+                Commit(
+                    key=SessionKey(id_),
+                    operation_id=operation,
+                    life=await world.store.life(id_),
+                    generation=run.generation if run else None,
+                    run=RunRef(run_id=run_id, attempt=attempt),
+                    effects=tuple(_effect(*change) for change in changes),
+                    usage=tuple(NewUsage(model=f"m{step}", input=step, reasoning=key) for _, step, key in changes),
+                    outgoing=tuple(NewOutgoing(kind=kind, target=SessionKey(id_)) for kind, _, _ in changes),
+                    end=EndRun(status=end) if end else None,
+                )
+            )
+            world.outgoing += receipt.outgoing_ids
+            return receipt
+
+        self.everywhere(act)
+
+    @rule(pick=st.integers(0, 20), status=st.sampled_from(OutgoingStatus), retry=st.none() | st.just(0.004))
+    def mark(self, pick: int, status: OutgoingStatus, retry: float | None) -> None:
+        async def act(world: World) -> Any:
+            if not world.outgoing:
+                return "nothing sent"
+            return await world.store.outbox.mark(world.outgoing[pick % len(world.outgoing)], status, retry_in=retry)
+
+        self.everywhere(act)
+
     @rule(pick=st.integers(0, 20), kind=st.none() | st.sampled_from(StopKind))
     def stop(self, pick: int, kind: StopKind | None) -> None:
         if not self.runs:
@@ -460,6 +505,10 @@ class SideBySide(RuleBasedStateMachine):
         self.everywhere(lambda w: w.store.inbox.next(id_))
         self.everywhere(lambda w: w.store.inbox.next(id_, boundary=Boundary.AFTER_STEP))
         self.everywhere(_due)
+        self.everywhere(lambda w: w.store.effects.list(id_))
+        self.everywhere(lambda w: w.store.effects.list(id_, in_doubt=True))
+        self.everywhere(lambda w: w.store.usage.report(id_, cascade=True))
+        self.everywhere(lambda w: w.store.outbox.pending())
 
     @invariant()
     def rows_are_equal(self) -> None:
@@ -486,6 +535,18 @@ async def _answer(act: Callable[[World], Awaitable[Any]], world: World) -> Any:
         return await act(world)
     except TenutoError as error:
         return ["refused", type(error).__name__, error.category]
+
+
+def _effect(verb: str, step: int, key: int) -> EffectChange:
+    match verb:
+        case "start":
+            return StartEffect(key=f"e{key}", step=step, kind=EffectKind.TOOL, request=[step, key])
+        case "finish":
+            return FinishEffect(key=f"e{key}", step=step, result=key)
+        case "fail":
+            return FinishEffect(key=f"e{key}", step=step, error="why")
+        case _:
+            return SettleEffect(key=f"e{key}", step=step, result="so be it")
 
 
 async def _due(world: World) -> Any:

@@ -6,11 +6,14 @@ from datetime import datetime
 from typing import TypeAlias
 
 from tenuto.codec import JSON
+from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume, NewInput
 from tenuto.model.lane import Rearm
+from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus, WaitStatus
 from tenuto.model.session import Ends, LogEnd, SessionKey, SessionStatus
+from tenuto.model.usage import NewUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +136,8 @@ class Commit:
     commit's run. The commit that ends a run leaves what was meant for it to the next turn and drops the bodies of what
     it consumed. `rolls_back` marks the input a former run consumed as taken back. While a stop stands on the run, it
     ends neither as completed nor as suspended; `sees_stop` marks it as seen, and it cannot be withdrawn any more.
+    `effects` are journaled for the run's origin, whose completion drops their bodies; `outgoing` starts nothing by
+    itself: the outbox delivers it.
     """
 
     key: SessionKey
@@ -165,6 +170,9 @@ class Commit:
     consume: tuple[Consume, ...] = ()
     rolls_back: str | None = None
     sees_stop: bool = False
+    effects: tuple[EffectChange, ...] = ()
+    usage: tuple[NewUsage, ...] = ()
+    outgoing: tuple[NewOutgoing, ...] = ()
 
     rearm: Rearm | None = None
     disarm: bool = False
@@ -174,7 +182,7 @@ class Commit:
 class Receipt:
     """What a commit did. `replayed` says that it had landed before and nothing was written this time.
 
-    `wait_ids` and `input_ids` are minted, in the order of the commit's `open_waits` and `inputs`.
+    `wait_ids`, `input_ids` and `outgoing_ids` are minted, in the order of the commit's parts.
     """
 
     operation_id: str
@@ -188,6 +196,7 @@ class Receipt:
     committed_at: datetime
     replayed: bool = False
     input_ids: tuple[str, ...] = ()
+    outgoing_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,9 @@ class DeleteReport:
     waits: int = 0
     receipts: int = 0
     inputs: int = 0
+    effects: int = 0
+    usage: int = 0
+    outgoing: int = 0
     events: int = 0
     entries: int = 0
     branches: int = 0

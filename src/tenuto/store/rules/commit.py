@@ -10,18 +10,22 @@ from tenuto.clock import to_duration
 from tenuto.codec import encode, loads
 from tenuto.errors import CommitRefused
 from tenuto.model.commit import Append, BeginRun, Commit, Receipt, TakeRun
+from tenuto.model.run import RunStatus
 from tenuto.model.session import Ends, Profile, SessionStatus
 from tenuto.store.rules.draft import Draft
+from tenuto.store.rules.effects import effect_writes, end_effects, is_settlement, places_of
 from tenuto.store.rules.found import Ask, Found, Plan, Write
 from tenuto.store.rules.guards import check_guards
 from tenuto.store.rules.inputs import end_inputs, input_writes
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.logs import LogWriter, Stand, encode_ends, is_run_log, stand_of
+from tenuto.store.rules.outgoing import outgoing_writes
 from tenuto.store.rules.pack import PackedCommit, PackedDocument
 from tenuto.store.rules.profile import changed_profile, new_profile
 from tenuto.store.rules.rows import CheckpointRow, EventRow, ReceiptRow, RunRow, SessionRow
 from tenuto.store.rules.run_row import begin_stand, begun_run, run_after
 from tenuto.store.rules.session_row import blank_row, check_life, new_receipt, replay, session_write
+from tenuto.store.rules.usage import usage_writes
 from tenuto.store.rules.waits import wait_writes
 
 
@@ -44,6 +48,7 @@ def ask_commit(packed: PackedCommit) -> Ask:
         invocation_id=begin.invocation_id if begin else None,
         inputs=tuple(claim.input_id for claim in commit.consume),
         input_keys=tuple(each.key for each in commit.inputs if each.key is not None),
+        effects=places_of(commit) if commit.effects else (),
     )
 
 
@@ -63,7 +68,7 @@ def is_warm(packed: PackedCommit) -> bool:
     between: under a lane, or if the caller has just seen the version it names.
     """
     commit = packed.commit
-    parts = packed.profile or commit.settle_waits or packed.holders
+    parts = packed.profile or commit.settle_waits or packed.holders or any(map(is_settlement, commit.effects))
     alone = commit.generation is not None or commit.expected_version is not None
     return alone and not parts and is_plain(commit)
 
@@ -125,6 +130,8 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
         writes.append(Write("update_runs", [(*after[9:], run.run_id, run.attempt)], must=True))
         if commit.end:
             writes += end_inputs(run, commit)
+    if after and commit.end and commit.end.status == RunStatus.COMPLETED:
+        writes += end_effects(run, after)
     ends = log.heads if commit.save or after is None else log.ends
     text = row.heads if commit.save else encode_ends(ends)
     receipt = _receipt_row(draft, text, minted)
@@ -161,6 +168,12 @@ def _add_parts(draft: Draft, writes: list[Write]) -> dict[str, list[str]]:
         minted["waits"] = wait_writes(draft, writes)
     if commit.inputs or commit.consume or commit.rolls_back is not None:
         minted["inputs"] = input_writes(draft, writes)
+    if commit.effects:
+        effect_writes(draft, writes)
+    if commit.usage:
+        usage_writes(draft, writes)
+    if commit.outgoing:
+        minted["outgoing"] = outgoing_writes(draft, writes)
     return {part: ids for part, ids in minted.items() if ids} if minted else minted
 
 

@@ -14,6 +14,7 @@ from tenuto.store.rules.records import ends_of
 from tenuto.store.rules.rows import (
     BranchRow,
     CheckpointRow,
+    EffectRow,
     InputRow,
     ProfileRow,
     ReceiptRow,
@@ -49,6 +50,15 @@ class Plan(Generic[T]):
     after: "Found | None" = None
 
 
+class EffectPlace(NamedTuple):
+    """How an effect is known in its session."""
+
+    origin_id: str
+    namespace: str
+    step: int
+    key: str
+
+
 class Ask(NamedTuple):
     """What a rule needs to see of one session."""
 
@@ -67,13 +77,14 @@ class Ask(NamedTuple):
     current_run: bool = False
     inputs: tuple[str, ...] = ()
     input_keys: tuple[str, ...] = ()
+    effects: tuple[EffectPlace, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class Found:
     """What stood in the store at one instant.
 
-    `inputs` is None where nobody looked: then the guard of the write that names one decides.
+    `inputs` and `effects` are None where nobody looked: then the guard of the write that names one decides.
     """
 
     now: int
@@ -99,9 +110,10 @@ class Found:
     kin: int = 0
     inputs: dict[str, InputRow] | None = None
     input_keys: dict[str, InputRow] = field(default_factory=dict)
+    effects: "dict[EffectPlace, EffectRow] | None" = None
 
 
-COUNTED = ("runs", "checkpoints", "waits", "receipts", "inputs")
+COUNTED = ("runs", "checkpoints", "waits", "receipts", "inputs", "effects", "usage", "outgoing")
 """What is counted of a session before it goes, and removed with it."""
 
 _SESSION = len(SessionRow._fields)
@@ -127,6 +139,8 @@ def gather(ask: Ask, now: int | None) -> Script[Found]:
     yield from _parts(ask, found)
     if ask.inputs or ask.input_keys or ask.current_run:
         yield from _inbox_parts(ask, found)
+    if ask.effects:
+        yield from _effect_parts(ask, found)
     return found
 
 
@@ -184,6 +198,17 @@ def _inbox_parts(ask: Ask, found: Found) -> Script[None]:
     if ask.current_run and session.current_run:
         for row in (yield "bare_run", (session.current_run,)):
             found.run = RunRow(*row)
+
+
+def _effect_parts(ask: Ask, found: Found) -> Script[None]:
+    session, run = found.session, found.run
+    found.effects = {}
+    for place in ask.effects:
+        if not place.origin_id and run:
+            place = place._replace(origin_id=run.origin_id or run.invocation_id)
+        if session:
+            for row in (yield "effect_by_place", (session.sid, session.life, *place)):
+                found.effects[place] = EffectRow(*row)
 
 
 def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:

@@ -10,6 +10,7 @@ from tenuto.errors import (
 from tenuto.model.commit import BeginRun, Commit, TakeRun
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
+from tenuto.store.rules.effects import check_effects
 from tenuto.store.rules.found import Found
 from tenuto.store.rules.inputs import check_claims
 from tenuto.store.rules.lane import busy, is_live
@@ -31,6 +32,8 @@ def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow 
     if packed.inputs or commit.consume:
         check_claims(packed.inputs, commit, row, found)
     check_waits(commit, row, found)
+    if packed.effects:
+        check_effects(packed.effects, commit, run, found)
     _check_content(packed, found)
     return run
 

@@ -23,12 +23,15 @@ from tenuto.model.commit import (
 )
 from tenuto.model.event import NewEvent
 from tenuto.model.session import Ends, Profile
+from tenuto.store.rules.effects import PackedEffect, effect_meaning, pack_effect
 from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json, moment
 from tenuto.store.rules.inputs import PackedInput, input_meaning, pack_input
 from tenuto.store.rules.limits import check_name, check_text
+from tenuto.store.rules.outgoing import PackedOutgoing, outgoing_meaning, pack_outgoing
 from tenuto.store.rules.profile import new_profile, pack_profile
 from tenuto.store.rules.records import ends_text
 from tenuto.store.rules.shape import check_shape
+from tenuto.store.rules.usage import usage_meaning
 
 HELD_FROM_BYTES = 1024
 """A document value whose JSON text is this long is held by its content hash."""
@@ -67,6 +70,8 @@ class PackedCommit:
     waits: list[tuple[OpenWait, int | None, str | None, str | None]] = field(default_factory=list)
     answers: list[str | None] = field(default_factory=list)
     inputs: list[PackedInput] = field(default_factory=list)
+    effects: list[PackedEffect] = field(default_factory=list)
+    outgoing: list[PackedOutgoing] = field(default_factory=list)
     error: str | None = None
     outcome: str | None = None
     profile: dict[str, Any] = field(default_factory=dict)
@@ -102,6 +107,10 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
         packed.answers = [maybe_json(settled.answer, "settle_waits.answer") for settled in commit.settle_waits]
     if commit.inputs:
         packed.inputs = [pack_input(each, f"inputs[{index}]") for index, each in enumerate(commit.inputs)]
+    if commit.effects:
+        packed.effects = [pack_effect(each, f"effects[{index}]") for index, each in enumerate(commit.effects)]
+    if commit.outgoing:
+        packed.outgoing = [pack_outgoing(each, f"outgoing[{index}]") for index, each in enumerate(commit.outgoing)]
     if commit.end:
         packed.error = maybe_json(commit.end.error, "end.error")
         packed.outcome = maybe_json(commit.end.outcome, "end.outcome")
@@ -177,7 +186,10 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
     rows += len(packed.waits) + len(packed.answers) + len(packed.inputs) + len(packed.commit.consume)
     texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome, *packed.answers]
     texts += [text for _, _, *parts in packed.waits for text in parts]
+    rows += len(packed.effects) + len(packed.outgoing) + len(packed.commit.usage)
     texts += [each.body for each in packed.inputs]
+    texts += [each.body for each in packed.outgoing]
+    texts += [text for each in packed.effects for text in (each.request, each.result, each.error)]
     profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
     texts += [text for text in profile if isinstance(text, str)]
     packed.size = size + sum(byte_size(text) for text in texts if text)
@@ -215,6 +227,12 @@ def _intent(packed: PackedCommit) -> str:
         meaning.append(["events", packed.events])
     if commit.inputs or commit.consume or commit.rolls_back is not None:
         meaning.append(input_meaning(packed.inputs, commit))
+    if packed.effects:
+        meaning.append(effect_meaning(packed.effects))
+    if commit.usage:
+        meaning.append(usage_meaning(commit.usage))
+    if packed.outgoing:
+        meaning.append(outgoing_meaning(packed.outgoing))
     if commit.sees_stop:
         meaning.append(["sees_stop"])
     if commit.carries:

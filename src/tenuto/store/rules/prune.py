@@ -48,7 +48,7 @@ def decide_remove(found: Found) -> Plan[int]:
         return Plan(0)
     if found.kin or found.counts["runs"] or found.counts["checkpoints"] or is_live(row, found.now):
         return Plan(0)
-    owned = ("receipts", "inputs", "entries", "branches", "events", "holdings")
+    owned = ("receipts", "inputs", "effects", "usage", "outgoing", "entries", "branches", "events", "holdings")
     writes = [
         Write("delete_session", [(row.sid, row.life, row.commit_no, row.generation)], must=True),
         Write("raise_floors", [(row.life + 1, row.event_seq + 1 if row.event_seq else 0)]),

@@ -202,6 +202,63 @@ class InputRow(NamedTuple):
     settled_at: int | None
 
 
+class EffectRow(NamedTuple):
+    """One effect: a call to the outside."""
+
+    session: int
+    life: int
+    origin_id: str
+    namespace: str
+    step: int
+    key: str
+    kind: str
+    digest: str
+    request: str | None
+    result: str | None
+    status: str
+    idempotent: int
+    error: str | None
+    call_id: str | None
+    run_id: str
+    attempt: int
+    started_at: int
+    ended_at: int | None
+
+
+class UsageRow(NamedTuple):
+    """The tokens of one call."""
+
+    session: int
+    life: int
+    operation_id: str
+    ordinal: int
+    run_id: str | None
+    source: str
+    model: str
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+
+
+class OutgoingRow(NamedTuple):
+    """One item of a session's outbox."""
+
+    outbox_id: str
+    session: int
+    life: int
+    kind: str
+    target_tenant: str
+    target_kind: str
+    target_id: str
+    body: str
+    status: str
+    attempts: int
+    due_at: int
+    created_at: int
+
+
 class EventRow(NamedTuple):
     """The events one transaction wrote.
 

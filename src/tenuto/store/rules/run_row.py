@@ -6,6 +6,7 @@ from tenuto.clock import to_duration
 from tenuto.codec import encode
 from tenuto.model.commit import BeginRun, Commit, EndRun, TakeRun
 from tenuto.model.run import RunStatus
+from tenuto.store.rules.effects import HOLDS_EFFECTS
 from tenuto.store.rules.found import Found
 from tenuto.store.rules.inputs import HOLDS_INPUT
 from tenuto.store.rules.logs import LogWriter, Stand, check_point, encode_ends
@@ -105,4 +106,5 @@ def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | 
 
 def _holds(commit: Commit) -> int:
     """Return the marks that this commit leaves on its run."""
-    return HOLDS_INPUT if commit.inputs or commit.consume else 0
+    holds = HOLDS_INPUT if commit.inputs or commit.consume else 0
+    return holds | HOLDS_EFFECTS if commit.effects else holds

@@ -127,4 +127,5 @@ def new_receipt(row: ReceiptRow, ends: Ends, minted: Mapping[str, list[str]], *,
         committed_at=to_datetime(row.at),
         replayed=replayed,
         input_ids=tuple(minted.get("inputs", ())),
+        outgoing_ids=tuple(minted.get("outgoing", ())),
     )

@@ -5,9 +5,11 @@ from tenuto.ids import check_id
 from tenuto.model.commit import Append, BeginRun, Commit, TakeRun
 from tenuto.model.run import RunRef
 from tenuto.model.session import LogEnd
+from tenuto.store.rules.effects import check_effect_shape
 from tenuto.store.rules.inputs import check_inputs
 from tenuto.store.rules.limits import check_count, check_name, check_text, check_ttl
 from tenuto.store.rules.profile import PROFILE_COLUMNS
+from tenuto.store.rules.usage import check_usage
 
 
 def check_shape(commit: Commit) -> None:
@@ -41,6 +43,10 @@ def check_shape(commit: Commit) -> None:
             check_ttl(wait.timeout)
     if commit.inputs or commit.consume or commit.rolls_back is not None:
         check_inputs(commit)
+    if commit.effects:
+        check_effect_shape(commit)
+    if commit.usage:
+        check_usage(commit.usage)
     for settled in commit.settle_waits:
         check_name(settled.wait_id, "wait_id")
     if commit.rearm:

@@ -186,6 +186,9 @@ class Reads(RuntimeReads):
             t.wait.values(),
             t.receipt.values(),
             t.input.values(),
+            t.effect.values(),
+            t.usage.values(),
+            t.outgoing.values(),
         )
         return [tuple(sum(row.session == sid for row in rows) for rows in tables)]
 

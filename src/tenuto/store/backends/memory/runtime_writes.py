@@ -4,7 +4,7 @@ from typing import Any
 
 from tenuto.codec import loads
 from tenuto.store.backends.memory.tables import Tables
-from tenuto.store.rules.rows import InputRow
+from tenuto.store.rules.rows import EffectRow, InputRow, OutgoingRow, UsageRow
 
 
 class RuntimeWrites:
@@ -62,6 +62,56 @@ class RuntimeWrites:
         for row in mine:
             self._t.put(self._t.input, row.input_id, row._replace(rolled_back=1))
         return len(mine)
+
+    def insert_effects(self, *columns: Any) -> int:
+        row = EffectRow(*columns)
+        self._t.add(self._t.effect, row[:6], row)
+        return 1
+
+    def restart_effects(self, *columns: Any) -> int:
+        values, place = columns[:10], columns[10:]
+        row = self._t.effect.get(place)
+        if row is None or row.status != "started":
+            return 0
+        self._t.put(self._t.effect, place, EffectRow(*row[:8], *values))
+        return 1
+
+    def finish_effects(
+        self, status: str, result: str | None, error: str | None, at: int, dropped: int, *columns: Any
+    ) -> int:
+        place, starter = columns[:6], columns[6:]
+        row = self._t.effect.get(place)
+        if row is None or (row.run_id, row.attempt, row.status) != (*starter, "started"):
+            return 0
+        row = row._replace(status=status, result=result, error=error, ended_at=at)
+        self._t.put(self._t.effect, place, row._replace(request=None) if dropped else row)
+        return 1
+
+    def drop_effects(self, session: int, life: int, origin_id: str) -> int:
+        mine = [row for row in self._t.effect.values() if row[:3] == (session, life, origin_id)]
+        ended = [row for row in mine if row.status != "started"]
+        for row in ended:
+            self._t.put(self._t.effect, row[:6], row._replace(request=None, result=None))
+        return len(ended)
+
+    def insert_usage(self, *columns: Any) -> int:
+        row = UsageRow(*columns)
+        self._t.add(self._t.usage, row[:4], row)
+        return 1
+
+    def insert_outgoing(self, *columns: Any) -> int:
+        row = OutgoingRow(*columns)
+        self._t.add(self._t.outgoing, row.outbox_id, row)
+        return 1
+
+    def mark_outgoing(
+        self, status: str, attempts: int, due_at: int, outbox_id: str, old_status: str, old_attempts: int
+    ) -> int:
+        row = self._t.outgoing.get(outbox_id)
+        if row is None or (row.status, row.attempts) != (old_status, old_attempts):
+            return 0
+        self._t.put(self._t.outgoing, outbox_id, row._replace(status=status, attempts=attempts, due_at=due_at))
+        return 1
 
     def delete_inputs_of(self, sid: int) -> int:
         self._t.drop(self._t.input_key, [key for key in self._t.input_key if key[0] == sid])

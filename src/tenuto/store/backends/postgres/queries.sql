@@ -145,6 +145,49 @@ SELECT s.* FROM (
 WHERE s.alive = 1 AND s.status = 'active' AND NOT (s.armed = 1 AND coalesce(s.lane_expires_at, 0) > moment($1))
 ORDER BY s.sid LIMIT $3
 
+-- effect_by_place --
+One effect.
+SELECT * FROM effect WHERE session = $1 AND life = $2 AND origin_id = $3 AND namespace = $4 AND step = $5 AND key = $6
+
+-- effect_of_session --
+One effect of a session, with the session's row.
+SELECT s.*, e.* FROM session s JOIN effect e ON e.session = s.sid AND e.life = s.life
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3
+    AND e.origin_id = $4 AND e.namespace = $5 AND e.step = $6 AND e.key = $7
+
+-- effects_of_session --
+A session's effects in the order they were started; a null origin means any, and only those in doubt if asked for.
+SELECT s.*, e.* FROM session s JOIN effect e ON e.session = s.sid AND e.life = s.life
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL OR e.origin_id = $4)
+    AND ($5::BIGINT = 0 OR e.status = 'started' AND NOT EXISTS (
+        SELECT 1 FROM run r WHERE r.run_id = e.run_id AND r.attempt = e.attempt AND r.status = 'running'))
+ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT $6
+
+-- usage_of_session --
+A session's usage by model: calls, and the high and low halves of each sum.
+SELECT u.model, count(*),
+    CAST(sum(u.input / 67108864) AS BIGINT), CAST(sum(u.input % 67108864) AS BIGINT),
+    CAST(sum(u.output / 67108864) AS BIGINT), CAST(sum(u.output % 67108864) AS BIGINT),
+    CAST(sum(u.cache_read / 67108864) AS BIGINT), CAST(sum(u.cache_read % 67108864) AS BIGINT),
+    CAST(sum(u.cache_write / 67108864) AS BIGINT), CAST(sum(u.cache_write % 67108864) AS BIGINT),
+    CAST(sum(u.reasoning / 67108864) AS BIGINT), CAST(sum(u.reasoning % 67108864) AS BIGINT)
+FROM session s JOIN usage u ON u.session = s.sid AND u.life = s.life
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 GROUP BY u.model
+
+-- outgoing_by_id --
+One outgoing item with its sender's row.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session WHERE o.outbox_id = $1
+
+-- outgoing_of_session --
+What a session sent, in the order of sending.
+SELECT s.*, o.* FROM session s JOIN outgoing o ON o.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 ORDER BY o.created_at, o.outbox_id LIMIT $4
+
+-- pending_outgoing --
+Outgoing items of all sessions that are due, the longest due first.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session
+WHERE o.status = 'pending' AND o.due_at <= moment($1) ORDER BY o.due_at, o.outbox_id LIMIT $2
+
 -- content_exists --
 Whether a value is held.
 SELECT 1 FROM content WHERE hash = $1
@@ -217,7 +260,10 @@ SELECT
     (SELECT count(*) FROM checkpoint WHERE session = $1),
     (SELECT count(*) FROM wait WHERE session = $1),
     (SELECT count(*) FROM receipt WHERE session = $1),
-    (SELECT count(*) FROM input WHERE session = $1)
+    (SELECT count(*) FROM input WHERE session = $1),
+    (SELECT count(*) FROM effect WHERE session = $1),
+    (SELECT count(*) FROM usage WHERE session = $1),
+    (SELECT count(*) FROM outgoing WHERE session = $1)
 
 -- counts_of_run --
 How many checkpoints and waits a run has.
@@ -499,6 +545,66 @@ WHERE i.input_id = p.input_id AND i.status = 'open' RETURNING 1
 Mark what a run consumed as taken back.
 UPDATE input SET rolled_back = 1 WHERE session = $1 AND life = $2 AND run_id = $3 AND status = 'consumed'
 
+-- insert_effects --
+Effects.
+INSERT INTO effect SELECT * FROM unnest(
+    $1::BIGINT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[], $15::TEXT[], $16::BIGINT[],
+    $17::BIGINT[], $18::BIGINT[]
+) p
+
+-- restart_effects --
+Let another runner have started an effect whose outcome is not known.
+UPDATE effect e SET
+    request = p.request, result = p.result, status = p.status, idempotent = p.idempotent, error = p.error,
+    call_id = p.call_id, run_id = p.run_id, attempt = p.attempt, started_at = p.started_at, ended_at = p.ended_at
+FROM unnest(
+    $1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
+    $9::BIGINT[], $10::BIGINT[], $11::BIGINT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[], $15::BIGINT[], $16::TEXT[]
+) p (request, result, status, idempotent, error, call_id, run_id, attempt, started_at, ended_at,
+    session, life, origin_id, namespace, step, key)
+WHERE e.session = p.session AND e.life = p.life AND e.origin_id = p.origin_id AND e.namespace = p.namespace
+    AND e.step = p.step AND e.key = p.key AND e.status = 'started'
+RETURNING 1
+
+-- finish_effects --
+Write the outcome of an effect that a runner has started, perhaps without bodies.
+UPDATE effect e SET
+    status = p.status, result = p.result, error = p.error, ended_at = p.ended_at,
+    request = CASE WHEN p.dropped = 0 THEN e.request END
+FROM unnest(
+    $1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
+    $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::TEXT[], $13::BIGINT[]
+) p (status, result, error, ended_at, dropped, session, life, origin_id, namespace, step, key, run_id, attempt)
+WHERE e.session = p.session AND e.life = p.life AND e.origin_id = p.origin_id AND e.namespace = p.namespace
+    AND e.step = p.step AND e.key = p.key AND e.run_id = p.run_id AND e.attempt = p.attempt AND e.status = 'started'
+RETURNING 1
+
+-- drop_effects --
+Drop the bodies of an origin's effects whose outcome is known.
+UPDATE effect SET request = NULL, result = NULL
+WHERE session = $1 AND life = $2 AND origin_id = $3 AND status <> 'started'
+    AND (request IS NOT NULL OR result IS NOT NULL)
+
+-- insert_usage --
+Usage.
+INSERT INTO usage SELECT * FROM unnest(
+    $1::BIGINT[], $2::BIGINT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
+    $9::BIGINT[], $10::BIGINT[], $11::BIGINT[], $12::BIGINT[]
+) p
+
+-- insert_outgoing --
+Outgoing items.
+INSERT INTO outgoing SELECT * FROM unnest(
+    $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::TEXT[], $10::BIGINT[], $11::BIGINT[], $12::BIGINT[]
+) p
+
+-- mark_outgoing --
+Move an outgoing item on if it is as it was found.
+UPDATE outgoing SET status = $1, attempts = $2, due_at = $3
+WHERE outbox_id = $4 AND status = $5 AND attempts = $6 RETURNING 1
+
 -- insert_events --
 A batch of events.
 INSERT INTO event SELECT * FROM unnest(
@@ -570,6 +676,18 @@ DELETE FROM receipt WHERE session = $1
 -- delete_inputs_of --
 Remove a session's inputs.
 DELETE FROM input WHERE session = $1
+
+-- delete_effects_of --
+Remove a session's effects.
+DELETE FROM effect WHERE session = $1
+
+-- delete_usage_of --
+Remove a session's usage.
+DELETE FROM usage WHERE session = $1
+
+-- delete_outgoing_of --
+Remove a session's outgoing items.
+DELETE FROM outgoing WHERE session = $1
 
 -- delete_profiles_of --
 Remove a session's profile.
@@ -667,3 +785,7 @@ SELECT 1 FROM session WHERE family = $1 ORDER BY sid FOR UPDATE
 -- lock_run --
 Lock a run.
 SELECT 1 FROM run WHERE run_id = $1 FOR UPDATE
+
+-- lock_outgoing --
+Lock an outgoing item.
+SELECT 1 FROM outgoing WHERE outbox_id = $1 FOR UPDATE

@@ -144,6 +144,49 @@ SELECT s.* FROM (
 WHERE s.alive AND s.status = 'active' AND NOT (s.armed AND coalesce(s.lane_expires_at, 0) > coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)))
 ORDER BY s.sid LIMIT ?3
 
+-- effect_by_place --
+One effect.
+SELECT * FROM effect WHERE session = ?1 AND life = ?2 AND origin_id = ?3 AND namespace = ?4 AND step = ?5 AND key = ?6
+
+-- effect_of_session --
+One effect of a session, with the session's row.
+SELECT s.*, e.* FROM session s JOIN effect e ON e.session = s.sid AND e.life = s.life
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3
+    AND e.origin_id = ?4 AND e.namespace = ?5 AND e.step = ?6 AND e.key = ?7
+
+-- effects_of_session --
+A session's effects in the order they were started; a null origin means any, and only those in doubt if asked for.
+SELECT s.*, e.* FROM session s JOIN effect e ON e.session = s.sid AND e.life = s.life
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR e.origin_id = ?4)
+    AND (?5 = 0 OR e.status = 'started' AND NOT EXISTS (
+        SELECT 1 FROM run r WHERE r.run_id = e.run_id AND r.attempt = e.attempt AND r.status = 'running'))
+ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT ?6
+
+-- usage_of_session --
+A session's usage by model: calls, and the high and low halves of each sum.
+SELECT u.model, count(*),
+    CAST(sum(u.input / 67108864) AS BIGINT), CAST(sum(u.input % 67108864) AS BIGINT),
+    CAST(sum(u.output / 67108864) AS BIGINT), CAST(sum(u.output % 67108864) AS BIGINT),
+    CAST(sum(u.cache_read / 67108864) AS BIGINT), CAST(sum(u.cache_read % 67108864) AS BIGINT),
+    CAST(sum(u.cache_write / 67108864) AS BIGINT), CAST(sum(u.cache_write % 67108864) AS BIGINT),
+    CAST(sum(u.reasoning / 67108864) AS BIGINT), CAST(sum(u.reasoning % 67108864) AS BIGINT)
+FROM session s JOIN usage u ON u.session = s.sid AND u.life = s.life
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 GROUP BY u.model
+
+-- outgoing_by_id --
+One outgoing item with its sender's row.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session WHERE o.outbox_id = ?1
+
+-- outgoing_of_session --
+What a session sent, in the order of sending.
+SELECT s.*, o.* FROM session s JOIN outgoing o ON o.session = s.sid
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 ORDER BY o.created_at, o.outbox_id LIMIT ?4
+
+-- pending_outgoing --
+Outgoing items of all sessions that are due, the longest due first.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session
+WHERE o.status = 'pending' AND o.due_at <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) ORDER BY o.due_at, o.outbox_id LIMIT ?2
+
 -- content_exists --
 Whether a value is held.
 SELECT 1 FROM content WHERE hash = ?1
@@ -218,7 +261,10 @@ SELECT
     (SELECT count(*) FROM checkpoint WHERE session = ?1),
     (SELECT count(*) FROM wait WHERE session = ?1),
     (SELECT count(*) FROM receipt WHERE session = ?1),
-    (SELECT count(*) FROM input WHERE session = ?1)
+    (SELECT count(*) FROM input WHERE session = ?1),
+    (SELECT count(*) FROM effect WHERE session = ?1),
+    (SELECT count(*) FROM usage WHERE session = ?1),
+    (SELECT count(*) FROM outgoing WHERE session = ?1)
 
 -- counts_of_run --
 How many checkpoints and waits a run has.
@@ -450,6 +496,43 @@ UPDATE input SET status = 'cancelled', body = NULL, settled_at = ?1 WHERE input_
 Mark what a run consumed as taken back.
 UPDATE input SET rolled_back = 1 WHERE session = ?1 AND life = ?2 AND run_id = ?3 AND status = 'consumed'
 
+-- insert_effects --
+Effects.
+INSERT INTO effect VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+
+-- restart_effects --
+Let another runner have started an effect whose outcome is not known.
+UPDATE effect SET
+    request = ?1, result = ?2, status = ?3, idempotent = ?4, error = ?5, call_id = ?6, run_id = ?7, attempt = ?8,
+    started_at = ?9, ended_at = ?10
+WHERE session = ?11 AND life = ?12 AND origin_id = ?13 AND namespace = ?14 AND step = ?15 AND key = ?16
+    AND status = 'started'
+
+-- finish_effects --
+Write the outcome of an effect that a runner has started, perhaps without bodies.
+UPDATE effect SET
+    status = ?1, result = ?2, error = ?3, ended_at = ?4, request = CASE WHEN NOT ?5 THEN request END
+WHERE session = ?6 AND life = ?7 AND origin_id = ?8 AND namespace = ?9 AND step = ?10 AND key = ?11
+    AND run_id = ?12 AND attempt = ?13 AND status = 'started'
+
+-- drop_effects --
+Drop the bodies of an origin's effects whose outcome is known.
+UPDATE effect SET request = NULL, result = NULL
+WHERE session = ?1 AND life = ?2 AND origin_id = ?3 AND status <> 'started'
+    AND (request IS NOT NULL OR result IS NOT NULL)
+
+-- insert_usage --
+Usage.
+INSERT INTO usage VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
+
+-- insert_outgoing --
+Outgoing items.
+INSERT INTO outgoing VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
+
+-- mark_outgoing --
+Move an outgoing item on if it is as it was found.
+UPDATE outgoing SET status = ?1, attempts = ?2, due_at = ?3 WHERE outbox_id = ?4 AND status = ?5 AND attempts = ?6
+
 -- insert_events --
 A batch of events.
 INSERT INTO event VALUES (?,?,?,?,?,?)
@@ -517,6 +600,18 @@ DELETE FROM receipt WHERE session = ?1
 -- delete_inputs_of --
 Remove a session's inputs.
 DELETE FROM input WHERE session = ?1
+
+-- delete_effects_of --
+Remove a session's effects.
+DELETE FROM effect WHERE session = ?1
+
+-- delete_usage_of --
+Remove a session's usage.
+DELETE FROM usage WHERE session = ?1
+
+-- delete_outgoing_of --
+Remove a session's outgoing items.
+DELETE FROM outgoing WHERE session = ?1
 
 -- delete_profiles_of --
 Remove a session's profile.
