@@ -47,6 +47,7 @@ class PruneReport:
     runs: int = 0
     checkpoints: int = 0
     waits: int = 0
+    effects: int = 0
     rows: int = 0
 
 

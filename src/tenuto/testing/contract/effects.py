@@ -344,6 +344,22 @@ async def test_delete_removes_exactly_that_sessions_effects(store: Store) -> Non
     assert [row["key"] for row in await rows(store, "effect")] == ["c"]
 
 
+async def test_pruning_a_run_takes_its_effects_but_for_those_in_doubt(harness: Harness) -> None:
+    """D8: counted; the runs that stay keep theirs."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    scene = await _scene(store)
+    await scene.write(_start("done"), FinishEffect(key="done"), _start("doubt"))
+    await scene.write(end=RunStatus.FAILED, disarm=True)
+    later = await _scene(store, scene.key)
+    await later.write(_start("mine"), FinishEffect(key="mine"))
+    clock.advance(100)
+    report = await store.upkeep.prune(runs_older_than=50)
+    assert (report.runs, report.effects) == (1, 1)
+    assert sorted(each.effect_key for each in await store.effects.list(scene.key)) == ["doubt", "mine"]
+    assert await scene.doubts() == ["doubt"]
+
+
 async def test_starting_and_finishing_an_effect_need_no_look(store: Store) -> None:
     """The journal costs one small commit each: the guards are in the writes."""
     scene = await _scene(store)

@@ -18,10 +18,12 @@ from tenuto.errors import (
 )
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Reset, TakeRun
+from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Boundary, Cancelled, Consume, Input, InputKind, InputStatus, NewInput, Nothing
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.model.usage import NewUsage
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, outcomes, rows, statements, unchanged
@@ -817,7 +819,10 @@ async def test_a_turn_that_brings_its_input_needs_no_look(store: Store) -> None:
     await store.commit(
         a_turn(key, lane, "b", consume=(Consume(input_id=queued.input_id),))
     )  # looks: input came between
+    usage, events = (NewUsage(model="m", output=1),), (NewEvent(type="e"),)
+    brings = (_message("c", key="k-2", log="messages", item=0),)
     with statements(store) as seen:
-        await store.commit(a_turn(key, lane, "c", inputs=(_message("c", key="k-2", log="messages", item=0),)))
+        await store.commit(a_turn(key, lane, "c", inputs=brings, usage=usage, events=events))
     if store.backend.name != "memory":
-        assert seen == ["move_session", "insert_entries", "insert_inputs", "insert_runs", "insert_receipts"]
+        parts = ["insert_entries", "insert_events", "insert_inputs", "insert_usage", "insert_runs"]
+        assert seen == ["move_session", *parts, "insert_receipts"]

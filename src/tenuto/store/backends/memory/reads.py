@@ -194,7 +194,8 @@ class Reads(RuntimeReads):
 
     def counts_of_run(self, run_id: str) -> list[Row]:
         tables: tuple[Iterable[Any], ...] = (self._t.checkpoint.values(), self._t.wait.values())
-        return [tuple(sum(row.run_id == run_id for row in rows) for rows in tables)]
+        known = sum(row.run_id == run_id and row.status != "started" for row in self._t.effect.values())
+        return [(*(sum(row.run_id == run_id for row in rows) for rows in tables), known)]
 
     def children_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         return self._alive(lambda s, p: (s.tenant, s.kind) == (tenant, kind) and p.parent == session_id)

@@ -94,6 +94,10 @@ class RuntimeWrites:
             self._t.put(self._t.effect, row[:6], row._replace(request=None, result=None))
         return len(ended)
 
+    def delete_effects_of_run(self, session: int, run_id: str) -> int:
+        mine = [row for row in self._t.effect.values() if (row.session, row.run_id) == (session, run_id)]
+        return self._t.drop(self._t.effect, [row[:6] for row in mine if row.status != "started"])
+
     def insert_usage(self, *columns: Any) -> int:
         row = UsageRow(*columns)
         self._t.add(self._t.usage, row[:4], row)

@@ -267,8 +267,12 @@ SELECT
     (SELECT count(*) FROM outgoing WHERE session = ?1)
 
 -- counts_of_run --
-How many checkpoints and waits a run has.
-SELECT (SELECT count(*) FROM checkpoint WHERE run_id = ?1), (SELECT count(*) FROM wait WHERE run_id = ?1)
+How many checkpoints, waits and effects with a known outcome a run has.
+SELECT
+    (SELECT count(*) FROM checkpoint WHERE run_id = ?1),
+    (SELECT count(*) FROM wait WHERE run_id = ?1),
+    (SELECT count(*) FROM run r JOIN effect e ON e.session = r.session AND e.run_id = r.run_id
+        WHERE r.run_id = ?1 AND e.status <> 'started')
 
 -- children_of --
 The live sessions whose parent is the given one.
@@ -572,6 +576,10 @@ DELETE FROM checkpoint WHERE session = ?1 AND run_id = ?2
 -- delete_waits_of_run --
 Remove a run's waits.
 DELETE FROM wait WHERE run_id = ?1
+
+-- delete_effects_of_run --
+Remove a run's effects whose outcome is known.
+DELETE FROM effect WHERE session = ?1 AND run_id = ?2 AND status <> 'started'
 
 -- delete_session --
 Remove the row of an id that was never saved, if it is as it was found.
