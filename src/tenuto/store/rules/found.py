@@ -38,16 +38,27 @@ class Write(NamedTuple):
     must: bool = False
 
 
+class Moved(NamedTuple):
+    """A session whose stream went on outside a commit, from one number to another; the row of `run_id` changed too."""
+
+    key: SessionKey
+    life: int
+    before: int
+    event_seq: int
+    run_id: str | None = None
+
+
 @dataclass(slots=True)
 class Plan(Generic[T]):
     """What a rule decided: the writes, and the answer to give once they stand. No writes: the answer alone.
 
-    `after` is what a plain read will find once they stand, for a backend that remembers.
+    `after` is what a plain read will find once they stand, or `moved` what changed of it, for a backend that remembers.
     """
 
     result: T
     writes: list[Write] = field(default_factory=list)
     after: "Found | None" = None
+    moved: Moved | None = None
 
 
 class EffectPlace(NamedTuple):

@@ -10,7 +10,7 @@ from tenuto.ids import new_id
 from tenuto.model.inbox import Boundary, Cancelled, Enqueued, Input, InputKind, InputStatus, Nothing, Takeable
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.store.rules.found import Found, Plan, Write
+from tenuto.store.rules.found import Found, Moved, Plan, Write
 from tenuto.store.rules.inputs import HOLDS_INPUT, PackedInput, check_same_content
 from tenuto.store.rules.lane import view_of
 from tenuto.store.rules.limits import next_count
@@ -59,7 +59,8 @@ def decide_enqueue(key: SessionKey, packed: PackedInput, found: Found) -> Plan[E
     ]
     if run:
         writes.append(Write("hold_runs", [(HOLDS_INPUT, run.run_id)], must=True))
-    return Plan(Enqueued(input=input_of(new, key), lane=lane), writes)
+    moved = Moved(key, row.life, row.event_seq, new.seq, new.run_id)
+    return Plan(Enqueued(input=input_of(new, key), lane=lane), writes, moved=moved)
 
 
 def _run_meant(key: SessionKey, packed: PackedInput, row: SessionRow, run: RunRow | None) -> RunRow | None:

@@ -5,7 +5,7 @@ from tenuto.errors import RunNotLive, StopRequested, StopWithdrawn
 from tenuto.model.commit import Commit
 from tenuto.model.run import RunStatus, StopAnswer, StopKind, StopReply
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.found import Found, Plan, Write
+from tenuto.store.rules.found import Found, Moved, Plan, Write
 from tenuto.store.rules.inbox import event_writes
 from tenuto.store.rules.records import stop_of
 from tenuto.store.rules.rows import RunRow, SessionRow
@@ -32,7 +32,8 @@ def decide_stop(key: SessionKey, run_id: str, kind: StopKind, reason: str | None
         *event_writes(row, found.now, STOP_REQUESTED, told, run_id),
         Write("stop_runs", [(text, run_id)], must=True),
     ]
-    return Plan(StopReply(answer=StopAnswer.RECORDED, stop=stop_of(text, run_id), status=status), writes)
+    reply = StopReply(answer=StopAnswer.RECORDED, stop=stop_of(text, run_id), status=status)
+    return Plan(reply, writes, moved=Moved(key, row.life, row.event_seq, row.event_seq + 1, run_id))
 
 
 def decide_withdraw(key: SessionKey, run_id: str, found: Found) -> Plan[StopReply]:
@@ -49,7 +50,8 @@ def decide_withdraw(key: SessionKey, run_id: str, found: Found) -> Plan[StopRepl
         *event_writes(row, found.now, STOP_WITHDRAWN, {"run_id": run_id}, run_id),
         Write("stop_runs", [(None, run_id)], must=True),
     ]
-    return Plan(StopReply(answer=StopAnswer.WITHDRAWN, stop=None, status=status), writes)
+    reply = StopReply(answer=StopAnswer.WITHDRAWN, stop=None, status=status)
+    return Plan(reply, writes, moved=Moved(key, row.life, row.event_seq, row.event_seq + 1, run_id))
 
 
 def _live(key: SessionKey, run_id: str, found: Found) -> tuple[SessionRow, RunRow]:

@@ -8,6 +8,8 @@ import pytest
 
 from tenuto.errors import InvalidInput, OperationConflict, RunNotLive, StopRequested, StopWithdrawn
 from tenuto.model.commit import BeginRun, Commit, EndRun, OpenWait, TakeRun
+from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Boundary, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunRef, RunStatus, StopAnswer, StopKind
 from tenuto.model.session import SessionKey
@@ -239,6 +241,24 @@ async def test_a_stop_against_the_last_commit_ends_in_exactly_one_of_the_two(har
         assert [event.type for event in events] == ([] if completed else ["stop_requested"])
         assert lane is not None
         await stores[0].lanes.disarm(lane)
+
+
+@pytest.mark.parametrize("between", ["input", "chunk", "input for the run"])
+async def test_a_stop_from_elsewhere_is_noticed_whatever_the_runner_wrote_since(harness: Harness, between: str) -> None:
+    """helix 35: a runner that remembers its session, and takes event numbers itself, does not pass over it."""
+    store, elsewhere = await harness.open(), await harness.open()
+    key, _ = await a_session(store)
+    lane, run = await _live_run(store, key)
+    assert lane is not None
+    await store.commit(_of_run(key, lane, run, steps=1))
+    await elsewhere.runs.request_stop(run.run_id)
+    if between == "chunk":
+        await store.events.append(lane, [NewEvent(type="chunk")])
+    else:
+        boundary = Boundary.AFTER_STEP if between == "input for the run" else None
+        await store.inbox.enqueue(key, NewInput(kind=InputKind.MESSAGE, body=1, boundary=boundary))
+    with pytest.raises(StopRequested):
+        await store.commit(_of_run(key, lane, run, RunStatus.COMPLETED))
 
 
 async def test_a_failure_at_any_statement_of_a_stop_leaves_no_trace(store: Store) -> None:
