@@ -73,22 +73,19 @@ def check_effect_shape(commit: Commit) -> None:
 
 def effect_meaning(packed: list[PackedEffect]) -> list[Any]:
     """Return what counts for the intent hash."""
-    return [
-        "effects",
-        [
-            [
-                type(e.given).__name__,
-                e.given.namespace,
-                e.given.step,
-                e.given.key,
-                e.digest,
-                e.status,
-                e.result,
-                e.error,
-            ]
-            for e in packed
-        ],
-    ]
+    return ["effects", [_meaning(each) for each in packed]]
+
+
+def _meaning(each: PackedEffect) -> list[Any]:
+    given = each.given
+    match given:
+        case StartEffect():
+            meant: list[Any] = ["start", each.digest, given.idempotent, given.call_id]
+        case FinishEffect():
+            meant = ["finish", each.status, each.result, each.error]
+        case SettleEffect():
+            meant = ["settle", given.origin_id, each.result, each.error]
+    return [given.namespace, given.step, given.key, *meant]
 
 
 def is_settlement(given: EffectChange) -> bool:

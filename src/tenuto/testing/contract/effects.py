@@ -177,6 +177,8 @@ async def test_effects_belong_to_what_a_commit_means(store: Store) -> None:
     others = {
         "request": replace(start, effects=(_start(request="8 EUR"),)),
         "step": replace(start, effects=(_start(step=1),)),
+        "call id": replace(start, effects=(_start(call_id="c"),)),
+        "idempotent": replace(start, effects=(_start(idempotent=True),)),
         "none": replace(start, effects=()),
         "result": replace(finish, effects=(FinishEffect(key="pay", result=2),)),
         "error": replace(finish, effects=(FinishEffect(key="pay", error=1),)),
