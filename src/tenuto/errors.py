@@ -23,6 +23,12 @@
     │   ├── SessionSaveFailed
     │   └── CommitRefused
     │       ├── RunNotLive
+    │       ├── StopRequested
+    │       ├── StopWithdrawn
+    │       ├── ClaimLost
+    │       ├── EffectMismatch
+    │       ├── EffectNotOpen
+    │       ├── DeliveryLost
     │       └── WaitNotOpen
     ├── GraphError                   a graph, or a run of one
     │   ├── GraphCompileError
@@ -54,6 +60,7 @@
         ├── StoreUnusable
         ├── SchemaMismatch
         ├── StoredDataCorrupt
+        ├── UsageOutOfRange
         └── UpkeepFailed
 
 `category` is the stable word for programs, `bucket` says who can do something about it, and `retryable` whether the
@@ -258,6 +265,47 @@ class RunNotLive(CommitRefused):
     """The run a commit belongs to is not running with this attempt."""
 
     run_id: str
+    found: str
+
+
+class StopRequested(CommitRefused):
+    """The run was asked to stop, so it ends neither as completed nor as suspended; `stop` is the request."""
+
+    run_id: str
+    stop: Any
+
+
+class StopWithdrawn(CommitRefused):
+    """A commit acts on a stop that was withdrawn before the run had seen it."""
+
+
+class ClaimLost(CommitRefused):
+    """An input is unknown, belongs elsewhere, or is not open any more."""
+
+    input_id: str
+    found: str
+
+
+class EffectMismatch(CommitRefused):
+    """An effect was started before with another request; both digests are given."""
+
+    category = "effect_mismatch"
+    place: Any
+    found: str
+    given: str
+
+
+class EffectNotOpen(CommitRefused):
+    """An effect is done already, was not started, or was started by another runner."""
+
+    place: Any
+    found: str
+
+
+class DeliveryLost(CommitRefused):
+    """An outgoing item is not where its deliverer thinks it is."""
+
+    outbox_id: str
     found: str
 
 
@@ -482,6 +530,12 @@ class StoredDataCorrupt(StoreError):
 
     category = "stored_data_corrupt"
     bucket = Bucket.SESSION_TERMINATING
+
+
+class UsageOutOfRange(StoreError):
+    """A sum of usage is beyond what can be counted exactly."""
+
+    category = "usage_out_of_range"
 
 
 class UpkeepFailed(StoreError):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, is_dataclass
@@ -36,12 +37,18 @@ from tenuto import (
 )
 from tenuto.clock import FakeClock
 from tenuto.ids import new_id
+from tenuto.model.effect import EffectChange, EffectKind, FinishEffect, SettleEffect, StartEffect
+from tenuto.model.inbox import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
+from tenuto.model.outbox import NewOutgoing, OutgoingStatus
+from tenuto.model.run import StopKind
 from tenuto.model.session import LogEnd
+from tenuto.model.usage import NewUsage
 from tests.servers import Postgres
 
 IDS = ("ada", "bea", "cyd")
 ENDS = {"heads", "ends", "base_ends"}
+MINTED = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 ids = st.sampled_from(IDS)
 small = st.integers(0, 3)
@@ -56,6 +63,19 @@ class World:
         self.store = store
         self.lanes: dict[str, Lane] = {}
         self.waits: list[str] = []
+        self.inputs: list[str] = []
+        self.outgoing: list[str] = []
+        self._names: dict[str, str] = {}
+
+    def name(self, text: str, *, new: bool = False) -> str:
+        """Return text with the ids that are minted anew in each world replaced by when they were first seen."""
+
+        def label(found: re.Match[str]) -> str:
+            if new:
+                self._names.setdefault(found[0], f"id {len(self._names)}")
+            return self._names.get(found[0], "an id")
+
+        return MINTED.sub(label, text)
 
 
 class SideBySide(RuleBasedStateMachine):
@@ -248,6 +268,142 @@ class SideBySide(RuleBasedStateMachine):
 
         self.everywhere(act)
 
+    @rule(
+        id_=ids,
+        kind=st.sampled_from(InputKind),
+        key=st.none() | st.sampled_from(["k1", "k2"]),
+        boundary=st.none() | st.sampled_from(Boundary),
+        delay=st.none() | st.just(0.004),
+        body=small,
+    )
+    def enqueue(
+        self, id_: str, kind: InputKind, key: str | None, boundary: Boundary | None, delay: float | None, body: int
+    ) -> None:
+        async def act(world: World) -> Any:
+            new = NewInput(kind=kind, body=body, key=key, boundary=boundary, delay=delay)
+            sent = await world.store.inbox.enqueue(id_, new)
+            world.inputs.append(sent.input.input_id)
+            return sent
+
+        self.everywhere(act)
+
+    @rule(id_=ids, picks=st.lists(st.integers(0, 20), max_size=3))
+    def cancel(self, id_: str, picks: list[int]) -> None:
+        async def act(world: World) -> Any:
+            known = [world.inputs[pick % len(world.inputs)] for pick in picks if world.inputs]
+            return await world.store.inbox.cancel(id_, known)
+
+        self.everywhere(act)
+
+    @rule(id_=ids, pick=st.integers(0, 20), bring=st.booleans(), end=st.booleans(), laned=st.booleans())
+    def take_input(self, id_: str, pick: int, bring: bool, end: bool, laned: bool) -> None:
+        operation = self.operation()
+        run_id = f"run-{self.operations}"
+        self.runs.append((id_, run_id))
+
+        async def act(world: World) -> Any:
+            may = await world.store.inbox.next(id_)
+            taken = [each.input_id for each in may.inputs]
+            if pick < 5 and world.inputs:
+                taken = [world.inputs[pick % len(world.inputs)]]  # perhaps not there to be taken
+            new = NewInput(kind=InputKind.MESSAGE, body=pick, key=f"k{pick % 4}", log="log", item=0)
+            lane = world.lanes.get(id_) if laned else None
+            receipt = await world.store.commit(
+                Commit(
+                    key=SessionKey(id_),
+                    operation_id=operation,
+                    life=await world.store.life(id_),
+                    generation=lane.generation if lane else None,
+                    run=BeginRun(run_id=run_id, invocation_id=f"inv-{run_id}"),
+                    save=True,
+                    logs={"log": Append(items=(pick,))},
+                    consume=tuple(Consume(input_id=each, log="log", item=0) for each in taken),
+                    inputs=(new,) if bring else (),
+                    end=EndRun(status=RunStatus.COMPLETED) if end else None,
+                )
+            )
+            world.inputs += receipt.input_ids
+            return [may, receipt]
+
+        self.everywhere(act)
+
+    @rule(pick=st.integers(0, 20), boundary=st.sampled_from(Boundary))
+    def steer(self, pick: int, boundary: Boundary) -> None:
+        if not self.runs:
+            return
+        id_, run_id = self.runs[pick % len(self.runs)]
+        operation = self.operation()
+
+        async def act(world: World) -> Any:
+            run = await world.store.runs.get(run_id)
+            may = await world.store.inbox.next(id_, boundary=boundary, run_id=run_id)
+            receipt = await world.store.commit(
+                Commit(
+                    key=SessionKey(id_),
+                    operation_id=operation,
+                    life=await world.store.life(id_),
+                    generation=run.generation if run else None,
+                    run=RunRef(run_id=run_id),
+                    consume=tuple(Consume(input_id=each.input_id) for each in may.inputs),
+                    rolls_back=run_id if pick % 3 == 0 else None,
+                    sees_stop=pick % 4 == 0,
+                )
+            )
+            return [may, receipt]
+
+        self.everywhere(act)
+
+    @rule(
+        pick=st.integers(0, 20),
+        attempt=st.integers(1, 2),
+        changes=st.lists(st.tuples(st.sampled_from(["start", "finish", "fail", "settle"]), small, small), max_size=3),
+        end=st.none() | st.sampled_from([RunStatus.COMPLETED, RunStatus.FAILED]),
+    )
+    def call_outside(self, pick: int, attempt: int, changes: list[tuple[str, int, int]], end: RunStatus | None) -> None:
+        if not self.runs:
+            return
+        id_, run_id = self.runs[pick % len(self.runs)]
+        operation = self.operation()
+
+        async def act(world: World) -> Any:
+            run = await world.store.runs.get(run_id)
+            receipt = await world.store.commit(
+                Commit(
+                    key=SessionKey(id_),
+                    operation_id=operation,
+                    life=await world.store.life(id_),
+                    generation=run.generation if run else None,
+                    run=RunRef(run_id=run_id, attempt=attempt),
+                    effects=tuple(_effect(*change) for change in changes),
+                    usage=tuple(NewUsage(model=f"m{step}", input=step, reasoning=key) for _, step, key in changes),
+                    outgoing=tuple(NewOutgoing(kind=kind, target=SessionKey(id_)) for kind, _, _ in changes),
+                    end=EndRun(status=end) if end else None,
+                )
+            )
+            world.outgoing += receipt.outgoing_ids
+            return receipt
+
+        self.everywhere(act)
+
+    @rule(pick=st.integers(0, 20), status=st.sampled_from(OutgoingStatus), retry=st.none() | st.just(0.004))
+    def mark(self, pick: int, status: OutgoingStatus, retry: float | None) -> None:
+        async def act(world: World) -> Any:
+            if not world.outgoing:
+                return "nothing sent"
+            return await world.store.outbox.mark(world.outgoing[pick % len(world.outgoing)], status, retry_in=retry)
+
+        self.everywhere(act)
+
+    @rule(pick=st.integers(0, 20), kind=st.none() | st.sampled_from(StopKind))
+    def stop(self, pick: int, kind: StopKind | None) -> None:
+        if not self.runs:
+            return
+        _, run_id = self.runs[pick % len(self.runs)]
+        if kind is None:
+            self.everywhere(lambda w: w.store.runs.withdraw_stop(run_id))
+        else:
+            self.everywhere(lambda w: w.store.runs.request_stop(run_id, kind, "why"))
+
     @rule(id_=ids, nonce=st.sampled_from(["n1", "n2"]), ttl=st.sampled_from([0.01, 5.0]))
     def acquire(self, id_: str, nonce: str, ttl: float) -> None:
         async def act(world: World) -> Any:
@@ -345,6 +501,14 @@ class SideBySide(RuleBasedStateMachine):
         self.everywhere(lambda w: w.store.runs.of_session(id_))
         self.everywhere(lambda w: w.store.checkpoints.of_session(id_))
         self.everywhere(lambda w: w.store.waits.of_session(id_, status=None))
+        self.everywhere(lambda w: w.store.inbox.list(id_))
+        self.everywhere(lambda w: w.store.inbox.next(id_))
+        self.everywhere(lambda w: w.store.inbox.next(id_, boundary=Boundary.AFTER_STEP))
+        self.everywhere(_due)
+        self.everywhere(lambda w: w.store.effects.list(id_))
+        self.everywhere(lambda w: w.store.effects.list(id_, in_doubt=True))
+        self.everywhere(lambda w: w.store.usage.report(id_, cascade=True))
+        self.everywhere(lambda w: w.store.outbox.pending())
 
     @invariant()
     def rows_are_equal(self) -> None:
@@ -373,24 +537,40 @@ async def _answer(act: Callable[[World], Awaitable[Any]], world: World) -> Any:
         return ["refused", type(error).__name__, error.category]
 
 
+def _effect(verb: str, step: int, key: int) -> EffectChange:
+    match verb:
+        case "start":
+            return StartEffect(key=f"e{key}", step=step, kind=EffectKind.TOOL, request=[step, key])
+        case "finish":
+            return FinishEffect(key=f"e{key}", step=step, result=key)
+        case "fail":
+            return FinishEffect(key=f"e{key}", step=step, error="why")
+        case _:
+            return SettleEffect(key=f"e{key}", step=step, result="so be it")
+
+
+async def _due(world: World) -> Any:
+    return sorted(await world.store.inbox.due())
+
+
 async def _without_id(receipt: Awaitable[Any]) -> Any:
     told = asdict(await receipt)
     return {name: value for name, value in told.items() if name != "operation_id"}
 
 
 def _plain(value: Any, world: World) -> Any:
-    """Return an answer without what each backend numbers in its own way: row numbers of sessions, ids of waits."""
+    """Return an answer without what each backend numbers in its own way: row numbers of sessions, minted ids."""
     if isinstance(value, LogEnd):
         return ("end", value.branch, value.position)
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _plain(getattr(value, name), world) for name in value.__dataclass_fields__}
     if isinstance(value, dict):
-        return {name: _plain(each, world) for name, each in value.items()}
+        return {_plain(name, world): _plain(each, world) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each, world) for each in value]
     if isinstance(value, frozenset):
         return sorted(map(str, value))
-    return f"wait {world.waits.index(value)}" if value in world.waits else value
+    return world.name(value, new=True) if isinstance(value, str) else value
 
 
 def _rows(dump: dict[str, list[dict[str, Any]]], world: World) -> dict[str, list[Any]]:
@@ -412,14 +592,8 @@ def _row(row: dict[str, Any], rank: dict[int, int], world: World) -> dict[str, A
             told[name] = {log: [rank.get(end[0], "gone"), *end[1:]] for log, end in ends.items()}
     if "lineage" in told:
         told["lineage"] = [[rank.get(part[0], "gone"), *part[1:]] for part in json.loads(told["lineage"])]
-    if told.get("wait_id"):
-        told["wait_id"] = world.waits.index(told["wait_id"])
-    if told.get("wait_ids"):
-        told["wait_ids"] = [world.waits.index(wait) for wait in json.loads(told["wait_ids"])]
-    if told.get("operation_id", "").count("-") == 4:
-        told["operation_id"] = "minted"
     told.pop("intent", None)  # it covers the ends, whose row numbers differ
-    return told
+    return {name: world.name(value) if isinstance(value, str) else value for name, value in told.items()}
 
 
 @pytest.fixture(scope="module", autouse=True)

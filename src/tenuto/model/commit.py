@@ -6,10 +6,14 @@ from datetime import datetime
 from typing import TypeAlias
 
 from tenuto.codec import JSON
+from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Consume, NewInput
 from tenuto.model.lane import Rearm
+from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus, WaitStatus
 from tenuto.model.session import Ends, LogEnd, SessionKey, SessionStatus
+from tenuto.model.usage import NewUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +135,13 @@ class Commit:
     session's), `expected_version` and `expected_commit`. Log names with a `/` live on the run's branches only and
     never reach a head. A save that `carries` only writes the same state in other words, such as a migration: ended
     runs that stood at the version before stand at the new one, and the session has not moved for them.
+
+    `inputs` are input that arrives with the commit and is consumed by it, `consume` names open input; both end in the
+    commit's run. The commit that ends a run leaves what was meant for it to the next turn and drops the bodies of what
+    it consumed. `rolls_back` marks the input a former run consumed as taken back. While a stop stands on the run, it
+    ends neither as completed nor as suspended; `sees_stop` marks it as seen, and it cannot be withdrawn any more.
+    `effects` are journaled for the run's origin, whose completion drops their bodies; `outgoing` starts nothing by
+    itself: the outbox delivers it.
     """
 
     key: SessionKey
@@ -159,6 +170,13 @@ class Commit:
     open_waits: tuple[OpenWait, ...] = ()
     settle_waits: tuple[SettleWait, ...] = ()
     events: tuple[NewEvent, ...] = ()
+    inputs: tuple[NewInput, ...] = ()
+    consume: tuple[Consume, ...] = ()
+    rolls_back: str | None = None
+    sees_stop: bool = False
+    effects: tuple[EffectChange, ...] = ()
+    usage: tuple[NewUsage, ...] = ()
+    outgoing: tuple[NewOutgoing, ...] = ()
 
     rearm: Rearm | None = None
     disarm: bool = False
@@ -166,7 +184,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What a commit did. `replayed` says that it had landed before and nothing was written this time."""
+    """What a commit did. `replayed` says that it had landed before and nothing was written this time.
+
+    `wait_ids`, `input_ids` and `outgoing_ids` are minted, in the order of the commit's parts.
+    """
 
     operation_id: str
     life: int
@@ -178,6 +199,8 @@ class Receipt:
     wait_ids: tuple[str, ...]
     committed_at: datetime
     replayed: bool = False
+    input_ids: tuple[str, ...] = ()
+    outgoing_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

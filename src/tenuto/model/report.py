@@ -14,6 +14,10 @@ class DeleteReport:
     checkpoints: int = 0
     waits: int = 0
     receipts: int = 0
+    inputs: int = 0
+    effects: int = 0
+    usage: int = 0
+    outgoing: int = 0
     events: int = 0
     entries: int = 0
     branches: int = 0
@@ -43,6 +47,7 @@ class PruneReport:
     runs: int = 0
     checkpoints: int = 0
     waits: int = 0
+    effects: int = 0
     rows: int = 0
 
 

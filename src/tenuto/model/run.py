@@ -29,6 +29,43 @@ class WaitStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class StopKind(StrEnum):
+    """How a run is to stop: so that it can be gone on with, or for good."""
+
+    INTERRUPT = "interrupt"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """A request to stop, on the run it is meant for; `seen_at` is when the run took notice."""
+
+    kind: StopKind
+    reason: str | None
+    at: datetime
+    seen_at: datetime | None
+
+
+class StopAnswer(StrEnum):
+    """What became of a request to stop, or to withdraw one."""
+
+    RECORDED = "recorded"
+    ALREADY = "already"
+    ENDED = "ended"
+    WITHDRAWN = "withdrawn"
+    SEEN = "seen"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReply:
+    """The answer, the stop that stands on the run now, and the run's status as found."""
+
+    answer: StopAnswer
+    stop: Stop | None
+    status: RunStatus
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRef:
     """A run as its runner knows it: the attempt says which runner may write."""
@@ -68,6 +105,7 @@ class Run:
     started_at: datetime
     ended_at: datetime | None
     expires_at: datetime | None
+    stop: Stop | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import columns_of, session_lock
+from tenuto.store.rules.encoding import byte_size
 from tenuto.store.rules.events import decide_events, read_events
 from tenuto.store.rules.found import Ask, gather
 from tenuto.store.rules.limits import check_count
-from tenuto.store.rules.pack import byte_size, check_budget, pack_events
+from tenuto.store.rules.pack import check_budget, pack_events
 from tenuto.store.rules.rows import EventRow, SessionRow
 
 if TYPE_CHECKING:

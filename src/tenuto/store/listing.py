@@ -7,8 +7,8 @@ from typing import Any
 from tenuto.errors import InvalidInput
 from tenuto.model.session import Kind, SessionFilter, SessionPage, SessionStatus
 from tenuto.store.backend import View
+from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.limits import MAX_COUNT, check_count, check_text
-from tenuto.store.rules.pack import moment
 from tenuto.store.rules.records import summary_of
 from tenuto.store.rules.rows import ProfileRow, SessionRow
 
@@ -19,7 +19,7 @@ async def read_page(
     view: View, given: SessionFilter | Mapping[str, Any] | None, limit: int | None, after: str | None
 ) -> SessionPage:
     """Read one page, or, without a limit, everything; see `Store.list`."""
-    wanted, below = _filter(given), _cursor(after)
+    wanted, below = _filter(given), read_cursor(after)
     rows = await view.read(
         _list_query(wanted),
         wanted.tenant,
@@ -64,7 +64,8 @@ def _list_query(wanted: SessionFilter) -> str:
     return "list_sessions_of_user" if wanted.user_id is not None else "list_sessions"
 
 
-def _cursor(after: str | None) -> int | None:
+def read_cursor(after: str | None) -> int | None:
+    """Return the row number a page's `next` stands for."""
     if after is None:
         return None
     if type(after) is not str or not after.isascii() or not after.isdigit() or len(after) > 16:

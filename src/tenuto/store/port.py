@@ -29,11 +29,14 @@ from tenuto.model.session import (
     as_key,
 )
 from tenuto.store.backend import Backend, View, Warm, columns_of, session_lock
+from tenuto.store.effects import Effects
 from tenuto.store.events import Events
+from tenuto.store.inbox import Inbox
 from tenuto.store.keeper import Keeper
 from tenuto.store.lanes import Lanes
 from tenuto.store.listing import read_page
 from tenuto.store.logs import Logs, read_bodies, read_document
+from tenuto.store.outbox import Outbox
 from tenuto.store.rules.commit import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.found import Ask, Found, Plan, Script, gather
 from tenuto.store.rules.lifecycle import decide_create, decide_delete, decide_fork
@@ -44,17 +47,22 @@ from tenuto.store.rules.rows import (
     BranchRow,
     CheckpointRow,
     ContentRow,
+    EffectRow,
     EntryRow,
     EventRow,
+    InputRow,
+    OutgoingRow,
     ProfileRow,
     ReceiptRow,
     RunRow,
     SessionRow,
+    UsageRow,
     WaitRow,
 )
 from tenuto.store.rules.session_row import receipt_of
 from tenuto.store.runs import Checkpoints, Runs, Waits
 from tenuto.store.upkeep import Upkeep
+from tenuto.store.usage import Usage
 
 T = TypeVar("T")
 
@@ -81,6 +89,10 @@ class Store:
         self.checkpoints = Checkpoints(self)
         self.waits = Waits(self)
         self.events = Events(self)
+        self.inbox = Inbox(self)
+        self.effects = Effects(self)
+        self.usage = Usage(self)
+        self.outbox = Outbox(self)
         self.upkeep = Upkeep(self)
         self.keeper = Keeper(self)
 
@@ -207,9 +219,10 @@ class Store:
 
         Checked inside the transaction, in this order: life (`SessionDeleted`), receipt (same operation id: the first
         receipt, or `OperationConflict` for another intent), generation (`LaneLost`; without one, a head move under a
-        held lane is `LaneBusy`), run and attempt (`RunNotLive`, `InvocationExists`), status (`StatusRefused`),
-        version (`VersionConflict`), claims and waits (`WaitNotOpen`). Over-large or malformed commits are refused
-        before it (`CommitTooLarge`, `InvalidInput`).
+        held lane is `LaneBusy`), run and attempt (`RunNotLive`, `InvocationExists`, `StopRequested`), status
+        (`StatusRefused`), version (`VersionConflict`), claims, waits and effects (`ClaimLost`, `WaitNotOpen`,
+        `EffectMismatch`, `EffectNotOpen`). Over-large or malformed commits are refused before it (`CommitTooLarge`,
+        `InvalidInput`).
         """
         packed = pack(commit, self.budget)
         run, now = commit.run, self.now()
@@ -361,6 +374,10 @@ DUMPED: dict[str, tuple[str, ...]] = {
     "entry": EntryRow._fields,
     "checkpoint": CheckpointRow._fields,
     "wait": WaitRow._fields,
+    "input": InputRow._fields,
+    "effect": EffectRow._fields,
+    "usage": UsageRow._fields,
+    "outgoing": OutgoingRow._fields,
     "event": EventRow._fields,
     "content": ContentRow._fields,
     "holding": ("session", "hash"),

@@ -1,14 +1,18 @@
-"""Reading runs, checkpoints and waits."""
+"""Reading runs, checkpoints and waits, and asking a run to stop."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tenuto.model.run import Checkpoint, Run, Wait, WaitStatus
+from tenuto.model.run import Checkpoint, Run, StopAnswer, StopKind, StopReply, Wait, WaitStatus
 from tenuto.model.session import Key, SessionKey, as_key
-from tenuto.store.backend import View, columns_of
+from tenuto.store.backend import View, columns_of, session_lock
 from tenuto.store.logs import read_document
-from tenuto.store.rules.limits import check_count
+from tenuto.store.rules.found import Ask, Found, Plan, gather
+from tenuto.store.rules.limits import check_count, check_name, check_text, check_word
 from tenuto.store.rules.records import checkpoint_of, key_of, run_of, wait_of
 from tenuto.store.rules.rows import CheckpointRow, RunRow, SessionRow, WaitRow
+from tenuto.store.rules.stops import decide_stop, decide_withdraw, unknown_run
 
 if TYPE_CHECKING:
     from tenuto.store.port import Store
@@ -38,6 +42,37 @@ class Runs:
     async def current(self, key: Key) -> Run | None:
         """Return the run last begun under the session's lane, or None."""
         return next(iter(await self._read("current_run", *columns_of(as_key(key)))), None)
+
+    async def request_stop(
+        self, run_id: str, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None
+    ) -> StopReply:
+        """Ask a run to stop and return at once: recorded, already asked, or ended, with its status.
+
+        The request stands on the run's row, so it outlives asker and runner and never hits a later run. From then on
+        the run ends neither as completed nor as suspended (`StopRequested`). An abort takes the place of an interrupt.
+        Writes an event `stop_requested`. An unknown or deleted run is `RunNotLive`.
+        """
+        check_word(kind, StopKind, "kind")
+        if reason is not None:
+            check_text(reason, "reason")
+        return await self._decide(run_id, lambda key: partial(decide_stop, key, run_id, StopKind(kind), reason))
+
+    async def withdraw_stop(self, run_id: str) -> StopReply:
+        """Take a stop back: withdrawn, seen by the run and final, none there, or the run has ended.
+
+        Writes an event `stop_withdrawn`. An unknown or deleted run is `RunNotLive`.
+        """
+        return await self._decide(run_id, lambda key: partial(decide_withdraw, key, run_id))
+
+    async def _decide(self, run_id: str, rule: Callable[[SessionKey], Callable[[Found], Plan[StopReply]]]) -> StopReply:
+        run = await self.get(check_name(run_id, "run_id"))
+        if run is None:
+            raise unknown_run(run_id)
+        read = partial(gather, Ask(key=run.key, run_id=run_id), self._store.now())
+        reply = await self._store.backend.transact(read, rule(run.key), session_lock(run.key))
+        if reply.answer in (StopAnswer.RECORDED, StopAnswer.WITHDRAWN):
+            self._store.backend.announce(run.key)
+        return reply
 
     async def _read(self, query: str, *params: object) -> list[Run]:
         async with self._store.backend.view() as view:

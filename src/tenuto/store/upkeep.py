@@ -107,9 +107,9 @@ class Upkeep:
     ) -> PruneReport:
         """Remove what is old, by age in seconds or by count per session; what is not named is left alone.
 
-        Events leave a floor behind, so that a reader below it is told. Runs go with their checkpoints and waits once
-        they have ended (a suspended run has not), except each session's current one; ids that were never saved go
-        with their last run.
+        Events leave a floor behind, so that a reader below it is told. Runs go with their checkpoints, waits and the
+        effects whose outcome is known, once they have ended (a suspended run has not), except each session's current
+        one; ids that were never saved go with their last run.
         """
         async with _reporting("Pruning", PruneReport()) as progress:
             if receipts_older_than is not None:

@@ -10,10 +10,11 @@ from tenuto.store.backends.memory.reads import Reads
 from tenuto.store.backends.memory.writes import Writes
 from tenuto.store.backends.sql import migrations, queries
 from tenuto.store.port import DUMPED
+from tenuto.store.rules.found import COUNTED
 from tests.conftest import OurHarness
 
 STORE = Path(__file__).parents[3] / "src" / "tenuto" / "store"
-LOCKS = {"lock_session", "lock_family", "lock_run"}
+LOCKS = {"lock_session", "lock_family", "lock_run", "lock_outgoing"}
 
 
 def words_in_code() -> set[str]:
@@ -22,7 +23,7 @@ def words_in_code() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(node.value)
-    tables = ("runs", "checkpoints", "waits", "receipts", "profiles", "entries", "branches", "events", "holdings")
+    tables = (*COUNTED, "profiles", "entries", "branches", "events", "holdings")
     return found | {f"delete_{table}_of" for table in tables}
 
 

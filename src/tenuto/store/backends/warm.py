@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tenuto.errors import TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Warm
-from tenuto.store.rules.found import Found, Plan
+from tenuto.store.rules.found import Found, Moved, Plan
 
 T = TypeVar("T")
 
@@ -39,6 +39,19 @@ class WarmMemory:
             return decide(found)
         except TenutoError:
             return None  # perhaps refused on a stale memory: look, then refuse
+
+    def follow(self, moved: Moved) -> None:
+        """Take note of event numbers given out here, so that the session's next commit does not miss for them.
+
+        Only if nobody else's came between: those may have told of something that is not remembered, such as a stop.
+        """
+        found, since = self._found.pop(moved.key, (None, 0.0))
+        session = found.session if found else None
+        if found is None or session is None or (session.life, session.event_seq) != (moved.life, moved.before):
+            return
+        if moved.run_id is None or found.run is None or found.run.run_id != moved.run_id:
+            found.session = session._replace(event_seq=moved.event_seq)
+            self._found[moved.key] = (found, since)
 
     def keep(self, key: SessionKey, plan: Plan[Any]) -> None:
         """Remember what a commit that landed left."""

@@ -4,24 +4,29 @@ life -> receipt -> generation -> run and attempt -> status -> version -> claims 
 joins as a guard in `guards` and a function here that adds its writes.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from tenuto.clock import to_duration
 from tenuto.codec import encode, loads
 from tenuto.errors import CommitRefused
-from tenuto.ids import new_id
-from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Receipt, TakeRun
-from tenuto.model.run import RunStatus, WaitStatus
+from tenuto.model.commit import Append, BeginRun, Commit, Receipt, TakeRun
+from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
+from tenuto.store.rules.draft import Draft
+from tenuto.store.rules.effects import effect_writes, end_effects, is_settlement, places_of
 from tenuto.store.rules.found import Ask, Found, Plan, Write
 from tenuto.store.rules.guards import check_guards
+from tenuto.store.rules.inputs import end_inputs, input_writes
 from tenuto.store.rules.limits import next_count
-from tenuto.store.rules.logs import LogWriter, Stand, check_point, encode_ends, is_run_log, stand_of
+from tenuto.store.rules.logs import LogWriter, Stand, encode_ends, is_run_log, stand_of
+from tenuto.store.rules.outgoing import outgoing_writes
 from tenuto.store.rules.pack import PackedCommit, PackedDocument
 from tenuto.store.rules.profile import changed_profile, new_profile
-from tenuto.store.rules.rows import CheckpointRow, EventRow, ReceiptRow, RunRow, SessionRow, WaitRow
+from tenuto.store.rules.rows import CheckpointRow, EventRow, ReceiptRow, RunRow, SessionRow
+from tenuto.store.rules.run_row import begin_stand, begun_run, run_after
 from tenuto.store.rules.session_row import blank_row, check_life, new_receipt, replay, session_write
+from tenuto.store.rules.usage import usage_writes
+from tenuto.store.rules.waits import wait_writes
 
 
 def ask_commit(packed: PackedCommit) -> Ask:
@@ -41,6 +46,9 @@ def ask_commit(packed: PackedCommit) -> Ask:
         waits=tuple(settled.wait_id for settled in commit.settle_waits),
         hashes=_known_hashes(packed),
         invocation_id=begin.invocation_id if begin else None,
+        inputs=tuple(claim.input_id for claim in commit.consume),
+        input_keys=tuple(each.key for each in commit.inputs if each.key is not None),
+        effects=places_of(commit) if commit.effects else (),
     )
 
 
@@ -60,7 +68,7 @@ def is_warm(packed: PackedCommit) -> bool:
     between: under a lane, or if the caller has just seen the version it names.
     """
     commit = packed.commit
-    parts = packed.profile or commit.settle_waits or packed.holders
+    parts = packed.profile or commit.settle_waits or packed.holders or any(map(is_settlement, commit.effects))
     alone = commit.generation is not None or commit.expected_version is not None
     return alone and not parts and is_plain(commit)
 
@@ -80,22 +88,6 @@ def decide_commit(packed: PackedCommit, found: Found) -> Plan[Receipt]:
     return write_commit(packed, found, row, check_guards(packed, row, found))
 
 
-@dataclass(slots=True)
-class _Draft:
-    """The rows of a commit as they come together: the session's and the run's as they will be."""
-
-    packed: PackedCommit
-    found: Found
-    old: SessionRow
-    row: SessionRow
-    run: RunRow | None
-    log: LogWriter
-
-    @property
-    def commit(self) -> Commit:
-        return self.packed.commit
-
-
 def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRow | None) -> Plan[Receipt]:
     """Say which rows a commit changes whose guards all hold."""
     commit, now = packed.commit, found.now
@@ -103,7 +95,7 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     begin = commit.run if isinstance(commit.run, BeginRun) else None
     stand = stand_of(run) if run else Stand()
     if isinstance(commit.run, BeginRun) or (isinstance(commit.run, TakeRun) and commit.run.ends is not None):
-        stand = _begin_stand(commit.run, old, found)
+        stand = begin_stand(commit.run, old, found)
     log = LogWriter(old, stand, found, number, _entry_schema(commit, old))
     changes: dict[str, Any] = {
         "commit_no": number,
@@ -128,21 +120,25 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     if commit.generation is not None and isinstance(commit.run, BeginRun | TakeRun):
         changes["current_run"] = commit.run.run_id
     row = old._replace(**changes)
-    after = _begun_run(packed, begin, row, log, found) if begin else _run_after(packed, run, row, log, now)
-    draft = _Draft(packed, found, old, row, after, log)
+    after = begun_run(packed, begin, row, log, found) if begin else run_after(packed, run, row, log, now)
+    draft = Draft(packed, found, old, row, after, log)
     writes = [session_write(found, row, free_lane=commit.save and commit.generation is None)]
-    wait_ids = _add_parts(draft, writes)
+    minted = _add_parts(draft, writes)
     if commit.carries:
         writes.append(Write("carry_runs", [(row.version, row.sid, row.life, old.version)]))
     if begin and after:
         writes.append(Write("insert_runs", [after]))
     elif run and after:
         writes.append(Write("update_runs", [(*after[9:], run.run_id, run.attempt)], must=True))
+        if commit.end:
+            writes += end_inputs(run, commit)
+    if after and commit.end and commit.end.status == RunStatus.COMPLETED:
+        writes += end_effects(run, after)
     ends = log.heads if commit.save or after is None else log.ends
     text = row.heads if commit.save else encode_ends(ends)
-    receipt = _receipt_row(draft, text, wait_ids)
+    receipt = _receipt_row(draft, text, minted)
     writes.append(Write("insert_receipts", [receipt]))
-    return Plan(new_receipt(receipt, ends, tuple(wait_ids)), writes, _found_after(found, row, after))
+    return Plan(new_receipt(receipt, ends, minted), writes, _found_after(found, row, after))
 
 
 def _found_after(found: Found, row: SessionRow, run: RunRow | None) -> Found:
@@ -157,8 +153,8 @@ def _found_after(found: Found, row: SessionRow, run: RunRow | None) -> Found:
     )
 
 
-def _add_parts(draft: _Draft, writes: list[Write]) -> list[str]:
-    """Add the writes of every part the commit has; return the ids of the waits it opens."""
+def _add_parts(draft: Draft, writes: list[Write]) -> dict[str, list[str]]:
+    """Add the writes of every part the commit has; return the ids it mints, by part."""
     packed, commit = draft.packed, draft.commit
     if holders := packed.holders:
         writes += content_writes(draft.row.sid, holders)
@@ -169,9 +165,18 @@ def _add_parts(draft: _Draft, writes: list[Write]) -> list[str]:
         writes.append(Write("insert_checkpoints", [_checkpoint_row(draft)]))
     if packed.events:
         writes.append(Write("insert_events", [_event_row(draft)]))
-    if not (commit.open_waits or commit.settle_waits):
-        return []
-    return _wait_writes(draft, writes)
+    minted: dict[str, list[str]] = {}
+    if commit.open_waits or commit.settle_waits:
+        minted["waits"] = wait_writes(draft, writes)
+    if commit.inputs or commit.consume or commit.rolls_back is not None:
+        minted["inputs"] = input_writes(draft, writes)
+    if commit.effects:
+        effect_writes(draft, writes)
+    if commit.usage:
+        usage_writes(draft, writes)
+    if commit.outgoing:
+        minted["outgoing"] = outgoing_writes(draft, writes)
+    return {part: ids for part, ids in minted.items() if ids} if minted else minted
 
 
 def _entry_schema(commit: Commit, old: SessionRow) -> str:
@@ -202,60 +207,6 @@ def _check_kinds(commit: Commit, row: SessionRow, log: LogWriter) -> None:
             f"{commit.key}: {', '.join(sorted(clash))} would change between document and log; that needs a migration.",
             fields=sorted(clash),
         )
-
-
-def _begin_stand(begin: BeginRun | TakeRun, row: SessionRow, found: Found) -> Stand:
-    """Return where a run begins, or goes on: at the head, or where the caller says, if that is there."""
-    if begin.ends is None and begin.base_ends is None:
-        return Stand()
-    base = None if begin.base_ends is None else dict(begin.base_ends)
-    ends = base if begin.ends is None else dict(begin.ends)
-    for stand in (base, ends):
-        for name, end in (stand or {}).items():
-            check_point(name, end, row, found)
-    return Stand(dict(ends) if ends is not None else None, base)
-
-
-def _begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWriter, found: Found) -> RunRow:
-    commit, now = packed.commit, found.now
-    laned, end = commit.generation is not None, commit.end
-    ended = end is not None
-    base_version = row.version if commit.save or begin.base_version is None else begin.base_version
-    base, ends, own = _stand_texts(log, end)
-    return RunRow(
-        begin.run_id,
-        row.sid,
-        row.life,
-        row.tenant,
-        begin.invocation_id,
-        1 + max((run.chain for run in found.chain), default=0),
-        row.run_seq,
-        begin.origin_id,
-        begin.correlation_id,
-        1,
-        str(end.status) if end else "running",
-        commit.generation,
-        commit.steps or 0,
-        int(end.partial) if end else 0,
-        row.event_seq - len(commit.events),
-        None if base is None else base_version,
-        base,
-        ends,
-        own,
-        begin.worker,
-        packed.error,
-        packed.outcome,
-        now,
-        now if ended else None,
-        None if laned or ended else now + to_duration(begin.ttl),
-    )
-
-
-def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | None, str | None]:
-    """Return base, ends and own logs as a run's row keeps them; a completed run is never gone on with and has none."""
-    if end is not None and end.status == RunStatus.COMPLETED:
-        return None, None, None
-    return encode_ends(log.base), encode_ends(log.ends), encode(sorted(log.own)) if log.own else None
 
 
 def _head_changes(packed: PackedCommit, row: SessionRow, log: LogWriter, now: int) -> dict[str, Any]:
@@ -309,37 +260,7 @@ def content_writes(sid: int, documents: list[PackedDocument]) -> list[Write]:
     return writes
 
 
-def _run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: LogWriter, now: int) -> RunRow | None:
-    commit = packed.commit
-    if run is None:
-        return None
-    base, ends, own = _stand_texts(log, commit.end)
-    changes: dict[str, Any] = {"base_ends": base, "ends": ends, "own_logs": own}
-    if base is None:
-        changes["base_version"] = None
-    elif commit.save:
-        changes["base_version"] = row.version
-    if commit.steps is not None:
-        changes["steps"] = commit.steps
-    if isinstance(commit.run, TakeRun):
-        laned = commit.generation is not None
-        changes |= {"attempt": run.attempt + 1, "generation": commit.generation, "worker": commit.run.worker}
-        changes["expires_at"] = None if laned else now + to_duration(commit.run.ttl)
-        if commit.run.base_version is not None and not commit.save:
-            changes["base_version"] = commit.run.base_version
-    if commit.end:
-        changes |= {
-            "status": str(commit.end.status),
-            "partial": int(commit.end.partial),
-            "error": packed.error,
-            "outcome": packed.outcome,
-            "ended_at": now,
-            "expires_at": None,
-        }
-    return run._replace(**changes)
-
-
-def _profile_writes(draft: _Draft) -> list[Write]:
+def _profile_writes(draft: Draft) -> list[Write]:
     changes, born = draft.packed.profile, draft.row.alive and not draft.old.alive
     if not (changes or born):
         return []
@@ -348,7 +269,7 @@ def _profile_writes(draft: _Draft) -> list[Write]:
     return [Write("put_profile", [profile])]
 
 
-def _checkpoint_row(draft: _Draft) -> CheckpointRow:
+def _checkpoint_row(draft: Draft) -> CheckpointRow:
     checkpoint, document = draft.commit.checkpoint, draft.packed.checkpoint
     assert checkpoint is not None
     assert document is not None
@@ -367,39 +288,7 @@ def _checkpoint_row(draft: _Draft) -> CheckpointRow:
     )
 
 
-def _wait_writes(draft: _Draft, writes: list[Write]) -> list[str]:
-    commit, row, now = draft.commit, draft.row, draft.found.now
-    waits = [
-        WaitRow(
-            wait_id=new_id(),
-            session=row.sid,
-            life=row.life,
-            run_id=commit.run.run_id if commit.run else "",
-            kind=wait.kind,
-            signal_id=wait.signal_id,
-            status=str(WaitStatus.OPEN),
-            deadline=now + to_duration(wait.timeout) if deadline is None and wait.timeout else deadline,
-            schema=schema,
-            metadata=metadata,
-            answer=None,
-            commit_no=row.commit_no,
-            created_at=now,
-            settled_at=None,
-        )
-        for wait, deadline, schema, metadata in draft.packed.waits
-    ]
-    if waits:
-        writes.append(Write("insert_waits", waits))
-    settled = [
-        (str(settle.status), answer, now, settle.wait_id)
-        for settle, answer in zip(commit.settle_waits, draft.packed.answers, strict=True)
-    ]
-    if settled:
-        writes.append(Write("settle_waits", settled, must=True))
-    return [wait.wait_id for wait in waits]
-
-
-def _event_row(draft: _Draft) -> EventRow:
+def _event_row(draft: Draft) -> EventRow:
     assert draft.packed.events is not None
     return EventRow(
         session=draft.row.sid,
@@ -411,8 +300,9 @@ def _event_row(draft: _Draft) -> EventRow:
     )
 
 
-def _receipt_row(draft: _Draft, ends: str, wait_ids: list[str]) -> ReceiptRow:
+def _receipt_row(draft: Draft, ends: str, minted: dict[str, list[str]]) -> ReceiptRow:
     row = draft.row
+    others = {part: ids for part, ids in minted.items() if part != "waits"} if minted else None
     return ReceiptRow(
         row.sid,
         row.life,
@@ -423,6 +313,7 @@ def _receipt_row(draft: _Draft, ends: str, wait_ids: list[str]) -> ReceiptRow:
         row.generation,
         row.event_seq,
         ends,
-        encode(wait_ids) if wait_ids else None,
+        encode(minted["waits"]) if "waits" in minted else None,
         draft.found.now,
+        encode(others) if others else None,
     )

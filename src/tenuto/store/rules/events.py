@@ -8,7 +8,7 @@ from tenuto.errors import VersionConflict
 from tenuto.model.event import Event
 from tenuto.model.run import RunRef
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.found import Found, Plan, Write
+from tenuto.store.rules.found import Found, Moved, Plan, Write
 from tenuto.store.rules.guards import check_run_live
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.rows import EventRow
@@ -42,7 +42,8 @@ def decide_events(
     last = next_count(row.event_seq, "the event number", count)
     event = EventRow(row.sid, row.event_seq + 1, last, run.run_id if run else None, found.now, body)
     guard = (row.sid, row.life, row.generation, row.event_seq)
-    return Plan(last, [Write("advance_events", [(last, *guard)], must=True), Write("insert_events", [event])])
+    writes = [Write("advance_events", [(last, *guard)], must=True), Write("insert_events", [event])]
+    return Plan(last, writes, moved=Moved(key, row.life, row.event_seq, last))
 
 
 def read_events(rows: Iterable[EventRow], after: int) -> list[Event]:

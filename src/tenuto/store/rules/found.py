@@ -11,7 +11,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tenuto.model.session import LogEnd, SessionKey
 from tenuto.store.rules.records import ends_of
-from tenuto.store.rules.rows import BranchRow, CheckpointRow, ProfileRow, ReceiptRow, RunRow, SessionRow, WaitRow
+from tenuto.store.rules.rows import (
+    BranchRow,
+    CheckpointRow,
+    EffectRow,
+    InputRow,
+    ProfileRow,
+    ReceiptRow,
+    RunRow,
+    SessionRow,
+    WaitRow,
+)
 
 T = TypeVar("T")
 
@@ -28,16 +38,36 @@ class Write(NamedTuple):
     must: bool = False
 
 
+class Moved(NamedTuple):
+    """A session whose stream went on outside a commit, from one number to another; the row of `run_id` changed too."""
+
+    key: SessionKey
+    life: int
+    before: int
+    event_seq: int
+    run_id: str | None = None
+
+
 @dataclass(slots=True)
 class Plan(Generic[T]):
     """What a rule decided: the writes, and the answer to give once they stand. No writes: the answer alone.
 
-    `after` is what a plain read will find once they stand, for a backend that remembers.
+    `after` is what a plain read will find once they stand, or `moved` what changed of it, for a backend that remembers.
     """
 
     result: T
     writes: list[Write] = field(default_factory=list)
     after: "Found | None" = None
+    moved: Moved | None = None
+
+
+class EffectPlace(NamedTuple):
+    """How an effect is known in its session."""
+
+    origin_id: str
+    namespace: str
+    step: int
+    key: str
 
 
 class Ask(NamedTuple):
@@ -55,11 +85,18 @@ class Ask(NamedTuple):
     source: SessionKey | None = None
     checkpoint: int | None = None
     relatives: bool = False
+    current_run: bool = False
+    inputs: tuple[str, ...] = ()
+    input_keys: tuple[str, ...] = ()
+    effects: tuple[EffectPlace, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What stood in the store at one instant."""
+    """What stood in the store at one instant.
+
+    `inputs` and `effects` are None where nobody looked: then the guard of the write that names one decides.
+    """
 
     now: int
     life_floor: int
@@ -82,7 +119,13 @@ class Found:
     children: list[SessionRow] = field(default_factory=list)
     forks: list[SessionRow] = field(default_factory=list)
     kin: int = 0
+    inputs: dict[str, InputRow] | None = None
+    input_keys: dict[str, InputRow] = field(default_factory=dict)
+    effects: "dict[EffectPlace, EffectRow] | None" = None
 
+
+COUNTED = ("runs", "checkpoints", "waits", "receipts", "inputs", "effects", "usage", "outgoing")
+"""What is counted of a session before it goes, and removed with it."""
 
 _SESSION = len(SessionRow._fields)
 _RECEIPT = _SESSION + len(ReceiptRow._fields)
@@ -105,6 +148,10 @@ def gather(ask: Ask, now: int | None) -> Script[Found]:
         run=RunRow(*run) if run[0] is not None else None,
     )
     yield from _parts(ask, found)
+    if ask.inputs or ask.input_keys or ask.current_run:
+        yield from _inbox_parts(ask, found)
+    if ask.effects:
+        yield from _effect_parts(ask, found)
     return found
 
 
@@ -140,12 +187,39 @@ def _parts(ask: Ask, found: Found) -> Script[None]:
     if ask.relatives and session:
         key = ask.key
         rows = yield "counts_of_session", (session.sid,)
-        found.counts = dict(zip(("runs", "checkpoints", "waits", "receipts"), rows[0], strict=True))
+        found.counts = dict(zip(COUNTED, rows[0], strict=True))
         rows = yield "children_of", (key.tenant, key.kind, key.session_id)
         found.children = [SessionRow(*row) for row in rows]
         rows = yield "forks_of", (session.sid,)
         found.forks = [SessionRow(*row) for row in rows]
         ((found.kin,),) = yield "count_kin", (session.family, session.sid)
+
+
+def _inbox_parts(ask: Ask, found: Found) -> Script[None]:
+    session = found.session
+    found.inputs = {}
+    for input_id in ask.inputs:
+        for row in (yield "bare_input", (input_id,)):
+            found.inputs[input_id] = InputRow(*row)
+    if session is None:
+        return
+    for key in ask.input_keys:
+        for row in (yield "input_by_key", (session.sid, session.life, key)):
+            found.input_keys[key] = InputRow(*row)
+    if ask.current_run and session.current_run:
+        for row in (yield "bare_run", (session.current_run,)):
+            found.run = RunRow(*row)
+
+
+def _effect_parts(ask: Ask, found: Found) -> Script[None]:
+    session, run = found.session, found.run
+    found.effects = {}
+    for place in ask.effects:
+        if not place.origin_id and run:
+            place = place._replace(origin_id=run.origin_id or run.invocation_id)
+        if session:
+            for row in (yield "effect_by_place", (session.sid, session.life, *place)):
+                found.effects[place] = EffectRow(*row)
 
 
 def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:

@@ -6,26 +6,34 @@ from tenuto.errors import (
     RunNotLive,
     StatusRefused,
     VersionConflict,
-    WaitNotOpen,
 )
 from tenuto.model.commit import BeginRun, Commit, TakeRun
-from tenuto.model.run import RunRef, RunStatus, WaitStatus
+from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
+from tenuto.store.rules.effects import check_effects
 from tenuto.store.rules.found import Found
+from tenuto.store.rules.inputs import check_claims
 from tenuto.store.rules.lane import busy, is_live
 from tenuto.store.rules.pack import PackedCommit
 from tenuto.store.rules.rows import RunRow, SessionRow
 from tenuto.store.rules.session_row import check_version, lane_lost
+from tenuto.store.rules.stops import check_stop
+from tenuto.store.rules.waits import check_waits
 
 
 def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow | None:
-    """Check generation, run and attempt, status, version, waits and content; return the run the commit goes on with."""
+    """Check everything after life and receipt; return the run the commit goes on with."""
     commit = packed.commit
     _check_lane(commit, row, found.now)
     run = _check_run(commit, row, found)
+    check_stop(commit, run)
     _check_status(commit, row)
     _check_version(commit, row)
-    _check_waits(commit, row, found)
+    if packed.inputs or commit.consume:
+        check_claims(packed.inputs, commit, row, found)
+    check_waits(commit, row, found)
+    if packed.effects:
+        check_effects(packed.effects, commit, run, found)
     _check_content(packed, found)
     return run
 
@@ -129,27 +137,6 @@ def _check_version(commit: Commit, row: SessionRow) -> None:
         )
     if not row.alive and not commit.save and (commit.profile or commit.status):
         raise StatusRefused(f"There is no {commit.key}; create it first.", key=commit.key, found="absent")
-
-
-def _check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
-    seen: set[str] = set()
-    for settled in commit.settle_waits:
-        wait = found.waits.get(settled.wait_id)
-        if wait is None or (wait.session, wait.life) != (row.sid, row.life):
-            state = "unknown in this session"
-        elif wait.status != WaitStatus.OPEN or settled.wait_id in seen:
-            state = wait.status if wait.status != WaitStatus.OPEN else "settled twice in this commit"
-        elif settled.status == WaitStatus.ANSWERED and wait.deadline is not None and wait.deadline <= found.now:
-            state = "past its deadline"
-        else:
-            seen.add(settled.wait_id)
-            continue
-        raise WaitNotOpen(
-            f"Wait {settled.wait_id} of {commit.key} is {state}.",
-            key=commit.key,
-            wait_id=settled.wait_id,
-            found=state,
-        )
 
 
 def _check_content(packed: PackedCommit, found: Found) -> None:

@@ -8,7 +8,7 @@ from tenuto.model.commit import Receipt
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import ForkPoint, LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.store.rules.commit import write_commit
-from tenuto.store.rules.found import Found, Plan, Write
+from tenuto.store.rules.found import COUNTED, Found, Plan, Write
 from tenuto.store.rules.lane import busy, is_live
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.lineage import new_branch, segments
@@ -121,10 +121,9 @@ def decide_delete(found: Found) -> Plan[DeleteReport]:
         lane_expires_at=None,
         updated_at=max(row.updated_at, found.now),
     )
-    owned = ("runs", "checkpoints", "waits", "receipts", "profiles")
     writes = [
         session_write(found, tombstone),
-        *(Write(f"delete_{table}_of", [(row.sid,)]) for table in owned),
+        *(Write(f"delete_{table}_of", [(row.sid,)]) for table in (*COUNTED, "profiles")),
     ]
     report = DeleteReport(
         sessions=1,

@@ -1,5 +1,6 @@
 """The small checks that every verb makes before it touches the store."""
 
+from enum import StrEnum
 from typing import Any
 
 from tenuto.errors import InvalidInput
@@ -10,6 +11,7 @@ MAX_COUNT = 2**53 - 1
 MAX_NAME_BYTES = 1024
 MAX_TTL = 86_400.0
 MAX_TIMEOUT = 100 * 365 * 86_400.0
+MAX_DELAY = 100 * 366 * 86_400.0
 
 
 def check_count(value: Any, what: str) -> int:
@@ -38,6 +40,20 @@ def check_timeout(seconds: Any) -> float:
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= MAX_TIMEOUT:
         raise InvalidInput(f"A timeout must be more than 0 and at most {MAX_TIMEOUT:g} seconds, got {seconds!r}.")
     return float(seconds)
+
+
+def check_delay(seconds: Any) -> float:
+    """Return a delay in seconds, or refuse it."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds <= MAX_DELAY:
+        raise InvalidInput(f"A delay must be from 0 to {MAX_DELAY:g} seconds, got {seconds!r}.")
+    return float(seconds)
+
+
+def check_word(value: Any, words: type[StrEnum], what: str) -> str:
+    """Return one of a set of words, or refuse it."""
+    if not isinstance(value, str) or value not in set(words):
+        raise InvalidInput(f"{what} must be one of {', '.join(words)}, got {value!r}.", what=what)
+    return str(value)
 
 
 def check_name(value: Any, what: str) -> str:

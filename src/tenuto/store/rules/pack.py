@@ -6,13 +6,11 @@ known as one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from tenuto.clock import to_micros
 from tenuto.codec import JSON, dumps, encode
-from tenuto.errors import CommitTooLarge, InvalidInput
+from tenuto.errors import CommitTooLarge
 from tenuto.model.commit import (
     Append,
     BeginRun,
@@ -25,15 +23,18 @@ from tenuto.model.commit import (
 )
 from tenuto.model.event import NewEvent
 from tenuto.model.session import Ends, Profile
+from tenuto.store.rules.effects import PackedEffect, effect_meaning, pack_effect
+from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json, moment
+from tenuto.store.rules.inputs import PackedInput, input_meaning, pack_input
 from tenuto.store.rules.limits import check_name, check_text
+from tenuto.store.rules.outgoing import PackedOutgoing, outgoing_meaning, pack_outgoing
 from tenuto.store.rules.profile import new_profile, pack_profile
 from tenuto.store.rules.records import ends_text
 from tenuto.store.rules.shape import check_shape
+from tenuto.store.rules.usage import usage_meaning
 
 HELD_FROM_BYTES = 1024
 """A document value whose JSON text is this long is held by its content hash."""
-
-_INTENT_CHARACTERS = 32
 
 
 @dataclass(slots=True)
@@ -68,6 +69,9 @@ class PackedCommit:
     cursor: str | None = None
     waits: list[tuple[OpenWait, int | None, str | None, str | None]] = field(default_factory=list)
     answers: list[str | None] = field(default_factory=list)
+    inputs: list[PackedInput] = field(default_factory=list)
+    effects: list[PackedEffect] = field(default_factory=list)
+    outgoing: list[PackedOutgoing] = field(default_factory=list)
     error: str | None = None
     outcome: str | None = None
     profile: dict[str, Any] = field(default_factory=dict)
@@ -96,14 +100,20 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
     )
     if commit.checkpoint:
         packed.checkpoint = pack_document(commit.checkpoint.document, "checkpoint.document")
-        packed.cursor = _maybe(commit.checkpoint.cursor, "checkpoint.cursor")
+        packed.cursor = maybe_json(commit.checkpoint.cursor, "checkpoint.cursor")
     if commit.open_waits:
         packed.waits = [_pack_wait(wait, index) for index, wait in enumerate(commit.open_waits)]
     if commit.settle_waits:
-        packed.answers = [_maybe(settled.answer, "settle_waits.answer") for settled in commit.settle_waits]
+        packed.answers = [maybe_json(settled.answer, "settle_waits.answer") for settled in commit.settle_waits]
+    if commit.inputs:
+        packed.inputs = [pack_input(each, f"inputs[{index}]") for index, each in enumerate(commit.inputs)]
+    if commit.effects:
+        packed.effects = [pack_effect(each, f"effects[{index}]") for index, each in enumerate(commit.effects)]
+    if commit.outgoing:
+        packed.outgoing = [pack_outgoing(each, f"outgoing[{index}]") for index, each in enumerate(commit.outgoing)]
     if commit.end:
-        packed.error = _maybe(commit.end.error, "end.error")
-        packed.outcome = _maybe(commit.end.outcome, "end.outcome")
+        packed.error = maybe_json(commit.end.error, "end.error")
+        packed.outcome = maybe_json(commit.end.outcome, "end.outcome")
     if commit.profile:
         packed.profile = pack_profile(commit.profile)
     _measure(packed, budget)
@@ -140,11 +150,6 @@ def pack_events(events: tuple[NewEvent, ...]) -> str | None:
     return "[" + ",".join(f"[{dumps(e.type)},{dumps(e.data, f'event {e.type}')}]" for e in events) + "]"
 
 
-def byte_size(text: str) -> int:
-    """Return the number of bytes of a text in UTF-8."""
-    return len(text) if text.isascii() else len(text.encode())
-
-
 def check_budget(size: int, rows: int, budget: Budget) -> None:
     """Refuse what is over the budget."""
     for measure, value, limit in (("bytes", size, budget.max_bytes), ("rows", rows, budget.max_rows)):
@@ -167,20 +172,7 @@ def _pack_wait(wait: OpenWait, index: int) -> tuple[OpenWait, int | None, str | 
     if wait.signal_id is not None:
         check_text(wait.signal_id, "signal_id")
     metadata = dumps(dict(wait.metadata), f"{where}.metadata") if wait.metadata else None
-    return wait, moment(wait.deadline, f"{where}.deadline"), _maybe(wait.schema, f"{where}.schema"), metadata
-
-
-def moment(value: datetime | None, what: str) -> int | None:
-    """Return an aware datetime in microseconds; anything else is refused."""
-    if value is None:
-        return None
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidInput(f"{what} must be a datetime with a time zone, got {value!r}.", what=what)
-    return to_micros(value)
-
-
-def _maybe(value: JSON, where: str) -> str | None:
-    return None if value is None else dumps(value, where)
+    return wait, moment(wait.deadline, f"{where}.deadline"), maybe_json(wait.schema, f"{where}.schema"), metadata
 
 
 def _measure(packed: PackedCommit, budget: Budget) -> None:
@@ -191,9 +183,13 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
     if packed.checkpoint:
         size += packed.checkpoint.size
         rows += len(packed.checkpoint.bodies)
-    rows += len(packed.waits) + len(packed.answers)
+    rows += len(packed.waits) + len(packed.answers) + len(packed.inputs) + len(packed.commit.consume)
     texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome, *packed.answers]
     texts += [text for _, _, *parts in packed.waits for text in parts]
+    rows += len(packed.effects) + len(packed.outgoing) + len(packed.commit.usage)
+    texts += [each.body for each in packed.inputs]
+    texts += [each.body for each in packed.outgoing]
+    texts += [text for each in packed.effects for text in (each.request, each.result, each.error)]
     profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
     texts += [text for text in profile if isinstance(text, str)]
     packed.size = size + sum(byte_size(text) for text in texts if text)
@@ -229,6 +225,16 @@ def _intent(packed: PackedCommit) -> str:
         meaning.append(["answers", [[each.wait_id, each.status, answer] for each, answer in settled]])
     if packed.events:
         meaning.append(["events", packed.events])
+    if commit.inputs or commit.consume or commit.rolls_back is not None:
+        meaning.append(input_meaning(packed.inputs, commit))
+    if packed.effects:
+        meaning.append(effect_meaning(packed.effects))
+    if commit.usage:
+        meaning.append(usage_meaning(commit.usage))
+    if packed.outgoing:
+        meaning.append(outgoing_meaning(packed.outgoing))
+    if commit.sees_stop:
+        meaning.append(["sees_stop"])
     if commit.carries:
         meaning.append(["carries"])
     return intent_of(meaning, [text for name in sorted(packed.items) for text in packed.items[name]])
@@ -236,7 +242,7 @@ def _intent(packed: PackedCommit) -> str:
 
 def intent_of(meaning: list[Any], texts: Sequence[str] = ()) -> str:
     """Hash what an operation means; JSON text never holds the character that parts the texts."""
-    return sha256("\0".join([encode(meaning), *texts]).encode()).hexdigest()[:_INTENT_CHARACTERS]
+    return digest_of(encode(meaning), *texts)
 
 
 def _log_meaning(write: LogWrite) -> list[Any]:

@@ -16,17 +16,21 @@ class OldRun:
     run: RunRow | None
     checkpoints: int
     waits: int
+    effects: int
 
 
 def gather_run(run_id: str) -> Script[OldRun]:
     """Read a run and count what hangs on it."""
     rows = yield "bare_run", (run_id,)
-    ((checkpoints, waits),) = yield "counts_of_run", (run_id,)
-    return OldRun(RunRow(*rows[0]) if rows else None, checkpoints, waits)
+    ((checkpoints, waits, effects),) = yield "counts_of_run", (run_id,)
+    return OldRun(RunRow(*rows[0]) if rows else None, checkpoints, waits, effects)
 
 
 def decide_prune_run(old: OldRun) -> Plan[dict[str, int]]:
-    """Remove an ended run with its checkpoints and waits; one that runs or is suspended stays."""
+    """Remove an ended run with its checkpoints, waits and known effects; one that runs or is suspended stays.
+
+    What it left in doubt stays listed until somebody settles it.
+    """
     run = old.run
     if run is None or run.status in {RunStatus.RUNNING, RunStatus.SUSPENDED}:
         return Plan({})
@@ -34,8 +38,10 @@ def decide_prune_run(old: OldRun) -> Plan[dict[str, int]]:
         Write("delete_run", [(run.run_id, run.status)], must=True),
         Write("delete_checkpoints_of_run", [(run.session, run.run_id)]),
         Write("delete_waits_of_run", [(run.run_id,)]),
+        Write("delete_effects_of_run", [(run.session, run.run_id)]),
     ]
-    return Plan({"runs": 1, "checkpoints": old.checkpoints, "waits": old.waits}, writes)
+    counts = {"runs": 1, "checkpoints": old.checkpoints, "waits": old.waits, "effects": old.effects}
+    return Plan(counts, writes)
 
 
 def decide_remove(found: Found) -> Plan[int]:
@@ -48,7 +54,7 @@ def decide_remove(found: Found) -> Plan[int]:
         return Plan(0)
     if found.kin or found.counts["runs"] or found.counts["checkpoints"] or is_live(row, found.now):
         return Plan(0)
-    owned = ("receipts", "entries", "branches", "events", "holdings")
+    owned = ("receipts", "inputs", "effects", "usage", "outgoing", "entries", "branches", "events", "holdings")
     writes = [
         Write("delete_session", [(row.sid, row.life, row.commit_no, row.generation)], must=True),
         Write("raise_floors", [(row.life + 1, row.event_seq + 1 if row.event_seq else 0)]),

@@ -7,7 +7,7 @@ from tenuto.clock import to_datetime
 from tenuto.codec import JSON, loads, loads_map
 from tenuto.errors import StoredDataCorrupt
 from tenuto.model.lane import HostProof, Owner
-from tenuto.model.run import Checkpoint, Run, RunStatus, Wait, WaitStatus
+from tenuto.model.run import Checkpoint, Run, RunStatus, Stop, StopKind, Wait, WaitStatus
 from tenuto.model.session import (
     Ends,
     ForkPoint,
@@ -55,7 +55,7 @@ def head_of(row: SessionRow, profile: ProfileRow) -> SessionHead:
     return SessionHead(
         key=key,
         life=row.life,
-        status=_word(SessionStatus, row.status, f"{key} status"),
+        status=word_of(SessionStatus, row.status, f"{key} status"),
         version=row.version,
         commit_number=row.commit_no,
         schema_version=row.schema_version,
@@ -82,16 +82,16 @@ def profile_of(row: ProfileRow, key: SessionKey) -> Profile:
         user_id=row.user_id,
         tags=_tags(row, key),
         metadata=loads_map(row.metadata, f"{key} metadata") if row.metadata else {},
-        definition=_optional(row.definition, f"{key} definition"),
-        policy=_optional(row.policy, f"{key} policy"),
+        definition=json_of(row.definition, f"{key} definition"),
+        policy=json_of(row.policy, f"{key} policy"),
         mode=row.mode,
         workspace=row.workspace,
         parent=row.parent,
         root=row.root,
         forked_from=_fork_point(row.forked_from, f"{key} forked_from"),
         failure_reason=row.failure_reason,
-        trace=_optional(row.trace, f"{key} trace"),
-        expires_at=_time(row.expires_at, f"{key} expires_at"),
+        trace=json_of(row.trace, f"{key} trace"),
+        expires_at=maybe_time(row.expires_at, f"{key} expires_at"),
     )
 
 
@@ -113,7 +113,7 @@ def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
         damage.append(f"The profile of {key} is missing.")
     return SessionSummary(
         key=key,
-        status=sound(lambda: _word(SessionStatus, row.status, f"{key} status"), SessionStatus.FAILED),
+        status=sound(lambda: word_of(SessionStatus, row.status, f"{key} status"), SessionStatus.FAILED),
         version=row.version,
         commit_number=row.commit_no,
         schema_version=row.schema_version,
@@ -126,7 +126,7 @@ def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
         parent=profile.parent,
         created_at=sound(lambda: time_of(row.created_at, f"{key} created_at"), epoch),
         updated_at=sound(lambda: time_of(row.updated_at, f"{key} updated_at"), epoch),
-        expires_at=sound(lambda: _time(profile.expires_at, f"{key} expires_at"), None),
+        expires_at=sound(lambda: maybe_time(profile.expires_at, f"{key} expires_at"), None),
         damage=" ".join(dict.fromkeys(damage)) or None,
     )
 
@@ -143,7 +143,7 @@ def run_of(row: RunRow, key: SessionKey) -> Run:
         origin_id=row.origin_id or row.invocation_id,
         correlation_id=row.correlation_id or row.invocation_id,
         attempt=row.attempt,
-        status=_word(RunStatus, row.status, f"{what} status"),
+        status=word_of(RunStatus, row.status, f"{what} status"),
         generation=row.generation,
         steps=row.steps,
         partial=bool(row.partial),
@@ -151,13 +151,27 @@ def run_of(row: RunRow, key: SessionKey) -> Run:
         base_version=row.base_version,
         base_ends=ends_of(row.base_ends, what),
         ends=ends_of(row.ends, what),
-        own_logs=frozenset(_optional(row.own_logs, what) or ()),
+        own_logs=frozenset(json_of(row.own_logs, what) or ()),
         worker=row.worker,
-        error=_optional(row.error, f"{what} error"),
-        outcome=_optional(row.outcome, f"{what} outcome"),
+        error=json_of(row.error, f"{what} error"),
+        outcome=json_of(row.outcome, f"{what} outcome"),
         started_at=time_of(row.started_at, f"{what} started_at"),
-        ended_at=_time(row.ended_at, f"{what} ended_at"),
-        expires_at=_time(row.expires_at, f"{what} expires_at"),
+        ended_at=maybe_time(row.ended_at, f"{what} ended_at"),
+        expires_at=maybe_time(row.expires_at, f"{what} expires_at"),
+        stop=stop_of(row.stop, what),
+    )
+
+
+def stop_of(text: str | None, what: str) -> Stop | None:
+    """Read the stop on a run."""
+    if text is None:
+        return None
+    values = loads_map(text, f"{what} stop")
+    return Stop(
+        kind=word_of(StopKind, values.get("kind", ""), f"{what} stop kind"),
+        reason=values.get("reason"),
+        at=time_of(values.get("at"), f"{what} stop at"),
+        seen_at=maybe_time(values.get("seen_at"), f"{what} stop seen_at"),
     )
 
 
@@ -169,7 +183,7 @@ def checkpoint_of(row: CheckpointRow, key: SessionKey, document: Mapping[str, JS
         commit_number=row.commit_no,
         run_id=row.run_id,
         step=row.step,
-        cursor=_optional(row.cursor, f"{what} cursor"),
+        cursor=json_of(row.cursor, f"{what} cursor"),
         document=document,
         ends=ends_of(row.ends, f"{what} ends"),
         schema_version=row.schema_version,
@@ -186,14 +200,14 @@ def wait_of(row: WaitRow, key: SessionKey) -> Wait:
         run_id=row.run_id,
         kind=row.kind,
         signal_id=row.signal_id,
-        status=_word(WaitStatus, row.status, f"{what} status"),
-        deadline=_time(row.deadline, f"{what} deadline"),
-        schema=_optional(row.schema, f"{what} schema"),
-        metadata=_optional(row.metadata, f"{what} metadata") or {},
-        answer=_optional(row.answer, f"{what} answer"),
+        status=word_of(WaitStatus, row.status, f"{what} status"),
+        deadline=maybe_time(row.deadline, f"{what} deadline"),
+        schema=json_of(row.schema, f"{what} schema"),
+        metadata=json_of(row.metadata, f"{what} metadata") or {},
+        answer=json_of(row.answer, f"{what} answer"),
         commit_number=row.commit_no,
         created_at=time_of(row.created_at, f"{what} created_at"),
-        settled_at=_time(row.settled_at, f"{what} settled_at"),
+        settled_at=maybe_time(row.settled_at, f"{what} settled_at"),
     )
 
 
@@ -207,16 +221,18 @@ def time_of(micros: Any, what: str) -> Any:
         raise StoredDataCorrupt(f"{what} is {micros}, which is no date.", what=what) from error
 
 
-def _time(micros: Any, what: str) -> Any:
+def maybe_time(micros: Any, what: str) -> Any:
+    """Read a stored time that may be absent."""
     return None if micros is None else time_of(micros, what)
 
 
-def _optional(text: str | None, what: str) -> JSON:
+def json_of(text: str | None, what: str) -> JSON:
+    """Read stored JSON text that may be absent."""
     return None if text is None else loads(text, what)
 
 
 def _tags(row: ProfileRow, key: SessionKey) -> tuple[str, ...]:
-    tags = _optional(row.tags, f"{key} tags") or []
+    tags = json_of(row.tags, f"{key} tags") or []
     if type(tags) is not list or not all(type(tag) is str for tag in tags):
         raise StoredDataCorrupt(f"{key} tags are not a list of texts.", what=f"{key} tags")
     return tuple(tags)
@@ -231,7 +247,8 @@ def _fork_point(text: str | None, what: str) -> ForkPoint | None:
         raise StoredDataCorrupt(f"{what} is not a fork point.", what=what) from error
 
 
-def _word(words: Any, value: str, what: str) -> Any:
+def word_of(words: Any, value: str, what: str) -> Any:
+    """Read a stored word of a closed set."""
     try:
         return words(value)
     except ValueError as error:

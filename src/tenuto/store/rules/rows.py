@@ -66,7 +66,7 @@ class ProfileRow(NamedTuple):
 
 
 class ReceiptRow(NamedTuple):
-    """The first result of an operation id."""
+    """The first result of an operation id; `minted` has the ids of everything it brought but waits, by part."""
 
     session: int
     life: int
@@ -79,10 +79,14 @@ class ReceiptRow(NamedTuple):
     ends: str
     wait_ids: str | None
     at: int
+    minted: str | None = None
 
 
 class RunRow(NamedTuple):
-    """One run. A null origin or correlation id means the invocation's own id."""
+    """One run. A null origin or correlation id means the invocation's own id.
+
+    `holds` says what the commit that ends it has to look after: 1 for input, 2 for effects.
+    """
 
     run_id: str
     session: int
@@ -109,6 +113,8 @@ class RunRow(NamedTuple):
     started_at: int
     ended_at: int | None
     expires_at: int | None
+    holds: int = 0
+    stop: str | None = None
 
 
 class BranchRow(NamedTuple):
@@ -172,6 +178,85 @@ class WaitRow(NamedTuple):
     commit_no: int
     created_at: int
     settled_at: int | None
+
+
+class InputRow(NamedTuple):
+    """One input of a session's inbox."""
+
+    input_id: str
+    session: int
+    life: int
+    seq: int
+    kind: str
+    key: str | None
+    digest: str
+    body: str | None
+    boundary: str | None
+    due_at: int | None
+    status: str
+    run_id: str | None
+    log: str | None
+    position: int | None
+    rolled_back: int
+    created_at: int
+    settled_at: int | None
+
+
+class EffectRow(NamedTuple):
+    """One effect: a call to the outside."""
+
+    session: int
+    life: int
+    origin_id: str
+    namespace: str
+    step: int
+    key: str
+    kind: str
+    digest: str
+    request: str | None
+    result: str | None
+    status: str
+    idempotent: int
+    error: str | None
+    call_id: str | None
+    run_id: str
+    attempt: int
+    started_at: int
+    ended_at: int | None
+
+
+class UsageRow(NamedTuple):
+    """The tokens of one call."""
+
+    session: int
+    life: int
+    operation_id: str
+    ordinal: int
+    run_id: str | None
+    source: str
+    model: str
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+
+
+class OutgoingRow(NamedTuple):
+    """One item of a session's outbox."""
+
+    outbox_id: str
+    session: int
+    life: int
+    kind: str
+    target_tenant: str
+    target_kind: str
+    target_id: str
+    body: str
+    status: str
+    attempts: int
+    due_at: int
+    created_at: int
 
 
 class EventRow(NamedTuple):

@@ -1,7 +1,9 @@
 """The session row: how it begins, how it is guarded, and the refusals every verb shares."""
 
+from collections.abc import Mapping
+
 from tenuto.clock import to_datetime
-from tenuto.codec import loads
+from tenuto.codec import loads, loads_map
 from tenuto.errors import LaneLost, OperationConflict, SessionDeleted, VersionConflict
 from tenuto.model.commit import Receipt
 from tenuto.model.session import Ends, SessionKey, SessionStatus
@@ -105,11 +107,13 @@ def replay(receipt: ReceiptRow, intent: str) -> Receipt:
 
 def receipt_of(row: ReceiptRow, *, replayed: bool) -> Receipt:
     """Read a stored receipt."""
-    wait_ids = tuple(loads(row.wait_ids, "receipt waits")) if row.wait_ids else ()
-    return new_receipt(row, ends_of(row.ends, "receipt ends"), wait_ids, replayed=replayed)
+    minted = loads_map(row.minted, "receipt ids") if row.minted else {}
+    if row.wait_ids:
+        minted["waits"] = loads(row.wait_ids, "receipt waits")
+    return new_receipt(row, ends_of(row.ends, "receipt ends"), minted, replayed=replayed)
 
 
-def new_receipt(row: ReceiptRow, ends: Ends, wait_ids: tuple[str, ...], *, replayed: bool = False) -> Receipt:
+def new_receipt(row: ReceiptRow, ends: Ends, minted: Mapping[str, list[str]], *, replayed: bool = False) -> Receipt:
     """Return the receipt of a row whose parts are at hand."""
     return Receipt(
         operation_id=row.operation_id,
@@ -119,7 +123,9 @@ def new_receipt(row: ReceiptRow, ends: Ends, wait_ids: tuple[str, ...], *, repla
         generation=row.generation,
         event_seq=row.event_seq,
         ends=ends,
-        wait_ids=wait_ids,
+        wait_ids=tuple(minted.get("waits", ())),
         committed_at=to_datetime(row.at),
         replayed=replayed,
+        input_ids=tuple(minted.get("inputs", ())),
+        outgoing_ids=tuple(minted.get("outgoing", ())),
     )

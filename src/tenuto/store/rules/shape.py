@@ -5,8 +5,11 @@ from tenuto.ids import check_id
 from tenuto.model.commit import Append, BeginRun, Commit, TakeRun
 from tenuto.model.run import RunRef
 from tenuto.model.session import LogEnd
+from tenuto.store.rules.effects import check_effect_shape
+from tenuto.store.rules.inputs import check_inputs
 from tenuto.store.rules.limits import check_count, check_name, check_text, check_timeout, check_ttl
 from tenuto.store.rules.profile import PROFILE_COLUMNS
+from tenuto.store.rules.usage import check_usage
 
 
 def check_shape(commit: Commit) -> None:
@@ -38,6 +41,12 @@ def check_shape(commit: Commit) -> None:
     for wait in commit.open_waits:
         if wait.timeout is not None:
             check_timeout(wait.timeout)
+    if commit.inputs or commit.consume or commit.rolls_back is not None:
+        check_inputs(commit)
+    if commit.effects:
+        check_effect_shape(commit)
+    if commit.usage:
+        check_usage(commit.usage)
     for settled in commit.settle_waits:
         check_name(settled.wait_id, "wait_id")
     if commit.rearm:
@@ -85,9 +94,9 @@ def _check_combination(commit: Commit) -> None:
             raise InvalidInput("document, removed, schema_version and carries move the head: set save=True.")
         if commit.logs and commit.run is None:
             raise InvalidInput("Log writes belong to a head or to a run: set save=True or name the run.")
-    run_parts = commit.end or commit.steps is not None or commit.open_waits
+    run_parts = commit.end or commit.steps is not None or commit.open_waits or commit.sees_stop
     if commit.run is None and run_parts:
-        raise InvalidInput("end, steps and open_waits belong to a run: name it.")
+        raise InvalidInput("end, steps, open_waits and sees_stop belong to a run: name it.")
     if commit.run is None and any("/" in name for name in commit.logs):
         raise InvalidInput("A log with a slash in its name belongs to a run: name it.")
     if commit.rearm and (commit.generation is None or commit.expected_commit is None):

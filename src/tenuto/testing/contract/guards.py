@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from tenuto.errors import (
+    ClaimLost,
     CommitRefused,
+    EffectMismatch,
+    EffectNotOpen,
     InvalidInput,
     InvocationExists,
     LaneBusy,
@@ -16,6 +19,7 @@ from tenuto.errors import (
     RunNotLive,
     SessionDeleted,
     StatusRefused,
+    StopWithdrawn,
     TenutoError,
     VersionConflict,
     WaitNotOpen,
@@ -33,13 +37,19 @@ from tenuto.model.commit import (
     SettleWait,
     TakeRun,
 )
+from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
+from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, LogEnd, SessionKey, SessionStatus
+from tenuto.model.usage import NewUsage
 from tenuto.store.port import Store
 from tenuto.testing.contract.watching import rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner
+
+START = StartEffect(key="call", kind=EffectKind.TOOL, request=1)
 
 
 @dataclass
@@ -78,8 +88,10 @@ async def _scene(store: Store) -> Scene:
             run=begin,
             logs={"messages": Append(items=("own",)), "frame/scratch": Append(items=("s",))},
             checkpoint=NewCheckpoint(step=1),
+            effects=(START, replace(START, key="done"), FinishEffect(key="done")),
         )
     )
+    queued = (await store.inbox.enqueue(key, NewInput(kind=InputKind.MESSAGE, body="q", key="queued"))).input
     (content,) = [row["hash"] for row in await rows(store, "content")]
     commit = a_commit(
         key,
@@ -100,6 +112,11 @@ async def _scene(store: Store) -> Scene:
         open_waits=(OpenWait(kind="late"),),
         settle_waits=(SettleWait(wait_id=first.wait_ids[1], answer=1),),
         events=(NewEvent(type="e"),),
+        inputs=(NewInput(kind=InputKind.COMMAND, body="c", key="new"),),
+        consume=(Consume(input_id=queued.input_id, log="messages", item=0),),
+        effects=(FinishEffect(key="call", result=1),),
+        usage=(NewUsage(model="m", output=3),),
+        outgoing=(NewOutgoing(kind="wake", target=key),),
         disarm=True,
     )
     return Scene(key=key, lane=lane, run=run, ended=ended, settled=first.wait_ids[0], commit=commit)
@@ -132,6 +149,13 @@ MISSES: dict[str, tuple[type[TenutoError], Callable[[Scene], dict[str, Any]]]] =
     "unknown wait": (WaitNotOpen, lambda _: {"settle_waits": (SettleWait(wait_id="unknown"),)}),
     "settled wait": (WaitNotOpen, lambda s: {"settle_waits": (SettleWait(wait_id=s.settled),)}),
     "wait settled twice": (WaitNotOpen, lambda s: {"settle_waits": s.commit.settle_waits * 2}),
+    "unknown input": (ClaimLost, lambda _: {"consume": (Consume(input_id="unknown"),)}),
+    "input consumed twice": (ClaimLost, lambda s: {"consume": s.commit.consume * 2}),
+    "known input": (ClaimLost, lambda _: {"inputs": (NewInput(kind=InputKind.MESSAGE, body="q", key="queued"),)}),
+    "other input": (OperationConflict, lambda _: {"inputs": (NewInput(kind=InputKind.MESSAGE, body=1, key="queued"),)}),
+    "withdrawn stop": (StopWithdrawn, lambda _: {"sees_stop": True}),
+    "done effect": (EffectNotOpen, lambda _: {"effects": (FinishEffect(key="done"),)}),
+    "other request": (EffectMismatch, lambda _: {"effects": (replace(START, request=2),)}),
     "content hash": (VersionConflict, lambda _: {"document": {"copy": Held(hash="0" * 64)}}),
     "checkpoint's content hash": (
         VersionConflict,
@@ -183,9 +207,12 @@ async def test_guards_are_checked_in_the_order_of_the_law(store: Store) -> None:
         "receipt intent",
         "generation ahead",
         "ended run",
+        "withdrawn stop",
         "status",
         "version ahead",
+        "unknown input",
         "settled wait",
+        "done effect",
     ]
     wrong = scene.commit
     for guard in order:

@@ -20,10 +20,13 @@ from tenuto.model.commit import (
     SettleWait,
     TakeRun,
 )
+from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
+from tenuto.model.inbox import InputKind, NewInput
 from tenuto.model.lane import Rearm
+from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
-from tenuto.model.session import LogEnd, Profile, SessionRecord
+from tenuto.model.session import LogEnd, Profile, SessionKey, SessionRecord
 from tenuto.store.port import Store
 from tenuto.testing.contract.watching import damaged, not_refused, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
@@ -83,6 +86,11 @@ PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "event e": lambda v: {"events": (NewEvent(type="e", data=v),)},
     "end.error": lambda v: {"run": BEGIN, "end": EndRun(status=RunStatus.FAILED, error=v)},
     "end.outcome": lambda v: {"run": BEGIN, "end": EndRun(status=RunStatus.COMPLETED, outcome=v)},
+    "inputs[0].body": lambda v: {"inputs": (NewInput(kind=InputKind.MESSAGE, body=v),)},
+    "effects[0].request": lambda v: {"run": BEGIN, "effects": (StartEffect(key="k", kind=EffectKind.TOOL, request=v),)},
+    "effects[0].result": lambda v: {"run": BEGIN, "effects": (FinishEffect(key="k", result=v),)},
+    "effects[0].error": lambda v: {"run": BEGIN, "effects": (FinishEffect(key="k", error=v),)},
+    "outgoing[0].body": lambda v: {"outgoing": (NewOutgoing(kind="k", target=SessionKey("t"), body=v),)},
     "metadata": lambda v: {"profile": {"metadata": v}},
     "definition": lambda v: {"profile": {"definition": v}},
     "trace": lambda v: {"profile": {"trace": v}},

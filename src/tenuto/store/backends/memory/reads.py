@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tenuto.codec import loads
+from tenuto.store.backends.memory.runtime_reads import RuntimeReads
 from tenuto.store.backends.memory.tables import Tables, moment_of
 from tenuto.store.rules.found import Row
 from tenuto.store.rules.rows import (
@@ -19,7 +20,7 @@ _EMPTY_RUN = (None,) * len(RunRow._fields)
 _EMPTY_SESSION = (None,) * len(SessionRow._fields)
 
 
-class Reads:
+class Reads(RuntimeReads):
     """The named reads. Each has the same parameters and columns as its namesake in the SQL backends."""
 
     def __init__(self, tables: Tables) -> None:
@@ -184,12 +185,17 @@ class Reads:
             t.checkpoint.values(),
             t.wait.values(),
             t.receipt.values(),
+            t.input.values(),
+            t.effect.values(),
+            t.usage.values(),
+            t.outgoing.values(),
         )
         return [tuple(sum(row.session == sid for row in rows) for rows in tables)]
 
     def counts_of_run(self, run_id: str) -> list[Row]:
         tables: tuple[Iterable[Any], ...] = (self._t.checkpoint.values(), self._t.wait.values())
-        return [tuple(sum(row.run_id == run_id for row in rows) for rows in tables)]
+        known = sum(row.run_id == run_id and row.status != "started" for row in self._t.effect.values())
+        return [(*(sum(row.run_id == run_id for row in rows) for rows in tables), known)]
 
     def children_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         return self._alive(lambda s, p: (s.tenant, s.kind) == (tenant, kind) and p.parent == session_id)

@@ -12,12 +12,16 @@ from tenuto.store.rules.rows import (
     BranchRow,
     CheckpointRow,
     ContentRow,
+    EffectRow,
     EntryRow,
     EventRow,
+    InputRow,
+    OutgoingRow,
     ProfileRow,
     ReceiptRow,
     RunRow,
     SessionRow,
+    UsageRow,
     WaitRow,
 )
 
@@ -35,6 +39,11 @@ class Tables:
         self.entry: dict[tuple[int, int, int], EntryRow] = {}
         self.checkpoint: dict[tuple[int, int], CheckpointRow] = {}
         self.wait: dict[str, WaitRow] = {}
+        self.input: dict[str, InputRow] = {}
+        self.input_key: dict[tuple[int, int, str], str] = {}
+        self.effect: dict[tuple[int, int, str, str, int, str], EffectRow] = {}
+        self.usage: dict[tuple[int, int, str, int], UsageRow] = {}
+        self.outgoing: dict[str, OutgoingRow] = {}
         self.event: dict[tuple[int, int], EventRow] = {}
         self.content: dict[str, ContentRow] = {}
         self.holding: dict[tuple[int, str], tuple[int, str]] = {}

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenuto.codec import loads
+from tenuto.store.backends.memory.runtime_writes import RuntimeWrites
 from tenuto.store.backends.memory.tables import Tables, later, moment_of
 from tenuto.store.rules.found import Row
 from tenuto.store.rules.rows import (
@@ -20,7 +21,7 @@ from tenuto.store.rules.rows import (
 )
 
 
-class Writes:
+class Writes(RuntimeWrites):
     """The named writes. Each returns how many rows it hit; the statements of upkeep return what they report."""
 
     def __init__(self, tables: Tables) -> None:
@@ -58,6 +59,14 @@ class Writes:
         self._t.put(self._t.session, sid, row._replace(event_seq=last))
         return 1
 
+    def take_number(self, number: int, sid: int, life: int, event_seq: int, alive: int, status: str) -> int:
+        row = self._t.session.get(sid)
+        found = (life, event_seq, alive, status)
+        if row is None or (row.life, row.event_seq, row.alive, row.status) != found:
+            return 0
+        self._t.put(self._t.session, sid, row._replace(event_seq=number))
+        return 1
+
     def put_profile(self, *columns: Any) -> int:
         self._t.put(self._t.profile, columns[0], ProfileRow(*columns))
         return 1
@@ -86,6 +95,20 @@ class Writes:
         for run in carried:
             self._t.put(self._t.run, run.run_id, run._replace(base_version=version))
         return len(carried)
+
+    def stop_runs(self, stop: str | None, run_id: str) -> int:
+        row = self._t.run.get(run_id)
+        if row is None or row.status != "running":
+            return 0
+        self._t.put(self._t.run, run_id, row._replace(stop=stop))
+        return 1
+
+    def hold_runs(self, marks: int, run_id: str) -> int:
+        row = self._t.run.get(run_id)
+        if row is None or row.status != "running":
+            return 0
+        self._t.put(self._t.run, run_id, row._replace(holds=row.holds | marks))
+        return 1
 
     def insert_branches(self, *columns: Any) -> int:
         row = BranchRow(*columns)
@@ -195,6 +218,9 @@ class Writes:
             "delete_checkpoints_of": "checkpoint",
             "delete_waits_of": "wait",
             "delete_receipts_of": "receipt",
+            "delete_effects_of": "effect",
+            "delete_usage_of": "usage",
+            "delete_outgoing_of": "outgoing",
             "delete_entries_of": "entry",
             "delete_branches_of": "branch",
             "delete_events_of": "event",

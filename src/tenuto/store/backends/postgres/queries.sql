@@ -93,6 +93,101 @@ SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
 WHERE w.status = 'open' AND w.wait_id > $2 AND ($1::TEXT IS NULL OR s.tenant = $1)
 ORDER BY w.wait_id LIMIT $3
 
+-- bare_input --
+One input.
+SELECT * FROM input WHERE input_id = $1
+
+-- input_by_key --
+The input of a life of a session that has a key.
+SELECT * FROM input WHERE session = $1 AND life = $2 AND key = $3
+
+-- input_with_session --
+One input with its session's row.
+SELECT s.*, i.* FROM input i JOIN session s ON s.sid = i.session WHERE i.input_id = $1
+
+-- input_of_session --
+The input of a session that has a key.
+SELECT s.*, i.* FROM session s JOIN input i ON i.session = s.sid AND i.life = s.life AND i.key = $4
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3
+
+-- open_inputs --
+A session's open inputs behind a number, in order of arrival.
+SELECT s.*, i.* FROM session s JOIN input i ON i.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND i.status = 'open' AND i.seq > $4
+ORDER BY i.seq, i.kind <> 'command', i.input_id LIMIT $5
+
+-- inbox_look --
+Whether an inbox has anything open, when the next input for a place is due, and its oldest due command.
+SELECT
+    EXISTS (SELECT 1 FROM input WHERE session = $2 AND status = 'open'),
+    (SELECT min(due_at) FROM input WHERE session = $2 AND status = 'open'
+        AND boundary IS NOT DISTINCT FROM $3::TEXT AND run_id IS NOT DISTINCT FROM $4::TEXT),
+    c.input_id, c.seq
+FROM (SELECT 1) one LEFT JOIN (
+    SELECT input_id, seq FROM input
+    WHERE session = $2 AND status = 'open' AND kind = 'command' AND coalesce(due_at, 0) <= moment($1)
+    ORDER BY seq, input_id LIMIT 1
+) c ON TRUE
+
+-- due_inputs --
+The due inputs of an inbox for a place (a boundary of a run, or the next turn), in order.
+SELECT * FROM input
+WHERE session = $2 AND status = 'open' AND boundary IS NOT DISTINCT FROM $3::TEXT
+    AND run_id IS NOT DISTINCT FROM $4::TEXT AND coalesce(due_at, 0) <= moment($1)
+ORDER BY seq, kind <> 'command', input_id LIMIT $5
+
+-- due_sessions --
+Active sessions above a row number that have due input and no live lane.
+SELECT s.* FROM (
+    SELECT DISTINCT session FROM input
+    WHERE status = 'open' AND session > $2 AND coalesce(due_at, 0) <= moment($1)
+) i JOIN session s ON s.sid = i.session
+WHERE s.alive = 1 AND s.status = 'active' AND NOT (s.armed = 1 AND coalesce(s.lane_expires_at, 0) > moment($1))
+ORDER BY s.sid LIMIT $3
+
+-- effect_by_place --
+One effect.
+SELECT * FROM effect WHERE session = $1 AND life = $2 AND origin_id = $3 AND namespace = $4 AND step = $5 AND key = $6
+
+-- effect_of_session --
+One effect of a session, with the session's row.
+SELECT s.*, e.* FROM session s JOIN effect e ON e.session = s.sid AND e.life = s.life
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3
+    AND e.origin_id = $4 AND e.namespace = $5 AND e.step = $6 AND e.key = $7
+
+-- effects_of_session --
+A session's effects in the order they were started; a null origin means any, and only those in doubt if asked for.
+SELECT s.*, e.* FROM session s JOIN effect e ON e.session = s.sid AND e.life = s.life
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL OR e.origin_id = $4)
+    AND ($5::BIGINT = 0 OR e.status = 'started' AND NOT EXISTS (
+        SELECT 1 FROM run r WHERE r.run_id = e.run_id AND r.attempt = e.attempt AND r.status = 'running'))
+ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT $6
+
+-- usage_of_session --
+A session's usage by model: calls, and the high and low halves of each sum.
+SELECT u.model, count(*),
+    CAST(sum(u.input / 67108864) AS BIGINT), CAST(sum(u.input % 67108864) AS BIGINT),
+    CAST(sum(u.output / 67108864) AS BIGINT), CAST(sum(u.output % 67108864) AS BIGINT),
+    CAST(sum(u.cache_read / 67108864) AS BIGINT), CAST(sum(u.cache_read % 67108864) AS BIGINT),
+    CAST(sum(u.cache_write / 67108864) AS BIGINT), CAST(sum(u.cache_write % 67108864) AS BIGINT),
+    CAST(sum(u.reasoning / 67108864) AS BIGINT), CAST(sum(u.reasoning % 67108864) AS BIGINT)
+FROM session s JOIN usage u ON u.session = s.sid AND u.life = s.life
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 GROUP BY u.model
+
+-- outgoing_by_id --
+One outgoing item with its sender's row.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session WHERE o.outbox_id = $1
+
+-- outgoing_of_session --
+What a session sent, in the order of sending.
+SELECT s.*, o.* FROM session s JOIN outgoing o ON o.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 ORDER BY o.created_at, o.outbox_id LIMIT $4
+
+-- pending_outgoing --
+Outgoing items of all sessions that are due, the longest due first.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session
+WHERE o.status = 'pending' AND o.due_at <= moment($1) ORDER BY o.due_at, o.outbox_id LIMIT $2
+
 -- content_exists --
 Whether a value is held.
 SELECT 1 FROM content WHERE hash = $1
@@ -159,16 +254,24 @@ WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL 
 ORDER BY c.commit_no DESC LIMIT $6
 
 -- counts_of_session --
-How many runs, checkpoints, waits and receipts a session has.
+How much of each kind a session has.
 SELECT
     (SELECT count(*) FROM run WHERE session = $1),
     (SELECT count(*) FROM checkpoint WHERE session = $1),
     (SELECT count(*) FROM wait WHERE session = $1),
-    (SELECT count(*) FROM receipt WHERE session = $1)
+    (SELECT count(*) FROM receipt WHERE session = $1),
+    (SELECT count(*) FROM input WHERE session = $1),
+    (SELECT count(*) FROM effect WHERE session = $1),
+    (SELECT count(*) FROM usage WHERE session = $1),
+    (SELECT count(*) FROM outgoing WHERE session = $1)
 
 -- counts_of_run --
-How many checkpoints and waits a run has.
-SELECT (SELECT count(*) FROM checkpoint WHERE run_id = $1), (SELECT count(*) FROM wait WHERE run_id = $1)
+How many checkpoints, waits and effects with a known outcome a run has.
+SELECT
+    (SELECT count(*) FROM checkpoint WHERE run_id = $1),
+    (SELECT count(*) FROM wait WHERE run_id = $1),
+    (SELECT count(*) FROM run r JOIN effect e ON e.session = r.session AND e.run_id = r.run_id
+        WHERE r.run_id = $1 AND e.status <> 'started')
 
 -- children_of --
 The live sessions whose parent is the given one.
@@ -298,6 +401,11 @@ UPDATE session SET life = life WHERE sid = $1 AND life = $2 RETURNING 1
 Give out event numbers under the lane.
 UPDATE session SET event_seq = $1 WHERE sid = $2 AND life = $3 AND generation = $4 AND event_seq = $5 RETURNING 1
 
+-- take_number --
+Give out an event number without a lane, if the session is as it was found.
+UPDATE session SET event_seq = $1
+WHERE sid = $2 AND life = $3 AND event_seq = $4 AND alive = $5 AND status = $6 RETURNING 1
+
 -- put_profile --
 Write a session's profile.
 INSERT INTO profile SELECT * FROM unnest(
@@ -316,7 +424,7 @@ ON CONFLICT (session) DO UPDATE SET
 Receipts.
 INSERT INTO receipt SELECT * FROM unnest(
     $1::BIGINT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[],
-    $8::BIGINT[], $9::TEXT[], $10::TEXT[], $11::BIGINT[]
+    $8::BIGINT[], $9::TEXT[], $10::TEXT[], $11::BIGINT[], $12::TEXT[]
 ) p
 
 -- insert_runs --
@@ -325,7 +433,7 @@ INSERT INTO run SELECT * FROM unnest(
     $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
     $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::BIGINT[],
     $16::BIGINT[], $17::TEXT[], $18::TEXT[], $19::TEXT[], $20::TEXT[], $21::TEXT[], $22::TEXT[],
-    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[]
+    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::BIGINT[], $27::TEXT[]
 ) p
 
 -- update_runs --
@@ -333,8 +441,8 @@ Change a run that is running at the given attempt.
 UPDATE run SET
     attempt = $1, status = $2, generation = $3, steps = $4, partial = $5, start_seq = $6, base_version = $7,
     base_ends = $8, ends = $9, own_logs = $10, worker = $11, error = $12, outcome = $13,
-    started_at = $14, ended_at = $15, expires_at = $16
-WHERE run_id = $17 AND attempt = $18 AND status = 'running'
+    started_at = $14, ended_at = $15, expires_at = $16, holds = $17, stop = $18
+WHERE run_id = $19 AND attempt = $20 AND status = 'running'
 RETURNING 1
 
 -- carry_runs --
@@ -342,6 +450,14 @@ Let the ended runs that stood at a version stand at the next one.
 UPDATE run SET base_version = $1
 WHERE session = $2 AND life = $3 AND base_version = $4 AND status <> 'running'
 RETURNING 1
+
+-- stop_runs --
+Put a stop on a running run, or take it off.
+UPDATE run SET stop = $1 WHERE run_id = $2 AND status = 'running' RETURNING 1
+
+-- hold_runs --
+Note what the commit that ends a running run has to look after.
+UPDATE run SET holds = holds | $1 WHERE run_id = $2 AND status = 'running' RETURNING 1
 
 -- insert_branches --
 New branches.
@@ -395,6 +511,104 @@ UPDATE wait w SET status = p.status, answer = p.answer, settled_at = p.settled_a
 FROM unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::TEXT[]) p (status, answer, settled_at, wait_id)
 WHERE w.wait_id = p.wait_id AND w.status = 'open' RETURNING 1
 
+-- insert_inputs --
+Inputs.
+INSERT INTO input SELECT * FROM unnest(
+    $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::BIGINT[], $15::BIGINT[],
+    $16::BIGINT[], $17::BIGINT[]
+) p
+
+-- consume_inputs --
+Consume an open input that is for any run, or for this one.
+UPDATE input i SET
+    status = 'consumed', run_id = p.run_id, log = p.log, position = p.position, settled_at = p.settled_at,
+    body = CASE WHEN p.dropped = 0 THEN i.body END
+FROM unnest(
+    $1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::BIGINT[], $5::BIGINT[], $6::TEXT[], $7::BIGINT[], $8::BIGINT[]
+) p (run_id, log, position, settled_at, dropped, input_id, session, life)
+WHERE i.input_id = p.input_id AND i.session = p.session AND i.life = p.life AND i.status = 'open'
+    AND (i.run_id IS NULL OR i.run_id = p.run_id)
+RETURNING 1
+
+-- end_inputs --
+Leave a run's open inputs to the next turn and drop the bodies of those it consumed, but for a JSON list of them.
+UPDATE input SET
+    run_id = CASE WHEN status <> 'open' THEN run_id END,
+    boundary = CASE WHEN status <> 'open' THEN boundary END,
+    body = CASE WHEN status = 'open' THEN body END
+WHERE run_id = $1 AND body IS NOT NULL AND input_id NOT IN (SELECT jsonb_array_elements_text($2::TEXT::JSONB))
+
+-- cancel_inputs --
+Cancel an open input.
+UPDATE input i SET status = 'cancelled', body = NULL, settled_at = p.settled_at
+FROM unnest($1::BIGINT[], $2::TEXT[]) p (settled_at, input_id)
+WHERE i.input_id = p.input_id AND i.status = 'open' RETURNING 1
+
+-- roll_back_inputs --
+Mark what a run consumed as taken back.
+UPDATE input SET rolled_back = 1 WHERE session = $1 AND life = $2 AND run_id = $3 AND status = 'consumed'
+
+-- insert_effects --
+Effects.
+INSERT INTO effect SELECT * FROM unnest(
+    $1::BIGINT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[], $15::TEXT[], $16::BIGINT[],
+    $17::BIGINT[], $18::BIGINT[]
+) p
+
+-- restart_effects --
+Let another runner have started an effect whose outcome is not known.
+UPDATE effect e SET
+    request = p.request, result = p.result, status = p.status, idempotent = p.idempotent, error = p.error,
+    call_id = p.call_id, run_id = p.run_id, attempt = p.attempt, started_at = p.started_at, ended_at = p.ended_at
+FROM unnest(
+    $1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
+    $9::BIGINT[], $10::BIGINT[], $11::BIGINT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[], $15::BIGINT[], $16::TEXT[]
+) p (request, result, status, idempotent, error, call_id, run_id, attempt, started_at, ended_at,
+    session, life, origin_id, namespace, step, key)
+WHERE e.session = p.session AND e.life = p.life AND e.origin_id = p.origin_id AND e.namespace = p.namespace
+    AND e.step = p.step AND e.key = p.key AND e.status = 'started'
+RETURNING 1
+
+-- finish_effects --
+Write the outcome of an effect that a runner has started, perhaps without bodies.
+UPDATE effect e SET
+    status = p.status, result = p.result, error = p.error, ended_at = p.ended_at,
+    request = CASE WHEN p.dropped = 0 THEN e.request END
+FROM unnest(
+    $1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
+    $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::TEXT[], $13::BIGINT[]
+) p (status, result, error, ended_at, dropped, session, life, origin_id, namespace, step, key, run_id, attempt)
+WHERE e.session = p.session AND e.life = p.life AND e.origin_id = p.origin_id AND e.namespace = p.namespace
+    AND e.step = p.step AND e.key = p.key AND e.run_id = p.run_id AND e.attempt = p.attempt AND e.status = 'started'
+RETURNING 1
+
+-- drop_effects --
+Drop the bodies of an origin's effects whose outcome is known.
+UPDATE effect SET request = NULL, result = NULL
+WHERE session = $1 AND life = $2 AND origin_id = $3 AND status <> 'started'
+    AND (request IS NOT NULL OR result IS NOT NULL)
+
+-- insert_usage --
+Usage.
+INSERT INTO usage SELECT * FROM unnest(
+    $1::BIGINT[], $2::BIGINT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
+    $9::BIGINT[], $10::BIGINT[], $11::BIGINT[], $12::BIGINT[]
+) p
+
+-- insert_outgoing --
+Outgoing items.
+INSERT INTO outgoing SELECT * FROM unnest(
+    $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::TEXT[], $10::BIGINT[], $11::BIGINT[], $12::BIGINT[]
+) p
+
+-- mark_outgoing --
+Move an outgoing item on if it is as it was found.
+UPDATE outgoing SET status = $1, attempts = $2, due_at = $3
+WHERE outbox_id = $4 AND status = $5 AND attempts = $6 RETURNING 1
+
 -- insert_events --
 A batch of events.
 INSERT INTO event SELECT * FROM unnest(
@@ -439,6 +653,10 @@ DELETE FROM checkpoint WHERE session = $1 AND run_id = $2
 Remove a run's waits.
 DELETE FROM wait WHERE run_id = $1
 
+-- delete_effects_of_run --
+Remove a run's effects whose outcome is known.
+DELETE FROM effect WHERE session = $1 AND run_id = $2 AND status <> 'started'
+
 -- delete_session --
 Remove the row of an id that was never saved, if it is as it was found.
 DELETE FROM session WHERE sid = $1 AND life = $2 AND commit_no = $3 AND generation = $4 AND alive = 0 RETURNING 1
@@ -462,6 +680,22 @@ DELETE FROM wait WHERE session = $1
 -- delete_receipts_of --
 Remove a session's receipts.
 DELETE FROM receipt WHERE session = $1
+
+-- delete_inputs_of --
+Remove a session's inputs.
+DELETE FROM input WHERE session = $1
+
+-- delete_effects_of --
+Remove a session's effects.
+DELETE FROM effect WHERE session = $1
+
+-- delete_usage_of --
+Remove a session's usage.
+DELETE FROM usage WHERE session = $1
+
+-- delete_outgoing_of --
+Remove a session's outgoing items.
+DELETE FROM outgoing WHERE session = $1
 
 -- delete_profiles_of --
 Remove a session's profile.
@@ -559,3 +793,7 @@ SELECT 1 FROM session WHERE family = $1 ORDER BY sid FOR UPDATE
 -- lock_run --
 Lock a run.
 SELECT 1 FROM run WHERE run_id = $1 FOR UPDATE
+
+-- lock_outgoing --
+Lock an outgoing item.
+SELECT 1 FROM outgoing WHERE outbox_id = $1 FOR UPDATE

@@ -94,6 +94,99 @@ SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
 WHERE w.status = 'open' AND w.wait_id > ?2 AND (?1 IS NULL OR s.tenant = ?1)
 ORDER BY w.wait_id LIMIT ?3
 
+-- bare_input --
+One input.
+SELECT * FROM input WHERE input_id = ?1
+
+-- input_by_key --
+The input of a life of a session that has a key.
+SELECT * FROM input WHERE session = ?1 AND life = ?2 AND key = ?3
+
+-- input_with_session --
+One input with its session's row.
+SELECT s.*, i.* FROM input i JOIN session s ON s.sid = i.session WHERE i.input_id = ?1
+
+-- input_of_session --
+The input of a session that has a key.
+SELECT s.*, i.* FROM session s JOIN input i ON i.session = s.sid AND i.life = s.life AND i.key = ?4
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3
+
+-- open_inputs --
+A session's open inputs behind a number, in order of arrival.
+SELECT s.*, i.* FROM session s JOIN input i ON i.session = s.sid
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND i.status = 'open' AND i.seq > ?4
+ORDER BY i.seq, i.kind <> 'command', i.input_id LIMIT ?5
+
+-- inbox_look --
+Whether an inbox has anything open, when the next input for a place is due, and its oldest due command.
+SELECT
+    EXISTS (SELECT 1 FROM input WHERE session = ?2 AND status = 'open'),
+    (SELECT min(due_at) FROM input WHERE session = ?2 AND status = 'open' AND boundary IS ?3 AND run_id IS ?4),
+    c.input_id, c.seq
+FROM (SELECT 1) LEFT JOIN (
+    SELECT input_id, seq FROM input
+    WHERE session = ?2 AND status = 'open' AND kind = 'command' AND coalesce(due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+    ORDER BY seq, input_id LIMIT 1
+) c
+
+-- due_inputs --
+The due inputs of an inbox for a place (a boundary of a run, or the next turn), in order.
+SELECT * FROM input
+WHERE session = ?2 AND status = 'open' AND boundary IS ?3 AND run_id IS ?4 AND coalesce(due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+ORDER BY seq, kind <> 'command', input_id LIMIT ?5
+
+-- due_sessions --
+Active sessions above a row number that have due input and no live lane.
+SELECT s.* FROM (
+    SELECT DISTINCT session FROM input
+    WHERE status = 'open' AND session > ?2 AND coalesce(due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+) i JOIN session s ON s.sid = i.session
+WHERE s.alive AND s.status = 'active' AND NOT (s.armed AND coalesce(s.lane_expires_at, 0) > coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)))
+ORDER BY s.sid LIMIT ?3
+
+-- effect_by_place --
+One effect.
+SELECT * FROM effect WHERE session = ?1 AND life = ?2 AND origin_id = ?3 AND namespace = ?4 AND step = ?5 AND key = ?6
+
+-- effect_of_session --
+One effect of a session, with the session's row.
+SELECT s.*, e.* FROM session s JOIN effect e ON e.session = s.sid AND e.life = s.life
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3
+    AND e.origin_id = ?4 AND e.namespace = ?5 AND e.step = ?6 AND e.key = ?7
+
+-- effects_of_session --
+A session's effects in the order they were started; a null origin means any, and only those in doubt if asked for.
+SELECT s.*, e.* FROM session s JOIN effect e ON e.session = s.sid AND e.life = s.life
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR e.origin_id = ?4)
+    AND (?5 = 0 OR e.status = 'started' AND NOT EXISTS (
+        SELECT 1 FROM run r WHERE r.run_id = e.run_id AND r.attempt = e.attempt AND r.status = 'running'))
+ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT ?6
+
+-- usage_of_session --
+A session's usage by model: calls, and the high and low halves of each sum.
+SELECT u.model, count(*),
+    CAST(sum(u.input / 67108864) AS BIGINT), CAST(sum(u.input % 67108864) AS BIGINT),
+    CAST(sum(u.output / 67108864) AS BIGINT), CAST(sum(u.output % 67108864) AS BIGINT),
+    CAST(sum(u.cache_read / 67108864) AS BIGINT), CAST(sum(u.cache_read % 67108864) AS BIGINT),
+    CAST(sum(u.cache_write / 67108864) AS BIGINT), CAST(sum(u.cache_write % 67108864) AS BIGINT),
+    CAST(sum(u.reasoning / 67108864) AS BIGINT), CAST(sum(u.reasoning % 67108864) AS BIGINT)
+FROM session s JOIN usage u ON u.session = s.sid AND u.life = s.life
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 GROUP BY u.model
+
+-- outgoing_by_id --
+One outgoing item with its sender's row.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session WHERE o.outbox_id = ?1
+
+-- outgoing_of_session --
+What a session sent, in the order of sending.
+SELECT s.*, o.* FROM session s JOIN outgoing o ON o.session = s.sid
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 ORDER BY o.created_at, o.outbox_id LIMIT ?4
+
+-- pending_outgoing --
+Outgoing items of all sessions that are due, the longest due first.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session
+WHERE o.status = 'pending' AND o.due_at <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) ORDER BY o.due_at, o.outbox_id LIMIT ?2
+
 -- content_exists --
 Whether a value is held.
 SELECT 1 FROM content WHERE hash = ?1
@@ -162,16 +255,24 @@ WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR c.r
 ORDER BY c.commit_no DESC LIMIT ?6
 
 -- counts_of_session --
-How many runs, checkpoints, waits and receipts a session has.
+How much of each kind a session has.
 SELECT
     (SELECT count(*) FROM run WHERE session = ?1),
     (SELECT count(*) FROM checkpoint WHERE session = ?1),
     (SELECT count(*) FROM wait WHERE session = ?1),
-    (SELECT count(*) FROM receipt WHERE session = ?1)
+    (SELECT count(*) FROM receipt WHERE session = ?1),
+    (SELECT count(*) FROM input WHERE session = ?1),
+    (SELECT count(*) FROM effect WHERE session = ?1),
+    (SELECT count(*) FROM usage WHERE session = ?1),
+    (SELECT count(*) FROM outgoing WHERE session = ?1)
 
 -- counts_of_run --
-How many checkpoints and waits a run has.
-SELECT (SELECT count(*) FROM checkpoint WHERE run_id = ?1), (SELECT count(*) FROM wait WHERE run_id = ?1)
+How many checkpoints, waits and effects with a known outcome a run has.
+SELECT
+    (SELECT count(*) FROM checkpoint WHERE run_id = ?1),
+    (SELECT count(*) FROM wait WHERE run_id = ?1),
+    (SELECT count(*) FROM run r JOIN effect e ON e.session = r.session AND e.run_id = r.run_id
+        WHERE r.run_id = ?1 AND e.status <> 'started')
 
 -- children_of --
 The live sessions whose parent is the given one.
@@ -300,30 +401,42 @@ UPDATE session SET life = life WHERE sid = ?1 AND life = ?2
 Give out event numbers under the lane.
 UPDATE session SET event_seq = ?1 WHERE sid = ?2 AND life = ?3 AND generation = ?4 AND event_seq = ?5
 
+-- take_number --
+Give out an event number without a lane, if the session is as it was found.
+UPDATE session SET event_seq = ?1 WHERE sid = ?2 AND life = ?3 AND event_seq = ?4 AND alive = ?5 AND status = ?6
+
 -- put_profile --
 Write a session's profile.
 INSERT OR REPLACE INTO profile VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- insert_receipts --
 Receipts.
-INSERT INTO receipt VALUES (?,?,?,?,?,?,?,?,?,?,?)
+INSERT INTO receipt VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- insert_runs --
 New runs.
-INSERT INTO run VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+INSERT INTO run VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- update_runs --
 Change a run that is running at the given attempt.
 UPDATE run SET
     attempt = ?1, status = ?2, generation = ?3, steps = ?4, partial = ?5, start_seq = ?6, base_version = ?7,
     base_ends = ?8, ends = ?9, own_logs = ?10, worker = ?11, error = ?12, outcome = ?13,
-    started_at = ?14, ended_at = ?15, expires_at = ?16
-WHERE run_id = ?17 AND attempt = ?18 AND status = 'running'
+    started_at = ?14, ended_at = ?15, expires_at = ?16, holds = ?17, stop = ?18
+WHERE run_id = ?19 AND attempt = ?20 AND status = 'running'
 
 -- carry_runs --
 Let the ended runs that stood at a version stand at the next one.
 UPDATE run SET base_version = ?1
 WHERE session = ?2 AND life = ?3 AND base_version = ?4 AND status <> 'running'
+
+-- stop_runs --
+Put a stop on a running run, or take it off.
+UPDATE run SET stop = ?1 WHERE run_id = ?2 AND status = 'running'
+
+-- hold_runs --
+Note what the commit that ends a running run has to look after.
+UPDATE run SET holds = holds | ?1 WHERE run_id = ?2 AND status = 'running'
 
 -- insert_branches --
 New branches.
@@ -360,6 +473,69 @@ INSERT INTO wait VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 -- settle_waits --
 Settle an open wait.
 UPDATE wait SET status = ?1, answer = ?2, settled_at = ?3 WHERE wait_id = ?4 AND status = 'open'
+
+-- insert_inputs --
+Inputs.
+INSERT INTO input VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+
+-- consume_inputs --
+Consume an open input that is for any run, or for this one.
+UPDATE input SET
+    status = 'consumed', run_id = ?1, log = ?2, position = ?3, settled_at = ?4, body = CASE WHEN NOT ?5 THEN body END
+WHERE input_id = ?6 AND session = ?7 AND life = ?8 AND status = 'open' AND (run_id IS NULL OR run_id = ?1)
+
+-- end_inputs --
+Leave a run's open inputs to the next turn and drop the bodies of those it consumed, but for a JSON list of them.
+UPDATE input SET
+    run_id = CASE WHEN status <> 'open' THEN run_id END,
+    boundary = CASE WHEN status <> 'open' THEN boundary END,
+    body = CASE WHEN status = 'open' THEN body END
+WHERE run_id = ?1 AND body IS NOT NULL AND input_id NOT IN (SELECT value FROM json_each(?2))
+
+-- cancel_inputs --
+Cancel an open input.
+UPDATE input SET status = 'cancelled', body = NULL, settled_at = ?1 WHERE input_id = ?2 AND status = 'open'
+
+-- roll_back_inputs --
+Mark what a run consumed as taken back.
+UPDATE input SET rolled_back = 1 WHERE session = ?1 AND life = ?2 AND run_id = ?3 AND status = 'consumed'
+
+-- insert_effects --
+Effects.
+INSERT INTO effect VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+
+-- restart_effects --
+Let another runner have started an effect whose outcome is not known.
+UPDATE effect SET
+    request = ?1, result = ?2, status = ?3, idempotent = ?4, error = ?5, call_id = ?6, run_id = ?7, attempt = ?8,
+    started_at = ?9, ended_at = ?10
+WHERE session = ?11 AND life = ?12 AND origin_id = ?13 AND namespace = ?14 AND step = ?15 AND key = ?16
+    AND status = 'started'
+
+-- finish_effects --
+Write the outcome of an effect that a runner has started, perhaps without bodies.
+UPDATE effect SET
+    status = ?1, result = ?2, error = ?3, ended_at = ?4, request = CASE WHEN NOT ?5 THEN request END
+WHERE session = ?6 AND life = ?7 AND origin_id = ?8 AND namespace = ?9 AND step = ?10 AND key = ?11
+    AND run_id = ?12 AND attempt = ?13 AND status = 'started'
+
+-- drop_effects --
+Drop the bodies of an origin's effects whose outcome is known.
+UPDATE effect SET request = NULL, result = NULL
+WHERE session = ?1 AND life = ?2 AND origin_id = ?3 AND status <> 'started'
+    AND (request IS NOT NULL OR result IS NOT NULL)
+
+-- insert_usage --
+Usage.
+INSERT INTO usage VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
+
+-- insert_outgoing --
+Outgoing items.
+INSERT INTO outgoing VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
+
+-- mark_outgoing --
+Move an outgoing item on if it is as it was found.
+UPDATE outgoing SET status = ?1, attempts = ?2, due_at = ?3 WHERE outbox_id = ?4 AND status = ?5 AND attempts = ?6
 
 -- insert_events --
 A batch of events.
@@ -401,6 +577,10 @@ DELETE FROM checkpoint WHERE session = ?1 AND run_id = ?2
 Remove a run's waits.
 DELETE FROM wait WHERE run_id = ?1
 
+-- delete_effects_of_run --
+Remove a run's effects whose outcome is known.
+DELETE FROM effect WHERE session = ?1 AND run_id = ?2 AND status <> 'started'
+
 -- delete_session --
 Remove the row of an id that was never saved, if it is as it was found.
 DELETE FROM session WHERE sid = ?1 AND life = ?2 AND commit_no = ?3 AND generation = ?4 AND NOT alive
@@ -424,6 +604,22 @@ DELETE FROM wait WHERE session = ?1
 -- delete_receipts_of --
 Remove a session's receipts.
 DELETE FROM receipt WHERE session = ?1
+
+-- delete_inputs_of --
+Remove a session's inputs.
+DELETE FROM input WHERE session = ?1
+
+-- delete_effects_of --
+Remove a session's effects.
+DELETE FROM effect WHERE session = ?1
+
+-- delete_usage_of --
+Remove a session's usage.
+DELETE FROM usage WHERE session = ?1
+
+-- delete_outgoing_of --
+Remove a session's outgoing items.
+DELETE FROM outgoing WHERE session = ?1
 
 -- delete_profiles_of --
 Remove a session's profile.

@@ -1,0 +1,38 @@
+"""Usage: what model calls cost, as a ledger that no repeat counts twice."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewUsage:
+    """The tokens of one call, as the provider counts them."""
+
+    model: str
+    source: str = ""
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageTotals:
+    """Sums over some calls."""
+
+    calls: int = 0
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReport:
+    """The sums in total and by model, and how many sessions they are of."""
+
+    total: UsageTotals
+    by_model: Mapping[str, UsageTotals]
+    sessions: int

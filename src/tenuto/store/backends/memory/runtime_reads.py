@@ -1,0 +1,117 @@
+"""The named reads of a memory store for the runtime's rows."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tenuto.store.backends.memory.tables import Tables, moment_of
+from tenuto.store.rules.found import Row
+from tenuto.store.rules.rows import EffectRow, InputRow, SessionRow
+from tenuto.store.rules.usage import SPLIT
+
+
+class RuntimeReads:
+    """Reads of inbox, effects, usage and outbox."""
+
+    _t: Tables
+
+    def bare_input(self, input_id: str) -> list[Row]:
+        row = self._t.input.get(input_id)
+        return [row] if row else []
+
+    def input_by_key(self, sid: int, life: int, key: str) -> list[Row]:
+        input_id = self._t.input_key.get((sid, life, key))
+        return [self._t.input[input_id]] if input_id else []
+
+    def input_with_session(self, input_id: str) -> list[Row]:
+        return [self._t.session[row[1]] + row for row in self.bare_input(input_id)]
+
+    def input_of_session(self, tenant: str, kind: str, session_id: str, key: str) -> list[Row]:
+        row = self._session(tenant, kind, session_id)
+        return [row + found for found in self.input_by_key(row.sid, row.life, key)] if row else []
+
+    def open_inputs(self, tenant: str, kind: str, session_id: str, after: int, limit: int) -> list[Row]:
+        sid = self._t.by_key.get((tenant, kind, session_id))
+        found = _in_order(row for row in self._open(sid) if row.seq > after)
+        return [self._t.session[row.session] + row for row in found[:limit]]
+
+    def inbox_look(self, now: int | None, sid: int, boundary: str | None, run_id: str | None) -> list[Row]:
+        rows, moment = self._open(sid), moment_of(now)
+        here = [row.due_at for row in rows if (row.boundary, row.run_id) == (boundary, run_id)]
+        commands = _in_order(row for row in rows if row.kind == "command" and (row.due_at or 0) <= moment)
+        oldest = (commands[0].input_id, commands[0].seq) if commands else (None, None)
+        return [(bool(rows), min((due for due in here if due is not None), default=None), *oldest)]
+
+    def due_inputs(self, now: int | None, sid: int, boundary: str | None, run_id: str | None, limit: int) -> list[Row]:
+        moment = moment_of(now)
+        here = (row for row in self._open(sid) if (row.boundary, row.run_id) == (boundary, run_id))
+        return list(_in_order(row for row in here if (row.due_at or 0) <= moment)[:limit])
+
+    def due_sessions(self, now: int | None, after: int, limit: int) -> list[Row]:
+        moment = moment_of(now)
+        sids = {row.session for row in self._t.input.values() if row.status == "open" and (row.due_at or 0) <= moment}
+        found = [self._t.session[sid] for sid in sorted(sids) if sid > after]
+        free = [s for s in found if not (s.armed and (s.lane_expires_at or 0) > moment)]
+        return list([s for s in free if s.alive and s.status == "active"][:limit])
+
+    def effect_by_place(self, sid: int, life: int, origin_id: str, namespace: str, step: int, key: str) -> list[Row]:
+        row = self._t.effect.get((sid, life, origin_id, namespace, step, key))
+        return [row] if row else []
+
+    def effect_of_session(self, tenant: str, kind: str, session_id: str, *place: Any) -> list[Row]:
+        session = self._session(tenant, kind, session_id)
+        return [session + row for row in self.effect_by_place(session.sid, session.life, *place)] if session else []
+
+    def effects_of_session(
+        self, tenant: str, kind: str, session_id: str, origin_id: str | None, in_doubt: int, limit: int
+    ) -> list[Row]:
+        session = self._session(tenant, kind, session_id)
+        found = [
+            row
+            for row in self._t.effect.values()
+            if session and (row.session, row.life) == (session.sid, session.life)
+            if origin_id in (None, row.origin_id) and (not in_doubt or self._is_in_doubt(row))
+        ]
+        found.sort(key=lambda row: (row.started_at, *row[2:6]))
+        return [self._t.session[row.session] + row for row in found[:limit]]
+
+    def usage_of_session(self, tenant: str, kind: str, session_id: str) -> list[Row]:
+        session = self._session(tenant, kind, session_id)
+        sums: dict[str, list[int]] = {}
+        for row in self._t.usage.values():
+            if session and (row.session, row.life) == (session.sid, session.life):
+                halves = [half for count in row[7:] for half in divmod(count, SPLIT)]
+                former = sums.get(row.model, [0] * (1 + len(halves)))
+                sums[row.model] = [one + other for one, other in zip(former, [1, *halves], strict=True)]
+        return [(model, *counts) for model, counts in sums.items()]
+
+    def outgoing_by_id(self, outbox_id: str) -> list[Row]:
+        row = self._t.outgoing.get(outbox_id)
+        return [self._t.session[row.session] + row] if row else []
+
+    def outgoing_of_session(self, tenant: str, kind: str, session_id: str, limit: int) -> list[Row]:
+        session = self._session(tenant, kind, session_id)
+        found = [row for row in self._t.outgoing.values() if session and row.session == session.sid]
+        found.sort(key=lambda row: (row.created_at, row.outbox_id))
+        return [self._t.session[row.session] + row for row in found[:limit]]
+
+    def pending_outgoing(self, now: int | None, limit: int) -> list[Row]:
+        moment = moment_of(now)
+        found = [row for row in self._t.outgoing.values() if row.status == "pending" and row.due_at <= moment]
+        found.sort(key=lambda row: (row.due_at, row.outbox_id))
+        return [self._t.session[row.session] + row for row in found[:limit]]
+
+    def _is_in_doubt(self, row: EffectRow) -> bool:
+        run = self._t.run.get(row.run_id)
+        live = run is not None and run.status == "running" and run.attempt == row.attempt
+        return row.status == "started" and not live
+
+    def _session(self, tenant: str, kind: str, session_id: str) -> SessionRow | None:
+        sid = self._t.by_key.get((tenant, kind, session_id))
+        return self._t.session[sid] if sid is not None else None
+
+    def _open(self, sid: int | None) -> list[InputRow]:
+        return [row for row in self._t.input.values() if row.session == sid and row.status == "open"]
+
+
+def _in_order(rows: Iterable[InputRow]) -> list[InputRow]:
+    return sorted(rows, key=lambda row: (row.seq, row.kind != "command", row.input_id))

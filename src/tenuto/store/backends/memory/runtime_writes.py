@@ -1,0 +1,122 @@
+"""The named writes of a memory store for the runtime's rows."""
+
+from typing import Any
+
+from tenuto.codec import loads
+from tenuto.store.backends.memory.tables import Tables
+from tenuto.store.rules.rows import EffectRow, InputRow, OutgoingRow, UsageRow
+
+
+class RuntimeWrites:
+    """Writes to inbox, effects, usage and outbox."""
+
+    _t: Tables
+
+    def insert_inputs(self, *columns: Any) -> int:
+        row, t = InputRow(*columns), self._t
+        t.add(t.input, row.input_id, row)
+        if row.key is not None:
+            t.add(t.input_key, (row.session, row.life, row.key), row.input_id)
+        return 1
+
+    def consume_inputs(
+        self,
+        run_id: str | None,
+        log: str | None,
+        position: int | None,
+        at: int,
+        dropped: int,
+        input_id: str,
+        session: int,
+        life: int,
+    ) -> int:
+        row = self._t.input.get(input_id)
+        if row is None or (row.session, row.life, row.status) != (session, life, "open"):
+            return 0
+        if row.run_id not in (None, run_id):
+            return 0
+        row = row._replace(status="consumed", run_id=run_id, log=log, position=position, settled_at=at)
+        self._t.put(self._t.input, input_id, row._replace(body=None) if dropped else row)
+        return 1
+
+    def end_inputs(self, run_id: str, but: str) -> int:
+        kept = set(loads(but, "inputs"))
+        mine = [row for row in self._t.input.values() if row.run_id == run_id and row.body is not None]
+        for row in mine:
+            if row.input_id not in kept:
+                open_ = row.status == "open"
+                left = row._replace(run_id=None, boundary=None) if open_ else row._replace(body=None)
+                self._t.put(self._t.input, row.input_id, left)
+        return len(mine)
+
+    def cancel_inputs(self, at: int, input_id: str) -> int:
+        row = self._t.input.get(input_id)
+        if row is None or row.status != "open":
+            return 0
+        self._t.put(self._t.input, input_id, row._replace(status="cancelled", body=None, settled_at=at))
+        return 1
+
+    def roll_back_inputs(self, session: int, life: int, run_id: str) -> int:
+        consumed = (session, life, run_id, "consumed")
+        mine = [r for r in self._t.input.values() if (r.session, r.life, r.run_id, r.status) == consumed]
+        for row in mine:
+            self._t.put(self._t.input, row.input_id, row._replace(rolled_back=1))
+        return len(mine)
+
+    def insert_effects(self, *columns: Any) -> int:
+        row = EffectRow(*columns)
+        self._t.add(self._t.effect, row[:6], row)
+        return 1
+
+    def restart_effects(self, *columns: Any) -> int:
+        values, place = columns[:10], columns[10:]
+        row = self._t.effect.get(place)
+        if row is None or row.status != "started":
+            return 0
+        self._t.put(self._t.effect, place, EffectRow(*row[:8], *values))
+        return 1
+
+    def finish_effects(
+        self, status: str, result: str | None, error: str | None, at: int, dropped: int, *columns: Any
+    ) -> int:
+        place, starter = columns[:6], columns[6:]
+        row = self._t.effect.get(place)
+        if row is None or (row.run_id, row.attempt, row.status) != (*starter, "started"):
+            return 0
+        row = row._replace(status=status, result=result, error=error, ended_at=at)
+        self._t.put(self._t.effect, place, row._replace(request=None) if dropped else row)
+        return 1
+
+    def drop_effects(self, session: int, life: int, origin_id: str) -> int:
+        mine = [row for row in self._t.effect.values() if row[:3] == (session, life, origin_id)]
+        ended = [row for row in mine if row.status != "started"]
+        for row in ended:
+            self._t.put(self._t.effect, row[:6], row._replace(request=None, result=None))
+        return len(ended)
+
+    def delete_effects_of_run(self, session: int, run_id: str) -> int:
+        mine = [row for row in self._t.effect.values() if (row.session, row.run_id) == (session, run_id)]
+        return self._t.drop(self._t.effect, [row[:6] for row in mine if row.status != "started"])
+
+    def insert_usage(self, *columns: Any) -> int:
+        row = UsageRow(*columns)
+        self._t.add(self._t.usage, row[:4], row)
+        return 1
+
+    def insert_outgoing(self, *columns: Any) -> int:
+        row = OutgoingRow(*columns)
+        self._t.add(self._t.outgoing, row.outbox_id, row)
+        return 1
+
+    def mark_outgoing(
+        self, status: str, attempts: int, due_at: int, outbox_id: str, old_status: str, old_attempts: int
+    ) -> int:
+        row = self._t.outgoing.get(outbox_id)
+        if row is None or (row.status, row.attempts) != (old_status, old_attempts):
+            return 0
+        self._t.put(self._t.outgoing, outbox_id, row._replace(status=status, attempts=attempts, due_at=due_at))
+        return 1
+
+    def delete_inputs_of(self, sid: int) -> int:
+        self._t.drop(self._t.input_key, [key for key in self._t.input_key if key[0] == sid])
+        return self._t.drop(self._t.input, [key for key, row in self._t.input.items() if row.session == sid])

@@ -1,0 +1,50 @@
+"""Reading effects."""
+
+from typing import TYPE_CHECKING
+
+from tenuto.model.effect import Effect
+from tenuto.model.session import Key, as_key
+from tenuto.store.backend import columns_of
+from tenuto.store.rules.effects import effect_of
+from tenuto.store.rules.found import Row
+from tenuto.store.rules.limits import check_count
+from tenuto.store.rules.records import key_of
+from tenuto.store.rules.rows import EffectRow, SessionRow
+
+if TYPE_CHECKING:
+    from tenuto.store.port import Store
+
+_SESSION = len(SessionRow._fields)
+
+
+class Effects:
+    """The journal of calls to the outside. Commits write it (`Commit.effects`)."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def get(
+        self, key: Key, origin_id: str, effect_key: str, *, step: int = 0, namespace: str = ""
+    ) -> Effect | None:
+        """Return one effect of a session by its origin, namespace, step and key, or None."""
+        place = (origin_id, namespace, check_count(step, "step"), effect_key)
+        async with self._store.backend.view() as view:
+            rows = await view.read("effect_of_session", *columns_of(as_key(key)), *place)
+        return _effect(rows[0]) if rows else None
+
+    async def list(
+        self, key: Key, *, origin_id: str | None = None, in_doubt: bool = False, limit: int = 1000
+    ) -> tuple[Effect, ...]:
+        """Return a session's effects in the order they were started, perhaps of one origin only.
+
+        `in_doubt` keeps those that were started and whose runner is not the live one any more: their run has ended,
+        or another attempt of it runs.
+        """
+        params = (origin_id, int(in_doubt), check_count(limit, "limit"))
+        async with self._store.backend.view() as view:
+            rows = await view.read("effects_of_session", *columns_of(as_key(key)), *params)
+        return tuple(map(_effect, rows))
+
+
+def _effect(row: Row) -> Effect:
+    return effect_of(EffectRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))

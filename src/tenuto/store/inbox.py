@@ -1,0 +1,124 @@
+"""The inbox verbs: enqueue, look, cancel."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tenuto.errors import InvalidInput
+from tenuto.model.inbox import Boundary, Cancelled, DuePage, Enqueued, Input, NewInput, Nothing, Takeable
+from tenuto.model.session import Key, as_key
+from tenuto.store.backend import columns_of, session_lock
+from tenuto.store.listing import read_cursor
+from tenuto.store.rules.encoding import byte_size
+from tenuto.store.rules.found import Ask, Row, gather
+from tenuto.store.rules.inbox import InboxLook, decide_cancel, decide_enqueue, decide_take, input_of
+from tenuto.store.rules.inputs import pack_input
+from tenuto.store.rules.limits import check_count, check_name, check_word
+from tenuto.store.rules.pack import check_budget
+from tenuto.store.rules.records import key_of
+from tenuto.store.rules.rows import InputRow, SessionRow
+
+if TYPE_CHECKING:
+    from tenuto.store.port import Store
+
+_SESSION = len(SessionRow._fields)
+
+
+class Inbox:
+    """The durable input of sessions. It is consumed by commits (`Commit.inputs`, `Commit.consume`)."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def enqueue(self, key: Key, new: NewInput) -> Enqueued:
+        """Store an input of a live, active session and return it with the lane as found; it is durable then.
+
+        The same key and content again returns the first row, whatever became of it; other content under a known key
+        is `OperationConflict`. No live session is `SessionNotFound`, any other status `StatusRefused`. Takes one event
+        number, which is the input's place in the order, and writes an event `input_queued`. Input for a boundary is
+        bound to the live run; where that has ended, or there is none, it is for the next turn. A run that is not
+        this session's is `RunNotLive`.
+        """
+        key = as_key(key)
+        if new.log is not None or new.item is not None:
+            raise InvalidInput("A queued input has no entry yet; the commit that consumes it names it.")
+        packed = pack_input(new, "input")
+        check_budget(byte_size(packed.body), 1, self._store.budget)
+        ask = Ask(
+            key=key,
+            run_id=new.run_id or "",
+            current_run=new.boundary is not None and new.run_id is None,
+            input_keys=(new.key,) if new.key is not None else (),
+        )
+        read = partial(gather, ask, self._store.now())
+        decide = partial(decide_enqueue, key, packed)
+        enqueued = await self._store.backend.transact(read, decide, session_lock(key), size=len(packed.body))
+        if not enqueued.replayed:
+            self._store.backend.announce(key)
+        return enqueued
+
+    async def get(self, input_id: str) -> Input | None:
+        """Return one input by its minted id, whatever became of it, or None."""
+        async with self._store.backend.view() as view:
+            rows = await view.read("input_with_session", check_name(input_id, "input_id"))
+        return _input(rows[0]) if rows else None
+
+    async def find(self, key: Key, input_key: str) -> Input | None:
+        """Return the input of a live session that was sent with this key, or None."""
+        async with self._store.backend.view() as view:
+            rows = await view.read("input_of_session", *columns_of(as_key(key)), check_name(input_key, "input_key"))
+        return _input(rows[0]) if rows else None
+
+    async def list(self, key: Key, *, limit: int = 100, after: int = 0) -> tuple[Input, ...]:
+        """Return a session's open inputs in order of arrival; `after` goes on behind a `seq`."""
+        params = (check_count(after, "after"), check_count(limit, "limit"))
+        async with self._store.backend.view() as view:
+            rows = await view.read("open_inputs", *columns_of(as_key(key)), *params)
+        return tuple(map(_input, rows))
+
+    async def cancel(self, key: Key, ids: Sequence[str]) -> dict[str, Cancelled]:
+        """Cancel open inputs of a session in one transaction; return for each id what became of it.
+
+        A consumed one stays consumed, and an id that is not of this session is unknown. The body goes with the cancel.
+        """
+        key = as_key(key)
+        wanted = tuple(check_name(input_id, "input_id") for input_id in ids)
+        read = partial(gather, Ask(key=key, inputs=wanted), self._store.now())
+        return await self._store.backend.transact(read, partial(decide_cancel, wanted), session_lock(key))
+
+    async def next(
+        self, key: Key, *, boundary: Boundary | None = None, run_id: str | None = None, limit: int = 100
+    ) -> Takeable:
+        """Return what a runner may take now, or why there is nothing. Reads only.
+
+        Between turns (`boundary=None`) it is the oldest due input for a turn: a command never passes older input, and
+        none is skipped. At a boundary of a run (the session's current one, unless named) it is the input meant for
+        it there, in order, up to the first command that is older.
+        """
+        if boundary is not None:
+            check_word(boundary, Boundary, "boundary")
+        now, place = self._store.now(), boundary and str(boundary)
+        key = as_key(key)
+        async with self._store.backend.view() as view:
+            found = await view.read("session_by_key", *columns_of(key))
+            if not found:
+                return Takeable(reason=Nothing.EMPTY)
+            session = SessionRow(*found[0])
+            run = None if boundary is None else run_id or session.current_run
+            ((opened, next_due, command, seq),) = await view.read("inbox_look", now, session.sid, place, run)
+            rows = await view.read("due_inputs", now, session.sid, place, run, check_count(limit, "limit"))
+        look = InboxLook(open=bool(opened), next_due=next_due, command=None if command is None else (seq, command))
+        return decide_take(boundary, look, [InputRow(*row) for row in rows], key)
+
+    async def due(self, *, limit: int = 100, after: str | None = None) -> DuePage:
+        """Return active sessions that have due input and that no runner holds, in pages. Reads only."""
+        most = check_count(limit, "limit")
+        async with self._store.backend.view() as view:
+            rows = await view.read("due_sessions", self._store.now(), read_cursor(after) or 0, most + 1)
+        page = DuePage(key_of(SessionRow(*row)) for row in rows[:most])
+        page.next = str(rows[most - 1][0]) if most and len(rows) > most else None
+        return page
+
+
+def _input(row: Row) -> Input:
+    return input_of(InputRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))

@@ -1,0 +1,77 @@
+"""The outbox verbs: what is to be delivered, and how far it has come."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tenuto.model.outbox import Outgoing, OutgoingStatus
+from tenuto.model.session import Key, as_key
+from tenuto.store.backend import Lock, columns_of
+from tenuto.store.rules.found import Row
+from tenuto.store.rules.limits import check_count, check_delay, check_name, check_word
+from tenuto.store.rules.outgoing import decide_mark, gather_outgoing, outgoing_of
+from tenuto.store.rules.records import key_of
+from tenuto.store.rules.rows import OutgoingRow, SessionRow
+
+if TYPE_CHECKING:
+    from tenuto.store.port import Store
+
+_SESSION = len(SessionRow._fields)
+
+
+class Outbox:
+    """Work that commits caused elsewhere (`Commit.outgoing`).
+
+    To deliver is to enqueue on the target with the outbox id as key, then to mark: done twice it is one input.
+    """
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def get(self, outbox_id: str) -> Outgoing | None:
+        """Return one outgoing item by its minted id, or None."""
+        async with self._store.backend.view() as view:
+            rows = await view.read("outgoing_by_id", check_name(outbox_id, "outbox_id"))
+        return _outgoing(rows[0]) if rows else None
+
+    async def of_session(self, key: Key, *, limit: int = 1000) -> list[Outgoing]:
+        """Return what a session sent, in the order of sending."""
+        async with self._store.backend.view() as view:
+            rows = await view.read("outgoing_of_session", *columns_of(as_key(key)), check_count(limit, "limit"))
+        return list(map(_outgoing, rows))
+
+    async def pending(self, *, limit: int = 100) -> list[Outgoing]:
+        """Return items of all sessions that are pending and due, the longest due first. Reads only."""
+        async with self._store.backend.view() as view:
+            rows = await view.read("pending_outgoing", self._store.now(), check_count(limit, "limit"))
+        return list(map(_outgoing, rows))
+
+    async def mark(
+        self,
+        outbox_id: str,
+        status: OutgoingStatus,
+        *,
+        expected: OutgoingStatus = OutgoingStatus.PENDING,
+        attempts: int | None = None,
+        retry_in: float | None = None,
+    ) -> Outgoing:
+        """Move an item on, counting a try, if it still has the status and, if given, the attempts expected.
+
+        `retry_in` makes it due again after so many seconds; a try that failed marks it pending so. Otherwise, for an
+        item that is unknown (its sender deleted), done or expired, and for a stale deliverer: `DeliveryLost`.
+        """
+        check_name(outbox_id, "outbox_id")
+        wanted = OutgoingStatus(check_word(status, OutgoingStatus, "status"))
+        before = OutgoingStatus(check_word(expected, OutgoingStatus, "expected"))
+        if attempts is not None:
+            check_count(attempts, "attempts")
+        if retry_in is not None:
+            check_delay(retry_in)
+        return await self._store.backend.transact(
+            partial(gather_outgoing, outbox_id, self._store.now()),
+            partial(decide_mark, outbox_id, wanted, before, attempts, retry_in),
+            Lock("lock_outgoing", outbox_id),
+        )
+
+
+def _outgoing(row: Row) -> Outgoing:
+    return outgoing_of(OutgoingRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))

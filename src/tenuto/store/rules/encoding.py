@@ -1,0 +1,34 @@
+"""The small steps from a caller's values to the text and numbers of rows."""
+
+from datetime import datetime
+from hashlib import sha256
+
+from tenuto.clock import to_micros
+from tenuto.codec import JSON, dumps
+from tenuto.errors import InvalidInput
+
+_DIGEST_CHARACTERS = 32
+
+
+def byte_size(text: str) -> int:
+    """Return the number of bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def moment(value: datetime | None, what: str) -> int | None:
+    """Return an aware datetime in microseconds; anything else is refused."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidInput(f"{what} must be a datetime with a time zone, got {value!r}.", what=what)
+    return to_micros(value)
+
+
+def maybe_json(value: JSON, where: str) -> str | None:
+    """Return a value as JSON text, and None as the absence of one."""
+    return None if value is None else dumps(value, where)
+
+
+def digest_of(*texts: str) -> str:
+    """Return a short hash of some texts; JSON text never holds the character that parts them."""
+    return sha256("\0".join(texts).encode()).hexdigest()[:_DIGEST_CHARACTERS]

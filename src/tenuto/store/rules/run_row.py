@@ -1,0 +1,112 @@
+"""The run's row: how a commit begins it, changes it and ends it."""
+
+from typing import Any
+
+from tenuto.clock import to_duration
+from tenuto.codec import encode
+from tenuto.model.commit import BeginRun, Commit, EndRun, TakeRun
+from tenuto.model.run import RunStatus
+from tenuto.store.rules.effects import HOLDS_EFFECTS
+from tenuto.store.rules.found import Found
+from tenuto.store.rules.inputs import HOLDS_INPUT
+from tenuto.store.rules.logs import LogWriter, Stand, check_point, encode_ends
+from tenuto.store.rules.pack import PackedCommit
+from tenuto.store.rules.rows import RunRow, SessionRow
+from tenuto.store.rules.stops import seen
+
+
+def begin_stand(begin: BeginRun | TakeRun, row: SessionRow, found: Found) -> Stand:
+    """Return where a run begins, or goes on: at the head, or where the caller says, if that is there."""
+    if begin.ends is None and begin.base_ends is None:
+        return Stand()
+    base = None if begin.base_ends is None else dict(begin.base_ends)
+    ends = base if begin.ends is None else dict(begin.ends)
+    for stand in (base, ends):
+        for name, end in (stand or {}).items():
+            check_point(name, end, row, found)
+    return Stand(dict(ends) if ends is not None else None, base)
+
+
+def begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWriter, found: Found) -> RunRow:
+    """Return the row of a run this commit begins."""
+    commit, now = packed.commit, found.now
+    laned, end = commit.generation is not None, commit.end
+    ended = end is not None
+    base_version = row.version if commit.save or begin.base_version is None else begin.base_version
+    base, ends, own = _stand_texts(log, end)
+    return RunRow(
+        begin.run_id,
+        row.sid,
+        row.life,
+        row.tenant,
+        begin.invocation_id,
+        1 + max((run.chain for run in found.chain), default=0),
+        row.run_seq,
+        begin.origin_id,
+        begin.correlation_id,
+        1,
+        str(end.status) if end else "running",
+        commit.generation,
+        commit.steps or 0,
+        int(end.partial) if end else 0,
+        row.event_seq - len(commit.events),
+        None if base is None else base_version,
+        base,
+        ends,
+        own,
+        begin.worker,
+        packed.error,
+        packed.outcome,
+        now,
+        now if ended else None,
+        None if laned or ended else now + to_duration(begin.ttl),
+        _holds(commit),
+    )
+
+
+def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: LogWriter, now: int) -> RunRow | None:
+    """Return a run's row as the commit leaves it."""
+    commit = packed.commit
+    if run is None:
+        return None
+    base, ends, own = _stand_texts(log, commit.end)
+    changes: dict[str, Any] = {"base_ends": base, "ends": ends, "own_logs": own}
+    if base is None:
+        changes["base_version"] = None
+    elif commit.save:
+        changes["base_version"] = row.version
+    if holds := _holds(commit):
+        changes["holds"] = run.holds | holds
+    if commit.sees_stop and run.stop is not None:
+        changes["stop"] = seen(run.stop, now)
+    if commit.steps is not None:
+        changes["steps"] = commit.steps
+    if isinstance(commit.run, TakeRun):
+        laned = commit.generation is not None
+        changes |= {"attempt": run.attempt + 1, "generation": commit.generation, "worker": commit.run.worker}
+        changes["expires_at"] = None if laned else now + to_duration(commit.run.ttl)
+        if commit.run.base_version is not None and not commit.save:
+            changes["base_version"] = commit.run.base_version
+    if commit.end:
+        changes |= {
+            "status": str(commit.end.status),
+            "partial": int(commit.end.partial),
+            "error": packed.error,
+            "outcome": packed.outcome,
+            "ended_at": now,
+            "expires_at": None,
+        }
+    return run._replace(**changes)
+
+
+def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | None, str | None]:
+    """Return base, ends and own logs as a run's row keeps them; a completed run is never gone on with and has none."""
+    if end is not None and end.status == RunStatus.COMPLETED:
+        return None, None, None
+    return encode_ends(log.base), encode_ends(log.ends), encode(sorted(log.own)) if log.own else None
+
+
+def _holds(commit: Commit) -> int:
+    """Return the marks that this commit leaves on its run."""
+    holds = HOLDS_INPUT if commit.inputs or commit.consume else 0
+    return holds | HOLDS_EFFECTS if commit.effects else holds

@@ -1,0 +1,38 @@
+"""Reading usage."""
+
+from typing import TYPE_CHECKING
+
+from tenuto.model.session import Key, as_key
+from tenuto.model.usage import UsageReport
+from tenuto.store.backend import columns_of
+from tenuto.store.rules.records import key_of
+from tenuto.store.rules.rows import SessionRow
+from tenuto.store.rules.usage import report_of
+
+if TYPE_CHECKING:
+    from tenuto.store.port import Store
+
+
+class Usage:
+    """The ledger of what model calls cost. Commits write it (`Commit.usage`)."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def report(self, key: Key, *, cascade: bool = False) -> UsageReport:
+        """Return a session's sums, in total and by model; `cascade=True` adds the children's tree.
+
+        An unknown session has used nothing. A sum beyond 2^53 - 1 is `UsageOutOfRange`.
+        """
+        waiting, seen, sums = [as_key(key)], set[object](), []
+        async with self._store.backend.view() as view:
+            while waiting:
+                one = waiting.pop()
+                if one in seen:
+                    continue
+                seen.add(one)
+                sums += await view.read("usage_of_session", *columns_of(one))
+                if cascade:
+                    children = await view.read("children_of", *columns_of(one))
+                    waiting += [key_of(SessionRow(*row)) for row in children]
+        return report_of(sums, len(seen))

@@ -1,0 +1,830 @@
+"""The inbox: input is durable before it is acknowledged, idempotent by key, in order, and consumed exactly once."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tenuto.errors import (
+    ClaimLost,
+    InvalidInput,
+    LaneLost,
+    OperationConflict,
+    RunNotLive,
+    SessionNotFound,
+    StatusRefused,
+)
+from tenuto.ids import new_id
+from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Reset, TakeRun
+from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Boundary, Cancelled, Consume, Input, InputKind, InputStatus, NewInput, Nothing
+from tenuto.model.lane import Lane
+from tenuto.model.run import RunRef, RunStatus
+from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.model.usage import NewUsage
+from tenuto.store.port import Store
+from tenuto.testing.clock import FakeClock
+from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, outcomes, rows, statements, unchanged
+from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner
+from tenuto.testing.harness import Harness
+
+AFTER, BEFORE = Boundary.AFTER_STEP, Boundary.BEFORE_COMPLETION
+LATER = datetime(2031, 5, 6, 7, 8, 9, 123, tzinfo=UTC)
+
+
+def _message(text: str, **parts: Any) -> NewInput:
+    return NewInput(kind=InputKind.MESSAGE, body={"text": text}, **parts)
+
+
+def _command(name: str, **parts: Any) -> NewInput:
+    return NewInput(kind=InputKind.COMMAND, body={"action": name}, **parts)
+
+
+async def _send(store: Store, key: SessionKey, *new: NewInput) -> list[Input]:
+    return [(await store.inbox.enqueue(key, each)).input for each in new]
+
+
+async def _live_run(store: Store, key: SessionKey, **parts: Any) -> tuple[Lane, RunRef]:
+    """Take the lane and begin a run under it."""
+    lane = await store.lanes.acquire(key, an_owner())
+    run = RunRef(run_id=an_id("run"))
+    begin = BeginRun(run_id=run.run_id, invocation_id=f"inv-{run.run_id}")
+    await store.commit(a_commit(key, generation=lane.generation, run=begin, **parts))
+    return lane, run
+
+
+def _ending(key: SessionKey, lane: Lane, run: RunRef, status: RunStatus = RunStatus.COMPLETED, **parts: Any) -> Commit:
+    return a_commit(key, generation=lane.generation, run=run, end=EndRun(status=status), **parts)
+
+
+async def _found(store: Store, input_id: str) -> Input:
+    found = await store.inbox.get(input_id)
+    assert found is not None
+    return found
+
+
+def _ids(inputs: Any) -> list[str]:
+    return [each.input_id for each in inputs]
+
+
+async def test_an_enqueued_input_reads_back_equal_after_reopen(harness: Harness) -> None:
+    """E13: what was acknowledged is stored, with the event number it took as its place."""
+    store = await harness.open()
+    key, _ = await a_session(store)
+    head = await store.head(key)
+    assert head is not None
+    sent = await store.inbox.enqueue(key, _message("hi", key="k-1", due_at=LATER))
+    found = sent.input
+    assert (found.kind, found.body, found.input_key, found.due_at) == (InputKind.MESSAGE, {"text": "hi"}, "k-1", LATER)
+    assert (found.key, found.life, found.seq, found.status) == (key, head.life, head.event_seq + 1, InputStatus.OPEN)
+    assert (found.has_body, found.run_id, found.boundary, found.settled_at) == (True, None, None, None)
+    assert (sent.lane.state, sent.replayed) == ("free", False)
+    reopened = await harness.open()
+    assert await reopened.inbox.get(found.input_id) == found
+    assert await reopened.inbox.find(key, "k-1") == found
+    assert await reopened.inbox.list(key) == (found,)
+
+
+async def test_an_enqueue_writes_one_event_and_moves_neither_version_nor_commit_number(store: Store) -> None:
+    """E13: the stream tells that input waits; the session's numbers are those of its commits."""
+    key, _ = await a_session(store)
+    before = await store.head(key)
+    (first, second) = await _send(store, key, _message("a"), _command("clear"))
+    after = await store.head(key)
+    assert before is not None
+    assert after is not None
+    assert (after.version, after.commit_number) == (before.version, before.commit_number)
+    page = await store.events.read(key, after=before.event_seq)
+    assert [(e.seq, e.type, e.data) for e in page.events] == [
+        (first.seq, "input_queued", {"input_id": first.input_id, "kind": "message"}),
+        (second.seq, "input_queued", {"input_id": second.input_id, "kind": "command"}),
+    ]
+
+
+async def test_an_enqueue_wakes_a_subscriber(store: Store) -> None:
+    """J2: also across the transaction that is no commit."""
+    key, _ = await a_session(store)
+    pages = store.events.subscribe(key)
+    (sent,) = await _send(store, key, _message("a"))
+    async with asyncio.timeout(10):
+        page = await anext(pages)
+        later = asyncio.ensure_future(anext(pages))
+        await asyncio.sleep(0)
+        await _send(store, key, _message("b"))
+        assert (await later).events[0].type == "input_queued"
+    assert page.events[0].data["input_id"] == sent.input_id
+
+
+async def test_input_needs_a_live_and_active_session(store: Store) -> None:
+    """E13: unknown and deleted ids are not found, any other status is refused; nothing changes."""
+    key, _ = await a_session(store)
+    gone, _ = await a_session(store)
+    await store.delete(gone)
+    headless = a_key()
+    await store.commit(a_commit(headless, run=BeginRun(run_id=new_id(), invocation_id=new_id())))
+    async with unchanged(store):
+        for absent in (gone, headless, a_key()):
+            with pytest.raises(SessionNotFound):
+                await store.inbox.enqueue(absent, _message("a"))
+    for status in (SessionStatus.SUSPENDED, SessionStatus.COMPLETED, SessionStatus.FAILED):
+        await store.commit(a_commit(key, status=status))
+        async with unchanged(store):
+            with pytest.raises(StatusRefused) as refusal:
+                await store.inbox.enqueue(key, _message("a"))
+        assert refusal.value.found == status
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        NewInput(kind="shout", body=1),  # type: ignore[arg-type]
+        _message("a", key=""),
+        _message("a", boundary="sometime"),
+        _message("a", run_id="r"),
+        _command("a", boundary=AFTER),
+        _message("a", delay=-1.0),
+        _message("a", delay=float("nan")),
+        _message("a", delay=1.0, due_at=LATER),
+        _message("a", due_at=datetime(2030, 1, 1)),
+        _message("a", log="messages", item=0),
+        NewInput(kind=InputKind.WAKE, body=object()),
+    ],
+)
+async def test_malformed_input_is_refused_before_any_statement(store: Store, new: NewInput) -> None:
+    key, _ = await a_session(store)
+    with statements(store) as seen, pytest.raises(InvalidInput):
+        await store.inbox.enqueue(key, new)
+    assert seen == []
+
+
+async def test_input_over_the_budget_is_refused(harness: Harness) -> None:
+    store = await harness.open()
+    key, _ = await a_session(store)
+    with pytest.raises(InvalidInput, match="budget"):
+        await store.inbox.enqueue(key, _message("x" * store.budget.max_bytes))
+    assert await store.inbox.list(key) == ()
+
+
+async def test_ids_minted_at_once_in_two_stores_differ(harness: Harness) -> None:
+    """E1."""
+    stores = [await harness.open(), await harness.open()]
+    key, _ = await a_session(stores[0])
+    sent = await asyncio.gather(*(stores[n % 2].inbox.enqueue(key, _message(str(n))) for n in range(20)))
+    assert len({each.input.input_id for each in sent}) == 20
+    assert len({each.input.seq for each in sent}) == 20
+
+
+@pytest.mark.parametrize("kind", list(InputKind))
+async def test_the_same_key_and_content_gives_the_first_row_whatever_became_of_it(
+    store: Store, kind: InputKind
+) -> None:
+    """E2, F1: open, consumed with its body gone, or cancelled; also when the session takes no input any more."""
+    key, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    new = [NewInput(kind=kind, body={"n": n}, key=f"k-{n}", boundary=None) for n in range(3)]
+    sent = await _send(store, key, *new)
+    await store.commit(a_turn(key, lane, "m", consume=(Consume(input_id=sent[1].input_id, log="messages", item=0),)))
+    await store.inbox.cancel(key, [sent[2].input_id])
+    await store.commit(a_commit(key, status=SessionStatus.SUSPENDED))
+    async with unchanged(store):
+        again = [await store.inbox.enqueue(key, each) for each in new]
+    assert all(each.replayed for each in again)
+    assert _ids(each.input for each in again) == _ids(sent)
+    assert [each.input.status for each in again] == ["open", "consumed", "cancelled"]
+    assert [each.input.has_body for each in again] == [True, False, False]
+    assert (again[1].input.log, again[1].input.position) == ("messages", 0)
+
+
+async def test_the_same_key_with_other_content_is_a_conflict(store: Store) -> None:
+    """E2: another body or another kind, also after the body is gone; another session may use the key."""
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    (sent,) = await _send(store, key, _message("a", key="k"))
+    await store.inbox.cancel(key, [sent.input_id])
+    async with unchanged(store):
+        for new in (_message("b", key="k"), NewInput(kind=InputKind.WAKE, body={"text": "a"}, key="k")):
+            with pytest.raises(OperationConflict) as refusal:
+                await store.inbox.enqueue(key, new)
+            assert refusal.value.details()["input_id"] == sent.input_id
+    assert not (await store.inbox.enqueue(other, _message("b", key="k"))).replayed
+
+
+async def test_many_senders_of_one_key_queue_it_once(harness: Harness) -> None:
+    """E2: from two stores at once."""
+    stores = [await harness.open(), await harness.open()]
+    key, _ = await a_session(stores[0])
+    sent = await asyncio.gather(*(stores[n % 2].inbox.enqueue(key, _message("a", key="k")) for n in range(10)))
+    assert sorted(each.replayed for each in sent) == [False, *[True] * 9]
+    assert len({each.input.input_id for each in sent}) == 1
+    assert len(await stores[0].inbox.list(key)) == 1
+
+
+async def test_a_key_is_free_again_in_the_ids_next_life(store: Store) -> None:
+    """A9: delete removes the inbox; the old input is unknown from then on."""
+    key, _ = await a_session(store)
+    (old,) = await _send(store, key, _message("a", key="k"))
+    assert (await store.delete(key)).inputs == 1
+    assert await store.inbox.get(old.input_id) is None
+    await a_session(store, key=key)
+    assert await store.inbox.list(key) == ()
+    assert not (await store.inbox.enqueue(key, _message("b", key="k"))).replayed
+    assert await store.inbox.cancel(key, [old.input_id]) == {old.input_id: Cancelled.UNKNOWN}
+    life = await store.life(key)
+    with pytest.raises(ClaimLost):
+        await store.commit(a_commit(key, life=life, consume=(Consume(input_id=old.input_id),)))
+
+
+async def test_the_listing_shows_open_rows_of_this_session_in_order_of_arrival(store: Store) -> None:
+    """E3, F12: whatever kind, boundary or due time; consumed and cancelled ones do not shift the others."""
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    await _live_run(store, key)
+    new = (_message("a"), _command("b"), _message("c", due_at=LATER), _message("d", boundary=BEFORE), _message("e"))
+    sent = await _send(store, key, *new)
+    await _send(store, other, _message("z"))
+    assert _ids(await store.inbox.list(key)) == _ids(sent)
+    assert _ids(await store.inbox.list(key, limit=2)) == _ids(sent[:2])
+    assert _ids(await store.inbox.list(key, after=sent[1].seq, limit=2)) == _ids(sent[2:4])
+    await store.inbox.cancel(key, [sent[1].input_id])
+    assert _ids(await store.inbox.list(key)) == _ids([sent[0], *sent[2:]])
+    assert await store.inbox.list(a_key()) == ()
+
+
+async def test_cancelling_tells_for_each_id_what_became_of_it(store: Store) -> None:
+    """E14, F3: open ones are cancelled, a consumed one stays consumed, the rest is named."""
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    opened, consumed, cancelled = await _send(store, key, _message("a"), _message("b"), _message("c"))
+    (theirs,) = await _send(store, other, _message("d"))
+    await store.commit(a_turn(key, lane, consume=(Consume(input_id=consumed.input_id),)))
+    await store.inbox.cancel(key, [cancelled.input_id])
+    before = await _found(store, consumed.input_id)
+    ids = [opened.input_id, consumed.input_id, cancelled.input_id, theirs.input_id, "nobody", opened.input_id]
+    assert await store.inbox.cancel(key, ids) == {
+        opened.input_id: Cancelled.CANCELLED,
+        consumed.input_id: Cancelled.CONSUMED,
+        cancelled.input_id: Cancelled.ALREADY,
+        theirs.input_id: Cancelled.UNKNOWN,
+        "nobody": Cancelled.UNKNOWN,
+    }
+    gone = await _found(store, opened.input_id)
+    assert (gone.status, gone.has_body, gone.settled_at is not None) == (InputStatus.CANCELLED, False, True)
+    assert await _found(store, consumed.input_id) == before
+    assert (await _found(store, theirs.input_id)).status == InputStatus.OPEN
+    async with unchanged(store):
+        assert set((await store.inbox.cancel(key, ids)).values()) == {
+            Cancelled.ALREADY,
+            Cancelled.CONSUMED,
+            Cancelled.UNKNOWN,
+        }
+
+
+async def test_consumed_input_names_its_run_and_its_entry(harness: Harness) -> None:
+    """E15: by position in the log, whichever item of an append or a reset it is; also after gc and reopen."""
+    store = await harness.open()
+    key, _ = await a_session(store, None, "x", "y")
+    lane = await store.lanes.acquire(key, an_owner())
+    one, two, three = await _send(store, key, _message("1"), _message("2"), _message("3"))
+    commit = a_turn(
+        key,
+        lane,
+        "system",
+        "1",
+        "2",
+        consume=(
+            Consume(input_id=one.input_id, log="messages", item=1),
+            Consume(input_id=two.input_id, log="messages", item=2),
+        ),
+    )
+    await store.commit(commit)
+    assert (await store.commit(commit)).replayed
+    reset = {"messages": Reset(items=("kept", "3"))}
+    last = a_commit(
+        key,
+        generation=lane.generation,
+        save=True,
+        logs=reset,
+        consume=(Consume(input_id=three.input_id, log="messages", item=1),),
+    )
+    await store.commit(last)
+    await store.upkeep.gc(grace=0)
+    assert commit.run is not None
+    reopened = await harness.open()
+    found = [await _found(reopened, each.input_id) for each in (one, two, three)]
+    assert [(each.run_id, each.log, each.position) for each in found] == [
+        (commit.run.run_id, "messages", 3),
+        (commit.run.run_id, "messages", 4),
+        (None, "messages", 1),
+    ]
+    assert all(each.status == InputStatus.CONSUMED and each.settled_at for each in found)
+
+
+async def test_the_entry_of_input_consumed_on_a_runs_own_branch_keeps_its_position(store: Store) -> None:
+    """E15: a checkpoint writes there first, and the save takes it onto the head at the same place."""
+    key, _ = await a_session(store, None, "x")
+    lane, run = await _live_run(store, key)
+    (sent,) = await _send(store, key, _message("steer", boundary=AFTER))
+    claim = Consume(input_id=sent.input_id, log="messages", item=1)
+    logs = {"messages": Append(items=("step", "steer"))}
+    await store.commit(a_commit(key, generation=lane.generation, run=run, logs=logs, consume=(claim,)))
+    await store.commit(replace(_ending(key, lane, run), save=True))
+    found = await _found(store, sent.input_id)
+    assert found.position == 2
+    entries = await store.logs.read(key, "messages")
+    assert entries[found.position].value == "steer"
+
+
+async def test_a_claim_that_is_not_open_refuses_the_whole_commit(store: Store) -> None:
+    """C16, E5, E10: cancelled, consumed, of another session, unknown, or named twice; nothing changes."""
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    opened, cancelled, consumed = await _send(store, key, _message("a"), _message("b"), _message("c"))
+    (theirs,) = await _send(store, other, _message("d"))
+    await store.inbox.cancel(key, [cancelled.input_id])
+    await store.commit(a_turn(key, lane, consume=(Consume(input_id=consumed.input_id),)))
+    states = {
+        cancelled.input_id: "cancelled",
+        consumed.input_id: "consumed",
+        theirs.input_id: "unknown in this session",
+        "nobody": "unknown in this session",
+        opened.input_id: "named twice in this commit",
+    }
+    async with unchanged(store):
+        for input_id, state in states.items():
+            claims = (Consume(input_id=opened.input_id), Consume(input_id=input_id))
+            with pytest.raises(ClaimLost) as refusal:
+                await store.commit(a_turn(key, lane, "m", consume=claims))
+            assert (refusal.value.input_id, refusal.value.found) == (input_id, state)
+            assert refusal.value.category == "store_commit_failed"
+    receipt = await store.commit(a_turn(key, lane, "m", consume=(Consume(input_id=opened.input_id),)))
+    assert (await _found(store, opened.input_id)).status == InputStatus.CONSUMED
+    assert receipt.input_ids == ()
+
+
+async def test_the_generation_is_checked_before_the_claims(harness: Harness) -> None:
+    """E7, E8, B12: a displaced runner claims nothing, even before his successor touched the row; the successor can."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    lane, run = await _live_run(store, key)
+    (sent,) = await _send(store, key, _message("a", boundary=AFTER))
+    claim = (Consume(input_id=sent.input_id),)
+    clock.advance(60)
+    lapsed = a_commit(key, generation=lane.generation, run=run, events=())
+    await store.commit(lapsed)  # nobody displaced him: he may still write
+    taken = await store.lanes.acquire(key, an_owner("worker-2"))
+    async with unchanged(store):
+        with pytest.raises(LaneLost):
+            await store.commit(a_commit(key, generation=lane.generation, run=run, consume=claim))
+    take = TakeRun(run_id=run.run_id, attempt=run.attempt)
+    await store.commit(a_commit(key, generation=taken.generation, run=take, consume=claim))
+    found = await _found(store, sent.input_id)
+    assert (found.status, found.run_id) == (InputStatus.CONSUMED, run.run_id)
+
+
+async def test_of_many_claims_of_one_row_one_gets_it(harness: Harness) -> None:
+    """F2: from two stores, without a lane to order them."""
+    stores = [await harness.open(), await harness.open()]
+    key, _ = await a_session(stores[0])
+    (sent,) = await _send(stores[0], key, _message("a"))
+    claim = (Consume(input_id=sent.input_id, log="messages", item=0),)
+    landed, lost = await outcomes(*(stores[n % 2].commit(a_save(key, n, consume=claim)) for n in range(6)))
+    assert len(landed) == 1
+    assert all(isinstance(error, ClaimLost) for error in lost)
+    assert len(await stores[0].logs.read(key, "messages")) == 1
+
+
+async def test_a_cancel_against_a_claim_ends_in_exactly_one_of_the_two(harness: Harness) -> None:
+    """F3."""
+    stores = [await harness.open(), await harness.open()]
+    key, _ = await a_session(stores[0])
+    sent = await _send(stores[0], key, *(_message(str(n)) for n in range(8)))
+
+    async def claim(input_id: str) -> bool:
+        try:
+            await stores[0].commit(a_save(key, input_id, consume=(Consume(input_id=input_id),)))
+        except ClaimLost:
+            return False
+        return True
+
+    for each in sent:
+        claimed, told = await asyncio.gather(claim(each.input_id), stores[1].inbox.cancel(key, [each.input_id]))
+        assert told[each.input_id] is (Cancelled.CONSUMED if claimed else Cancelled.CANCELLED)
+        wanted = InputStatus.CONSUMED if claimed else InputStatus.CANCELLED
+        assert (await _found(stores[0], each.input_id)).status == wanted
+
+
+async def test_an_idle_send_is_stored_already_consumed(store: Store) -> None:
+    """E13, E15: one commit begins the run, appends the message and has its row; a repeat returns the same id."""
+    key, _ = await a_session(store, None, "x")
+    lane = await store.lanes.acquire(key, an_owner())
+    new = _message("hi", key="k", log="messages", item=0)
+    begin = BeginRun(run_id=an_id("run"), invocation_id=new_id())
+    commit = a_save(key, "hi", generation=lane.generation, run=begin, inputs=(new, _message("unkeyed")))
+    receipt = await store.commit(commit)
+    assert len(set(receipt.input_ids)) == 2
+    assert await store.commit(commit) == replace(receipt, replayed=True)
+    assert await store.receipt(key, commit.operation_id) == replace(receipt, replayed=True)
+    found = await _found(store, receipt.input_ids[0])
+    assert (found.status, found.run_id, found.log, found.position) == ("consumed", begin.run_id, "messages", 1)
+    assert (found.input_key, found.body, found.settled_at) == ("k", {"text": "hi"}, receipt.committed_at)
+    assert await store.inbox.list(key) == ()
+    again = await store.inbox.enqueue(key, replace(new, log=None, item=None))
+    assert (again.replayed, again.input) == (True, found)
+    await store.commit(_ending(key, lane, RunRef(run_id=begin.run_id)))
+    assert not (await _found(store, receipt.input_ids[0])).has_body
+
+
+async def test_an_idle_send_whose_key_is_known_is_refused_and_names_the_first(store: Store) -> None:
+    """E2: queued before, or sent before; with other content it is a conflict. Also when the commit needed no look."""
+    key, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    (queued,) = await _send(store, key, _message("a", key="queued"))
+    first = await store.commit(a_turn(key, lane, inputs=(_message("a", key="sent"),)))
+    async with unchanged(store):
+        for name, known in (("queued", queued.input_id), ("sent", first.input_ids[0])):
+            with pytest.raises(ClaimLost) as refusal:
+                await store.commit(a_turn(key, lane, "m", inputs=(_message("a", key=name),)))
+            assert refusal.value.input_id == known
+            with pytest.raises(OperationConflict):
+                await store.commit(a_turn(key, lane, "m", inputs=(_message("b", key=name),)))
+
+
+async def test_a_commit_with_other_input_under_its_operation_id_is_a_conflict(store: Store) -> None:
+    """C4, C6: input belongs to what a commit means."""
+    key, _ = await a_session(store)
+    one, two = await _send(store, key, _message("1"), _message("2"))
+    claims = a_save(key, "m", "n", consume=(Consume(input_id=one.input_id, log="messages", item=0),))
+    brings = a_save(key, "m", inputs=(_message("a", key="k"),))
+    for commit in (claims, brings):
+        await store.commit(commit)
+    others = {
+        "another row": replace(claims, consume=(Consume(input_id=two.input_id, log="messages", item=0),)),
+        "another entry": replace(claims, consume=(Consume(input_id=one.input_id, log="messages", item=1),)),
+        "no row": replace(claims, consume=()),
+        "another body": replace(brings, inputs=(_message("b", key="k"),)),
+        "another key": replace(brings, inputs=(_message("a", key="l"),)),
+        "rolls back": replace(claims, rolls_back="run"),
+    }
+    calls = {name: (lambda commit=commit: store.commit(commit)) for name, commit in others.items()}
+    async with unchanged(store):
+        assert await not_refused(OperationConflict, calls) == {}
+
+
+async def test_inbox_parts_that_make_no_sense_are_refused_before_any_statement(store: Store) -> None:
+    key, _ = await a_session(store)
+    commits = {
+        "entry without item": a_save(key, "m", consume=(Consume(input_id="i", log="messages"),)),
+        "item without log": a_save(key, "m", consume=(Consume(input_id="i", item=0),)),
+        "item beyond": a_save(key, "m", consume=(Consume(input_id="i", log="messages", item=1),)),
+        "log not written": a_save(key, "m", inputs=(_message("a", log="notes", item=0),)),
+        "negative item": a_save(key, "m", inputs=(_message("a", log="messages", item=-1),)),
+        "boundary": a_save(key, "m", inputs=(_message("a", boundary=AFTER),)),
+        "due": a_save(key, "m", inputs=(_message("a", due_at=LATER),)),
+        "empty id": a_save(key, "m", consume=(Consume(input_id=""),)),
+        "empty run": a_save(key, "m", rolls_back=""),
+    }
+    calls = {name: (lambda commit=commit: store.commit(commit)) for name, commit in commits.items()}
+    with statements(store) as seen:
+        assert await not_refused(InvalidInput, calls) == {}
+    assert seen == []
+
+
+async def test_the_end_of_a_run_leaves_what_was_meant_for_it_to_the_next_turn_and_drops_bodies(store: Store) -> None:
+    """E9, E11, E12: in the same commit, whatever the end; other rows, and cancelled ones, stay as they are."""
+    key, _ = await a_session(store)
+    for status in (RunStatus.COMPLETED, RunStatus.INTERRUPTED, RunStatus.FAILED, RunStatus.SUSPENDED):
+        lane, run = await _live_run(store, key)
+        steered, left, cancelled, later = await _send(
+            store,
+            key,
+            _message("1", boundary=AFTER),
+            _message("2", boundary=BEFORE),
+            _message("3", boundary=AFTER),
+            _message("4"),
+        )
+        await store.inbox.cancel(key, [cancelled.input_id])
+        before = [await _found(store, each.input_id) for each in (cancelled, later)]
+        claim = (Consume(input_id=steered.input_id),)
+        await store.commit(a_commit(key, generation=lane.generation, run=run, consume=claim))
+        assert (await _found(store, steered.input_id)).body == {"text": "1"}
+        assert (await store.inbox.next(key)).inputs[0].input_id == later.input_id
+        await store.commit(_ending(key, lane, run, status, disarm=True))
+        settled, moved = await _found(store, steered.input_id), await _found(store, left.input_id)
+        assert (settled.run_id, settled.boundary, settled.has_body) == (run.run_id, AFTER, False)
+        assert (moved.status, moved.run_id, moved.boundary) == (InputStatus.OPEN, None, None)
+        assert (moved.body, moved.seq) == ({"text": "2"}, left.seq)
+        assert [await _found(store, each.input_id) for each in (cancelled, later)] == before
+        assert (await store.inbox.next(key)).inputs[0].input_id == left.input_id
+        await store.inbox.cancel(key, [left.input_id, later.input_id])
+
+
+async def test_input_consumed_by_the_commit_that_ends_the_run_is_settled_once(store: Store) -> None:
+    """E11: one row is claimed in the very commit whose end looks after the others."""
+    key, _ = await a_session(store)
+    lane, run = await _live_run(store, key)
+    last, left = await _send(store, key, _message("1", boundary=BEFORE), _message("2", boundary=BEFORE))
+    await store.commit(_ending(key, lane, run, consume=(Consume(input_id=last.input_id),)))
+    found, moved = await _found(store, last.input_id), await _found(store, left.input_id)
+    assert (found.status, found.run_id, found.has_body) == (InputStatus.CONSUMED, run.run_id, False)
+    assert (moved.status, moved.run_id, moved.boundary, moved.has_body) == (InputStatus.OPEN, None, None, True)
+
+
+async def test_a_takeover_keeps_the_runs_input(harness: Harness) -> None:
+    """E12: it is still for the same run, and moves on when that is given up."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    _, run = await _live_run(store, key)
+    (sent,) = await _send(store, key, _message("1", boundary=AFTER))
+    clock.advance(60)
+    lane = await store.lanes.acquire(key, an_owner("worker-2"))
+    await store.commit(a_commit(key, generation=lane.generation, run=TakeRun(run_id=run.run_id, attempt=1)))
+    assert _ids((await store.inbox.next(key, boundary=AFTER)).inputs) == [sent.input_id]
+    again = RunRef(run_id=run.run_id, attempt=2)
+    await store.commit(_ending(key, lane, again, RunStatus.FAILED))
+    assert (await store.inbox.next(key)).inputs[0].input_id == sent.input_id
+
+
+async def test_input_for_a_boundary_is_bound_to_the_live_run_or_else_for_the_next_turn(store: Store) -> None:
+    """E4, E12: none live, ended meanwhile, or named and ended: the next turn. One that is not ours is refused."""
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    (early,) = await _send(store, key, _message("0", boundary=AFTER))
+    assert (early.run_id, early.boundary) == (None, None)
+    lane, run = await _live_run(store, key)
+    _, theirs = await _live_run(store, other)
+    bound, named = await _send(
+        store, key, _message("1", boundary=AFTER), _message("2", boundary=BEFORE, run_id=run.run_id)
+    )
+    assert [(each.run_id, each.boundary) for each in (bound, named)] == [(run.run_id, AFTER), (run.run_id, BEFORE)]
+    async with unchanged(store):
+        for unknown in (theirs.run_id, "nobody"):
+            with pytest.raises(RunNotLive):
+                await store.inbox.enqueue(key, _message("3", boundary=AFTER, run_id=unknown))
+    await store.commit(_ending(key, lane, run))
+    late = await _send(store, key, _message("4", boundary=AFTER), _message("5", boundary=AFTER, run_id=run.run_id))
+    assert [(each.run_id, each.boundary) for each in late] == [(None, None)] * 2
+
+
+async def test_an_end_that_races_with_input_for_the_run_strands_none(harness: Harness) -> None:
+    """E11: whichever comes first, no open row is left behind for a run that has ended."""
+    stores = [await harness.open(), await harness.open()]
+    key, _ = await a_session(stores[0])
+    for _ in range(10):
+        lane, run = await _live_run(stores[0], key)
+        new = _message("s", boundary=AFTER)
+        sent, _ = await asyncio.gather(
+            stores[1].inbox.enqueue(key, new), stores[0].commit(_ending(key, lane, run, disarm=True))
+        )
+        found = await _found(stores[0], sent.input.input_id)
+        assert (found.status, found.run_id, found.boundary) == (InputStatus.OPEN, None, None)
+
+
+async def test_between_turns_the_oldest_due_input_is_taken_one_at_a_time(store: Store) -> None:
+    """F4: commands are never skipped and never pass older messages."""
+    key, _ = await a_session(store)
+    sent = await _send(store, key, _message("a"), _command("b"), _command("c"), _message("d"))
+    taken = []
+    for _ in sent:
+        may = await store.inbox.next(key)
+        assert may.reason is None
+        (each,) = may.inputs
+        taken.append(each.input_id)
+        await store.commit(a_commit(key, consume=(Consume(input_id=each.input_id),)))
+    assert taken == _ids(sent)
+    assert (await store.inbox.next(key)).reason is Nothing.EMPTY
+
+
+async def test_at_equal_age_a_command_goes_before_a_message(harness: Harness) -> None:
+    """F12: the order of the listing and of what is taken is the same."""
+    store = await harness.open()
+    key, _ = await a_session(store)
+    _, command = await _send(store, key, _message("a"), _command("b"))
+    if harness.name == "memory":
+        tables = store.backend.tables  # type: ignore[attr-defined]
+        tables.input |= {input_id: row._replace(seq=1) for input_id, row in tables.input.items()}
+    else:
+        await harness.damage("UPDATE input SET seq = 1")
+    assert (await store.inbox.list(key))[0].input_id == command.input_id
+    assert (await store.inbox.next(key)).inputs[0].input_id == command.input_id
+
+
+async def test_a_boundary_takes_what_is_meant_for_it_and_nothing_else(store: Store) -> None:
+    """E4, F5: input for another boundary or the next turn holds nothing back, and both ways of asking agree."""
+    key, _ = await a_session(store)
+    lane, run = await _live_run(store, key)
+    turn, completing, step, second = await _send(
+        store,
+        key,
+        _message("turn"),
+        _message("completing", boundary=BEFORE),
+        _message("step", boundary=AFTER),
+        NewInput(kind=InputKind.WAKE, body=None, boundary=AFTER),
+    )
+    assert _ids((await store.inbox.next(key, boundary=AFTER)).inputs) == _ids([step, second])
+    assert _ids((await store.inbox.next(key, boundary=AFTER, limit=1)).inputs) == _ids([step])
+    assert _ids((await store.inbox.next(key, boundary=BEFORE)).inputs) == _ids([completing])
+    assert _ids((await store.inbox.next(key, boundary=AFTER, run_id=run.run_id)).inputs) == _ids([step, second])
+    assert (await store.inbox.next(key, boundary=AFTER, run_id="another")).reason is Nothing.NOT_HERE
+    assert _ids((await store.inbox.next(key)).inputs) == [turn.input_id]
+    claims = tuple(Consume(input_id=each.input_id) for each in (step, second))
+    await store.commit(a_commit(key, generation=lane.generation, run=run, consume=claims))
+    assert (await store.inbox.next(key, boundary=AFTER)).reason is Nothing.NOT_HERE
+
+
+async def test_input_for_one_run_is_not_claimed_by_another(store: Store) -> None:
+    """E4: the commit's claim follows the same rule as the question."""
+    key, _ = await a_session(store)
+    await _live_run(store, key)
+    (sent,) = await _send(store, key, _message("a", boundary=AFTER))
+    begin = BeginRun(run_id=an_id("run"), invocation_id=new_id())
+    async with unchanged(store):
+        for run in (None, begin):
+            with pytest.raises(ClaimLost, match="meant for run"):
+                await store.commit(a_commit(key, run=run, consume=(Consume(input_id=sent.input_id),)))
+
+
+async def test_a_boundary_takes_nothing_from_behind_an_older_command(store: Store) -> None:
+    """F4: the command waits for the turn's end, and what came after it waits with it; the reason names it."""
+    key, _ = await a_session(store)
+    await _live_run(store, key)
+    before, command, _behind = await _send(
+        store, key, _message("a", boundary=AFTER), _command("clear"), _message("b", boundary=AFTER)
+    )
+    assert _ids((await store.inbox.next(key, boundary=AFTER)).inputs) == [before.input_id]
+    await store.inbox.cancel(key, [before.input_id])
+    may = await store.inbox.next(key, boundary=AFTER)
+    assert (may.inputs, may.reason, may.blocked_by) == ((), Nothing.BLOCKED, command.input_id)
+
+
+async def test_future_input_only_gives_the_next_due_time_and_never_empty(harness: Harness) -> None:
+    """F9: by due time or delay, in the database's time; due input passes it meanwhile."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    assert (await store.inbox.next(a_key())).reason is Nothing.EMPTY
+    assert (await store.inbox.next(key)).reason is Nothing.EMPTY
+    far, near = await _send(store, key, _message("far", due_at=LATER), _message("near", delay=30.0))
+    assert near.due_at == near.created_at + timedelta(seconds=30)
+    may = await store.inbox.next(key)
+    assert (may.inputs, may.reason, may.due_at) == ((), Nothing.NOT_DUE, near.due_at)
+    (now,) = await _send(store, key, _message("now"))
+    assert _ids((await store.inbox.next(key)).inputs) == [now.input_id]
+    await store.inbox.cancel(key, [now.input_id])
+    clock.advance(30)
+    assert _ids((await store.inbox.next(key)).inputs) == [near.input_id]
+    await store.inbox.cancel(key, [near.input_id])
+    assert (await store.inbox.next(key)).due_at == far.due_at
+    await store.inbox.cancel(key, [far.input_id])
+    assert (await store.inbox.next(key)).reason is Nothing.EMPTY
+
+
+async def test_a_bounded_scan_is_not_filled_by_what_cannot_be_taken(store: Store) -> None:
+    """F10: consumed, future and bound rows before it do not hide a later one."""
+    key, _ = await a_session(store)
+    lane, run = await _live_run(store, key)
+    consumed = await _send(store, key, *(_message(str(n), boundary=AFTER) for n in range(5)))
+    claims = tuple(Consume(input_id=each.input_id) for each in consumed)
+    await store.commit(a_commit(key, generation=lane.generation, run=run, consume=claims))
+    await _send(store, key, *(_message("far", due_at=LATER) for _ in range(3)), _message("done", boundary=BEFORE))
+    last, step = await _send(store, key, _message("last"), _message("step", boundary=AFTER))
+    assert _ids((await store.inbox.next(key, limit=1)).inputs) == [last.input_id]
+    assert _ids((await store.inbox.next(key, boundary=AFTER, limit=1)).inputs) == [step.input_id]
+
+
+async def test_looking_into_an_inbox_writes_nothing(store: Store) -> None:
+    """E6, A12: neither with something to take nor without; an unknown session is not created by asking."""
+    key, _ = await a_session(store)
+    await _send(store, key, _message("a"))
+    async with unchanged(store):
+        with statements(store) as seen:
+            for asked in (key, a_key()):
+                await store.inbox.next(asked)
+                await store.inbox.next(asked, boundary=AFTER)
+                await store.inbox.list(asked)
+            await store.inbox.due()
+    reads = {"session_by_key", "inbox_look", "due_inputs", "open_inputs", "due_sessions"}
+    assert set(seen) == reads
+
+
+async def test_due_names_active_sessions_with_due_input_that_nobody_works_on(harness: Harness) -> None:
+    """A12: no for an empty inbox, future rows, a held lane, a closed session; yes for every kind, and a dead run's."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    assert await store.inbox.due() == ()
+    empty, future, held, closed, message, command, wake, orphan = [(await a_session(store))[0] for _ in range(8)]
+    await _send(store, future, _message("f", delay=3600.0))
+    await _send(store, closed, _message("c"))
+    await store.commit(a_commit(closed, status=SessionStatus.COMPLETED))
+    await _send(store, message, _message("m"))
+    await _send(store, command, _command("c"))
+    await _send(store, wake, NewInput(kind=InputKind.WAKE, body=None, delay=10.0))
+    await _live_run(store, orphan)
+    await _send(store, orphan, _message("o", boundary=AFTER))
+    clock.advance(20)  # the orphan's lane lapses
+    await store.lanes.acquire(held, an_owner())
+    await _send(store, held, _message("h"))
+    assert set(await store.inbox.due()) == {message, command, wake, orphan}
+    clock.advance(3600)
+    assert set(await store.inbox.due()) == {future, held, message, command, wake, orphan}
+    assert empty not in await store.inbox.due()
+
+
+async def test_due_comes_in_pages_that_name_each_session_once(store: Store) -> None:
+    """A12: however much input each has."""
+    keys = [(await a_session(store))[0] for _ in range(5)]
+    for key in keys:
+        await _send(store, key, *(_message(str(n)) for n in range(3)))
+    seen: list[SessionKey] = []
+    after = None
+    while True:
+        page = await store.inbox.due(limit=2, after=after)
+        seen += page
+        after = page.next
+        if after is None:
+            break
+        assert len(page) == 2
+    assert seen == keys
+    with pytest.raises(InvalidInput):
+        await store.inbox.due(after="soon")
+
+
+async def test_a_rollback_marks_what_the_run_consumed(store: Store) -> None:
+    """The row stays consumed and says that it was taken back; input of other runs does not."""
+    key, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    one, two, opened = await _send(store, key, _message("1"), _message("2"), _message("3"))
+    kept = a_turn(key, lane, "1", consume=(Consume(input_id=one.input_id),))
+    undone = a_turn(key, lane, "2", consume=(Consume(input_id=two.input_id),), inputs=(_message("2b"),))
+    await store.commit(kept)
+    receipt = await store.commit(undone)
+    assert undone.run is not None
+    await store.commit(a_save(key, generation=lane.generation, rolls_back=undone.run.run_id))
+    found = [await _found(store, each) for each in (one.input_id, two.input_id, *receipt.input_ids, opened.input_id)]
+    assert [each.rolled_back for each in found] == [False, True, True, False]
+    assert [each.status for each in found] == ["consumed", "consumed", "consumed", "open"]
+
+
+async def test_a_failure_at_any_statement_of_the_inbox_leaves_no_trace(store: Store) -> None:
+    """C8: of an enqueue for a run, of a commit that consumes and ends, and of a cancel."""
+    key, _ = await a_session(store)
+    lane, run = await _live_run(store, key)
+    sent, failed = await fail_at_each_statement(
+        store, lambda: store.inbox.enqueue(key, _message("a", key="k", boundary=AFTER))
+    )
+    assert {"take_number", "insert_events", "insert_inputs", "hold_runs"} <= set(failed)
+    (other,) = await _send(store, key, _message("b"))
+    _, failed = await fail_at_each_statement(store, lambda: store.inbox.cancel(key, [other.input_id]))
+    assert "cancel_inputs" in failed
+    ending = _ending(
+        key, lane, run, consume=(Consume(input_id=sent.input.input_id),), inputs=(_message("c"),), rolls_back="r"
+    )
+    receipt, failed = await fail_at_each_statement(store, lambda: store.commit(ending))
+    assert not receipt.replayed
+    assert {"insert_inputs", "consume_inputs", "end_inputs", "roll_back_inputs"} <= set(failed)
+
+
+async def test_a_fork_takes_no_input_along(store: Store) -> None:
+    """Nothing that waits for the source, or was said to it, is the fork's."""
+    key, _ = await a_session(store)
+    await _send(store, key, _message("a", key="k"))
+    fork = a_key()
+    await store.fork(key, fork)
+    assert await store.inbox.list(fork) == ()
+    assert await store.inbox.find(fork, "k") is None
+
+
+async def test_deleting_a_session_leaves_other_inboxes_equal(store: Store) -> None:
+    """A11."""
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    await _send(store, key, _message("a", key="k"))
+    (theirs,) = await _send(store, other, _message("b", key="k"))
+    await store.delete(key)
+    assert [row["input_id"] for row in await rows(store, "input")] == [theirs.input_id]
+    assert await store.inbox.find(other, "k") == theirs
+
+
+async def test_a_turn_that_brings_its_input_needs_no_look(store: Store) -> None:
+    """The store's warm turn stays one: nothing is read for what is guarded by the write itself."""
+    key, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    await store.commit(a_turn(key, lane, "a", inputs=(_message("a", key="k-1", log="messages", item=0),)))
+    (queued,) = await _send(store, key, _message("b"))
+    await store.events.append(lane, [NewEvent(type="chunk"), NewEvent(type="chunk")])
+    with statements(store) as seen:
+        await store.commit(a_turn(key, lane, "b", consume=(Consume(input_id=queued.input_id),)))
+    if store.backend.name != "memory":
+        assert seen == ["move_session", "insert_entries", "consume_inputs", "insert_runs", "insert_receipts"]
+    usage, events = (NewUsage(model="m", output=1),), (NewEvent(type="e"),)
+    brings = (_message("c", key="k-2", log="messages", item=0),)
+    with statements(store) as seen:
+        await store.commit(a_turn(key, lane, "c", inputs=brings, usage=usage, events=events))
+    if store.backend.name != "memory":
+        parts = ["insert_entries", "insert_events", "insert_inputs", "insert_usage", "insert_runs"]
+        assert seen == ["move_session", *parts, "insert_receipts"]

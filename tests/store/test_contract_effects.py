@@ -1,0 +1,1 @@
+from tenuto.testing.contract.effects import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.inbox import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.outbox import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.stops import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.usage import *  # noqa: F403
