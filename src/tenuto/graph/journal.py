@@ -139,7 +139,7 @@ class Journal:
             try:
                 await self._settle()
                 await self._migrated(frame)
-                logs, items = self._session_logs(frame, state)
+                logs, items = self._session_logs(session.plan, frame, state)
                 save = session.save_of(state)
                 told = self._unsure = partial(self._session_landed, frame, state, items, end is None)
                 written = (logs, save, end)
@@ -154,9 +154,11 @@ class Journal:
             self._unsure = None
             told(True)
 
-    def _session_logs(self, frame: "Frame", state: Any) -> tuple[dict[str, LogChange], dict[str, list[Any]]]:
+    def _session_logs(
+        self, plan: SessionPlan, frame: "Frame", state: Any
+    ) -> tuple[dict[str, LogChange], dict[str, list[Any]]]:
         """Return what a save writes to the session's logs, and per log the items it has beyond what is settled."""
-        plan, fields = self.session.plan, frame.graph.schema.fields  # type: ignore[union-attr]
+        fields = frame.graph.schema.fields
         logs, items = {}, {}
         for name in sorted(plan.logs):
             column = fields[plan.fields[name]]

@@ -5,7 +5,7 @@ session's own names. A field that only grows is a log, of which only what was ad
 document.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ class Ledger:
         items = column.dump(value[start:]) if anew or start < len(value) else []
         preview = self._previews.get(key)
         if preview is not None:
-            same = _common(preview, items)
+            same = common(preview, items)
             if same < len(preview):
                 return LogChange(items=items[same:], anew=True, kept=start + same), items
             return (LogChange(items=items[same:]) if items[same:] else None), items
@@ -134,7 +134,8 @@ def _escaped(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
 
 
-def _common(stored: list[Any], items: list[Any]) -> int:
+def common(stored: Sequence[Any], items: Sequence[Any]) -> int:
+    """Return how many entries two lists begin with alike."""
     for index, (old, new) in enumerate(zip(stored, items, strict=False)):
         if old != new:
             return index

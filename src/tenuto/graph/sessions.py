@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, SessionLoadFailed, StateValidationError, TenutoError
+from tenuto.graph.ledger import common
 from tenuto.graph.state import Schema, State, rebuilt
 from tenuto.graph.warnings import SessionStateDoubled, outside
 from tenuto.model.session import SessionKey, SessionRecord
@@ -190,7 +191,7 @@ class SessionPlan:
                 removed.add(name)
                 anew[name] = 0
             elif name in self.logs and stored[name] != fields[name]:
-                anew[name] = _common(stored[name], fields[name])
+                anew[name] = common(stored[name], fields[name])
         return Rewrite(frozenset(removed), {name: kept for name, kept in anew.items() if name in self.logs})
 
     def entry(self, loaded: Loaded, given: State | Mapping[str, Any] | None, graph: str) -> State:
@@ -311,12 +312,3 @@ def _given(given: State | Mapping[str, Any] | None) -> dict[str, Any]:
         made_with = given.model_fields_set
         return {name: v for name, v in given.__dict__.items() if name in made_with or v != defaults.get(name)}
     return dict(given or {})
-
-
-def _common(stored: Any, fields: Any) -> int:
-    count = 0
-    for old, new in zip(stored, fields, strict=False):
-        if old != new:
-            break
-        count += 1
-    return count
