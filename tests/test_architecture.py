@@ -20,7 +20,7 @@ ROOMS: dict[str, set[str]] = {
     "session": VALUES | {"store"},
     "graph": VALUES | {"session", "store"},
     "observe": VALUES | {"graph"},
-    "testing": VALUES | {"store", "store.rules", "store.backend", "store.backends"},
+    "testing": VALUES | {"session", "store", "store.rules", "store.backend", "store.backends"},
     "cli": VALUES | {"graph", "session", "store"},
     "demo": VALUES | {"", "store", "testing"},
     "": VALUES | {"store", "graph", "session"},

@@ -6,6 +6,7 @@
     │   ├── NotJson
     │   ├── CommitTooLarge
     │   ├── CursorBeyondTail
+    │   ├── InvalidHistory
     │   └── Unsupported
     ├── SessionError                 what was asked does not fit what the session is now
     │   ├── SessionNotFound
@@ -21,6 +22,7 @@
     │   ├── LaneLost
     │   ├── SessionLoadFailed
     │   ├── SessionSaveFailed
+    │   ├── ProgramNotRegistered
     │   └── CommitRefused
     │       ├── RunNotLive
     │       ├── StopRequested
@@ -30,6 +32,19 @@
     │       ├── EffectNotOpen
     │       ├── DeliveryLost
     │       └── WaitNotOpen
+    ├── TurnError                    a turn of the runtime, or an answer to one
+    │   ├── EffectFailed
+    │   ├── EffectInDoubt
+    │   ├── EffectResultDropped
+    │   ├── StepBudgetExceeded
+    │   ├── WaitExpired
+    │   ├── RunFailed
+    │   ├── StreamDropped
+    │   └── AnswerRefused
+    │       ├── WaitUnknown
+    │       ├── AnswerMismatch
+    │       ├── AlreadyAnswered
+    │       └── LateAnswer
     ├── GraphError                   a graph, or a run of one
     │   ├── GraphCompileError
     │   ├── StateMigrationError
@@ -137,6 +152,13 @@ class CursorBeyondTail(InvalidInput):
     category = "cursor_beyond_tail"
     cursor: int
     tail: int
+
+
+class InvalidHistory(InvalidInput):
+    """A message does not fit the history it is added to: a call without a result, or a result without a call."""
+
+    category = "history_invalid"
+    call_id: str | None
 
 
 class Unsupported(InvalidInput):
@@ -255,6 +277,14 @@ class SessionSaveFailed(SessionError):
     final_state: Any
 
 
+class ProgramNotRegistered(SessionError):
+    """The session's program is not registered here; the session can be read, but not run."""
+
+    category = "program_not_registered"
+    program: str | None
+    registered: Sequence[str]
+
+
 class CommitRefused(SessionError):
     """A commit names something that is not there, or not as it expects."""
 
@@ -313,6 +343,98 @@ class WaitNotOpen(CommitRefused):
     """A wait is unknown, belongs elsewhere, or is settled."""
 
     wait_id: str
+    found: str
+
+
+class TurnError(TenutoError):
+    """A turn of the runtime went wrong, or an answer to one."""
+
+    category = "turn_error"
+
+
+class EffectFailed(TurnError):
+    """A call to the outside failed; `error` is what is recorded of it, the same at every replay."""
+
+    category = "effect_failed"
+    error: Any
+
+
+class EffectInDoubt(TurnError):
+    """Nobody knows whether a call was carried out; settle it by hand, or declare it idempotent."""
+
+    category = "effect_in_doubt"
+    place: Any
+
+
+class EffectResultDropped(TurnError):
+    """A call was carried out, but its result is kept no longer; it is not called again."""
+
+    category = "effect_result_dropped"
+    place: Any
+
+
+class StepBudgetExceeded(TurnError):
+    """A turn took all the steps it may take; the next turn has a new budget."""
+
+    category = "step_budget_exceeded"
+    limit: int
+
+
+class WaitExpired(TurnError):
+    """What a run waited for did not come in time."""
+
+    category = "wait_expired"
+    wait_id: str
+
+
+class RunFailed(TurnError):
+    """A run ended without the result that was asked for; `status` and `error` say how."""
+
+    category = "run_failed"
+    run_id: str | None
+    status: str
+    error: Any
+
+
+class StreamDropped(TurnError):
+    """A run's stream stopped before its end; read on from `cursor`."""
+
+    category = "stream_dropped"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    cursor: int
+
+
+class AnswerRefused(TurnError):
+    """An answer does not fit what is waited for; nothing was stored."""
+
+    category = "answer_refused"
+    wait_id: str
+
+
+class WaitUnknown(AnswerRefused):
+    """There is no such wait here."""
+
+    category = "wait_unknown"
+
+
+class AnswerMismatch(AnswerRefused):
+    """The answer is of another kind, or for another run or session, than the wait; `expected` and `given` say which."""
+
+    category = "answer_mismatch"
+    expected: str
+    given: str
+
+
+class AlreadyAnswered(AnswerRefused):
+    """The wait was answered before; that answer stands."""
+
+    category = "already_answered"
+
+
+class LateAnswer(AnswerRefused):
+    """The wait is over: it timed out, was given up, or its run has ended."""
+
+    category = "late_answer"
     found: str
 
 

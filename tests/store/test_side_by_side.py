@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, is_dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -163,8 +164,8 @@ class SideBySide(RuleBasedStateMachine):
 
         self.everywhere(act)
 
-    @rule(id_=ids, laned=st.booleans(), save=st.booleans(), more=items)
-    def begin(self, id_: str, laned: bool, save: bool, more: tuple[int, ...]) -> None:
+    @rule(id_=ids, laned=st.booleans(), save=st.booleans(), more=items, before=st.booleans())
+    def begin(self, id_: str, laned: bool, save: bool, more: tuple[int, ...], before: bool) -> None:
         operation = self.operation()
         run_id = f"run-{self.operations}"
         self.runs.append((id_, run_id))
@@ -180,6 +181,7 @@ class SideBySide(RuleBasedStateMachine):
                     run=BeginRun(run_id=run_id, invocation_id=f"inv-{run_id}"),
                     save=save,
                     logs={"log": Append(items=more)} if more else {},
+                    checkpoint=NewCheckpoint(step=0, before=True) if before else None,
                 )
             )
 
@@ -190,7 +192,7 @@ class SideBySide(RuleBasedStateMachine):
         attempt=st.integers(1, 2),
         more=items,
         save=st.booleans(),
-        checkpoint=st.booleans(),
+        checkpoint=st.sampled_from([None, "after", "before"]),
         end=st.none() | st.sampled_from([RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.SUSPENDED]),
         waits=st.integers(0, 2),
         value=big_or_small,
@@ -201,7 +203,7 @@ class SideBySide(RuleBasedStateMachine):
         attempt: int,
         more: tuple[int, ...],
         save: bool,
-        checkpoint: bool,
+        checkpoint: str | None,
         end: RunStatus | None,
         waits: int,
         value: Any,
@@ -210,6 +212,7 @@ class SideBySide(RuleBasedStateMachine):
             return
         id_, run_id = self.runs[pick % len(self.runs)]
         operation = self.operation()
+        point = NewCheckpoint(step=1, cursor=[run_id], document={"p": value}, before=checkpoint == "before")
 
         async def act(world: World) -> Any:
             run = await world.store.runs.get(run_id)
@@ -222,8 +225,8 @@ class SideBySide(RuleBasedStateMachine):
                     run=RunRef(run_id=run_id, attempt=attempt),
                     save=save,
                     logs={"log": Append(items=more), "inner/log": Append(items=more[:1])},
-                    checkpoint=NewCheckpoint(step=1, cursor=[run_id], document={"p": value}) if checkpoint else None,
-                    open_waits=tuple(OpenWait(kind="signal", signal_id=f"s{n}") for n in range(waits)),
+                    checkpoint=point if checkpoint else None,
+                    open_waits=tuple(OpenWait(kind="signal", signal_id=f"s{n}", timeout=1.0) for n in range(waits)),
                     end=EndRun(status=end) if end else None,
                 )
             )
@@ -253,14 +256,14 @@ class SideBySide(RuleBasedStateMachine):
 
         self.everywhere(act)
 
-    @rule(id_=ids, pick=st.integers(0, 20))
-    def settle(self, id_: str, pick: int) -> None:
+    @rule(id_=ids, pick=st.integers(0, 20), late=st.booleans())
+    def settle(self, id_: str, pick: int, late: bool) -> None:
         operation = self.operation()
 
         async def act(world: World) -> Any:
             if not world.waits:
                 return "nothing waits"
-            settled = SettleWait(wait_id=world.waits[pick % len(world.waits)], answer={"ok": True})
+            settled = SettleWait(wait_id=world.waits[pick % len(world.waits)], answer={"ok": True}, late=late)
             life = await world.store.life(id_)
             return await world.store.commit(
                 Commit(key=SessionKey(id_), operation_id=operation, life=life, settle_waits=(settled,))
@@ -487,9 +490,10 @@ class SideBySide(RuleBasedStateMachine):
 
     @rule(age=st.sampled_from([0.0, 5.0]))
     def prune(self, age: float) -> None:
-        self.everywhere(
-            lambda w: w.store.upkeep.prune(receipts_older_than=age, events_older_than=age, runs_older_than=age)
-        )
+        ages: dict[str, Any] = {
+            f"{name}_older_than": age for name in ("receipts", "events", "runs", "inputs", "outgoing")
+        }
+        self.everywhere(lambda w: w.store.upkeep.prune(**ages))
 
     @rule(id_=ids, after=small)
     def look(self, id_: str, after: int) -> None:
@@ -509,6 +513,13 @@ class SideBySide(RuleBasedStateMachine):
         self.everywhere(lambda w: w.store.effects.list(id_, in_doubt=True))
         self.everywhere(lambda w: w.store.usage.report(id_, cascade=True))
         self.everywhere(lambda w: w.store.outbox.pending())
+        self.everywhere(lambda w: w.store.outbox.next_due())
+        self.everywhere(lambda w: w.store.inbox.next_due())
+        self.everywhere(lambda w: w.store.stamp(id_))
+        run_ids = [run_id for _, run_id in self.runs]
+        self.everywhere(lambda w: w.store.runs.stops(run_ids))
+        for run_id in run_ids[-3:]:
+            self.everywhere(partial(_of_run, id_, run_id))
 
     @invariant()
     def rows_are_equal(self) -> None:
@@ -551,6 +562,11 @@ def _effect(verb: str, step: int, key: int) -> EffectChange:
 
 async def _due(world: World) -> Any:
     return sorted(await world.store.inbox.due())
+
+
+async def _of_run(id_: str, run_id: str, world: World) -> Any:
+    waits = await world.store.waits.of_invocation(id_, f"inv-{run_id}")
+    return waits, await world.store.usage.report(id_, run_id=run_id)
 
 
 async def _without_id(receipt: Awaitable[Any]) -> Any:

@@ -95,19 +95,23 @@ class EndRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCheckpoint:
-    """A checkpoint to be written; its log ends are the run's after this commit."""
+    """A checkpoint to be written; its log ends are the run's after this commit.
+
+    With `before`, they are those from before it: the run's, or the head's where the commit begins the run or has none.
+    """
 
     step: int
     cursor: JSON = None
     document: Mapping[str, JSON | Held] = field(default_factory=dict)
     schema_version: str = ""
+    before: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenWait:
     """A wait to be opened for the commit's run; the receipt names its minted id.
 
-    Past its deadline, or `timeout` seconds after the commit, it can be settled but not answered.
+    Past its deadline, or `timeout` seconds after the commit, it can be settled but not answered, unless `late`.
     """
 
     kind: str
@@ -120,11 +124,16 @@ class OpenWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleWait:
-    """An open wait of this session to be settled."""
+    """An open wait of this session to be settled.
+
+    With `late`, it is answered also past its deadline, as long as it is open. That is a guard and no part of what the
+    commit means: an answer that landed in time is known again when it is repeated late.
+    """
 
     wait_id: str
     status: WaitStatus = WaitStatus.ANSWERED
     answer: JSON = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

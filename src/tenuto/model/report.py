@@ -48,6 +48,8 @@ class PruneReport:
     checkpoints: int = 0
     waits: int = 0
     effects: int = 0
+    inputs: int = 0
+    outgoing: int = 0
     rows: int = 0
 
 

@@ -129,13 +129,17 @@ class Profile:
 
 
 class Stamp(NamedTuple):
-    """What tells whether a session is still what it was: any save raises the version, any commit the commit number."""
+    """What tells whether a session is still what it was: any save raises the version, any commit the commit number.
+
+    `has_input` says whether any input is open in its inbox, due or not, for a turn or for a run.
+    """
 
     life: int
     version: int
     commit_number: int
     generation: int
     schema_version: str
+    has_input: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,15 @@
 """Programs: what a turn runs. A compiled graph is one, and so is any async function."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput
-from tenuto.session.turn import Turn
+from tenuto.errors import InvalidInput, ProgramNotRegistered
+from tenuto.session.definition import Definition
+
+if TYPE_CHECKING:
+    from tenuto.session.live import LiveTurn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,22 +21,27 @@ class Result:
     error: Exception | None = None
 
 
+@runtime_checkable
 class Program(Protocol):
     """What a turn can run. Programs are registered, and found again, by name and version."""
 
     name: str
     version: str
 
-    async def run(self, turn: Turn) -> Result:
+    async def run(self, turn: "LiveTurn") -> Result:
         """Run within a turn and return how it went, as data."""
         ...
 
 
-Function = Callable[[Turn], Awaitable[JSON]]
+Function = Callable[["LiveTurn"], Awaitable[JSON]]
 
 
 class FunctionProgram:
-    """An async function as a program: what it returns is the output."""
+    """An async function as a program: what it returns is the output.
+
+    After a suspension, or when its runner was lost, it runs again from its beginning: what it called through
+    `turn.effect` and waited for with `turn.wait` is found again, and `once` keeps it from adding anything twice.
+    """
 
     def __init__(self, function: Function, name: str, version: str) -> None:
         self.name = name
@@ -41,7 +49,7 @@ class FunctionProgram:
         self.__doc__ = function.__doc__
         self._function = function
 
-    async def run(self, turn: Turn) -> Result:
+    async def run(self, turn: "LiveTurn") -> Result:
         """See `Program.run`."""
         try:
             return Result(outcome="completed", output=await self._function(turn))
@@ -67,3 +75,49 @@ def program(function: Function | None = None, /, *, name: str | None = None, ver
         return FunctionProgram(body, called, version)
 
     return made if function is None else made(function)
+
+
+class Programs:
+    """The programs a runtime can run, by name and version; of a name alone, the one registered last."""
+
+    def __init__(self, programs: Iterable[Program] = ()) -> None:
+        self._programs: dict[tuple[str, str], Program] = {}
+        self._latest: dict[str, Program] = {}
+        for each in programs:
+            if not isinstance(each, Program):
+                raise InvalidInput(f"{each!r} is no program: it needs a name, a version and an async `run(turn)`.")
+            if (each.name, each.version) in self._programs:
+                raise InvalidInput(f"The program {each.name}@{each.version} is registered twice.")
+            self._programs[each.name, each.version] = each
+            self._latest[each.name] = each
+
+    @property
+    def names(self) -> list[str]:
+        """The programs' names and versions, as `name@version`."""
+        return [f"{name}@{version}" for name, version in self._programs]
+
+    def latest(self, name: str) -> Program:
+        """Return a program by its name, or by `name@version`."""
+        bare, _, version = name.partition("@")
+        found = self._programs.get((bare, version)) if version else self._latest.get(bare)
+        if found is None:
+            raise self._unknown(name, f"There is no program {name!r}")
+        return found
+
+    def of(self, definition: Definition | None) -> Program:
+        """Return the program of a session, in the version it was created with."""
+        if definition is None:
+            raise self._unknown(None, "The session has no program, since no runtime created it")
+        found = self._programs.get((definition.name, definition.version))
+        if found is None:
+            name = f"{definition.name}@{definition.version}"
+            raise self._unknown(name, f"The session's program {name} is not registered here")
+        return found
+
+    def _unknown(self, name: str | None, what: str) -> ProgramNotRegistered:
+        registered = ", ".join(self.names) or "none"
+        return ProgramNotRegistered(
+            f"{what}; registered are: {registered}. It can be read, but takes no turns here.",
+            program=name,
+            registered=self.names,
+        )

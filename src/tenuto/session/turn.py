@@ -6,12 +6,12 @@ reach its head with a save.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from tenuto.codec import JSON, encode
-from tenuto.errors import LaneLost, TenutoError, VersionConflict
+from tenuto.codec import JSON, dumps, encode
+from tenuto.errors import LaneLost, NotJson, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import (
     Append,
@@ -27,7 +27,7 @@ from tenuto.model.commit import (
     SettleWait,
     TakeRun,
 )
-from tenuto.model.lane import Lane
+from tenuto.model.lane import Lane, Rearm
 from tenuto.model.run import Run, RunRef, WaitStatus
 from tenuto.model.session import Ends, LogEnd, SessionKey
 from tenuto.store.holding import handle_of
@@ -94,6 +94,20 @@ class Save(NamedTuple):
     overwrites: bool = False
 
 
+class Rider(Protocol):
+    """Adds its own parts to every commit of a turn, whoever writes it."""
+
+    def parts(
+        self, logs: Mapping[str, LogChange], waits: tuple[OpenWait, ...], end: EndRun | None, *, begins: bool
+    ) -> dict[str, Any]:
+        """Return what goes along with this commit, by name of the part; raising refuses it, and nothing is written."""
+        ...
+
+    def landed(self, receipt: Receipt) -> None:
+        """Note that the commit with these parts stands."""
+        ...
+
+
 @dataclass(slots=True)
 class Turn:
     """One run under way. Its commits are numbered, so that a lost reply is resolved by repeating.
@@ -111,17 +125,22 @@ class Turn:
     attempt: int = 1
     base: Base = field(default_factory=Base)
     lost: TenutoError | None = None
+    rider: Rider | None = None
     operation_id: str = ""
+    event_seq: int = 0
     ended: bool = False
     _unsure: "tuple[str, Mapping[str, LogChange], Save | None, EndRun | None] | None" = None
     _first: BeginRun | TakeRun | None = None
+    _rearm: Rearm | None = None
+    _known_commit: int | None = None
+    _again: "Callable[[], Awaitable[Receipt]] | None" = None
     _ends: dict[str, LogEnd] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
     _commits: int = 0
     _slices: set[tuple[str, int]] = field(default_factory=set)
     _partly: "dict[str, LogEnd | None]" = field(default_factory=dict)
     _handles: dict[str, tuple[JSON, Held]] = field(default_factory=dict)
-    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _holding: Holding | None = None
     _task: "asyncio.Task[Any] | None" = None
 
@@ -130,6 +149,14 @@ class Turn:
         """Return a turn under a lane, which is renewed from now on."""
         turn = cls(store, lane.key, lane.life, lane)
         turn._hold(lane)
+        return turn
+
+    @classmethod
+    def rearming(cls, store: Store, lane: Lane, commit_number: int) -> "Turn":
+        """Return a turn whose first commit takes the session's free lane back, if nothing was committed since."""
+        turn = cls(store, lane.key, lane.life, lane)
+        turn._rearm = Rearm(nonce=lane.nonce, ttl=store.keeper.ttl)
+        turn._known_commit = commit_number
         return turn
 
     def stand(self, base: Base) -> None:
@@ -193,12 +220,14 @@ class Turn:
 
         A big value that is the same object as last time is named by its handle, and costs nothing.
         """
-        async with self._writing:
+        async with self.writing:
             operation_id = self._next_operation()
             if point is not None or save is not None:
                 logs = await self._ahead(operation_id, self._mended(logs or {}))
             logs = logs or {}
             parts: dict[str, Any] = {"end": end, "open_waits": waits, "settle_waits": settled}
+            if self.rider is not None:
+                parts |= self.rider.parts(logs, waits, end, begins=not self.begun)
             if point is not None:
                 parts["steps"] = point.step
                 parts["checkpoint"] = NewCheckpoint(
@@ -208,13 +237,26 @@ class Turn:
                     schema_version=point.schema_version,
                 )
             self._unsure = (operation_id, logs, save, end)
-            receipt = await self._land(operation_id, parts, logs, save)
-            self._unsure = None
-            self._landed(receipt, logs, save, end)
-            self._partly = {}
-            for document in (point.document if point else {}, save.document if save else {}):
-                self._remember(document)
-            return receipt
+
+            async def land() -> Receipt:
+                receipt = await self._land(operation_id, parts, logs, save)
+                self._unsure = self._again = None
+                self._landed(receipt, logs, save, end)
+                if self.rider is not None:
+                    self.rider.landed(receipt)
+                self._partly = {}
+                for document in (point.document if point else {}, save.document if save else {}):
+                    self._remember(document)
+                return receipt
+
+            self._again = land
+            return await land()
+
+    async def write_again(self) -> Receipt:
+        """Write the last commit once more under its own operation id, after an error that left it in doubt."""
+        async with self.writing:
+            assert self._again is not None
+            return await self._again()
 
     async def resolve(self) -> Receipt | None:
         """Ask whether the last commit, whose reply was an error, landed all the same; then it counts as written."""
@@ -329,12 +371,15 @@ class Turn:
 
     async def _commit(self, operation_id: str, parts: dict[str, Any]) -> Receipt:
         run = self._first or RunRef(run_id=self.run_id, attempt=self.attempt)
-        saving_plainly = parts.get("save") and parts["expected_version"] is not None and parts["end"] is not None
+        at_once = parts["end"] is not None or self.lane is not None
+        saving_plainly = parts.get("save") and parts["expected_version"] is not None and at_once
         if isinstance(run, BeginRun) and not saving_plainly:
             ends = run.ends if run.ends is not None else self.base.ends
             run = replace(run, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
         if self.lane is not None:
             parts = parts | {"generation": self.lane.generation, "disarm": parts["end"] is not None}
+        if self._rearm is not None:
+            parts = parts | {"rearm": self._rearm, "expected_commit": self._known_commit}
         if self.life is None:
             self.life = await self.store.life(self.key)
         commit = Commit(key=self.key, operation_id=operation_id, life=self.life, run=run, **parts)
@@ -342,15 +387,19 @@ class Turn:
 
     def _landed(self, receipt: Receipt, logs: Mapping[str, LogChange], save: Save | None, end: EndRun | None) -> None:
         self._ends.update(receipt.ends)
+        self.event_seq = receipt.event_seq
         if save is None:
             self._own.update(name for name in logs if "/" not in name)
         else:
             self._own.clear()
             self.base = Base(version=receipt.version, ends=receipt.ends)
         begins, self._first = self._first is not None, None
+        rearmed, self._rearm = self._rearm is not None, None
         if end is not None:
             self.ended = True
             self.release()
+        elif rearmed and self.lane is not None:
+            self._hold(self.lane)
         elif begins and self.lane is None:
             self._hold(RunRef(run_id=self.run_id, attempt=self.attempt))
 
@@ -419,6 +468,16 @@ def _slice_end(items: Sequence[JSON], begins: int) -> int:
 
 
 def error_record(error: BaseException) -> JSON:
-    """Return an error as plain data, as a run's record keeps it."""
+    """Return an error as plain data, as a run's record keeps it: category, message and what is behind it."""
     category = getattr(error, "category", type(error).__name__)
-    return {"category": category, "message": str(getattr(error, "message", error))}
+    record: dict[str, JSON] = {"category": category, "message": str(getattr(error, "message", error))}
+    details = {name: value for name, value in getattr(error, "_details", {}).items() if _is_plain(value)}
+    return record | {"details": details} if details else record
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        dumps(value)
+    except NotJson:
+        return False
+    return True

@@ -53,12 +53,13 @@ def family_lock(family: int) -> Lock:
 class Warm(NamedTuple):
     """A commit that needs no more than its session's row and its run's: `run_id`, new if `begins`.
 
-    `now` is the time a test has set.
+    One that `saves` needs more if its run does not stand on the head. `now` is the time a test has set.
     """
 
     key: SessionKey
     run_id: str
     begins: bool
+    saves: bool
     now: int | None
 
 

@@ -1,21 +1,23 @@
 """The inbox verbs: enqueue, look, cancel."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput
-from tenuto.model.inbox import Boundary, Cancelled, DuePage, Enqueued, Input, NewInput, Nothing, Takeable
+from tenuto.model.inbox import Boundary, Cancelled, DuePage, Enqueued, Input, InputKind, NewInput, Nothing, Takeable
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.listing import read_cursor
-from tenuto.store.rules.encoding import byte_size
+from tenuto.store.rules.encoding import byte_size, digest_of
 from tenuto.store.rules.found import Ask, Row, gather
 from tenuto.store.rules.inbox import InboxLook, decide_cancel, decide_enqueue, decide_take, input_of
 from tenuto.store.rules.inputs import pack_input
 from tenuto.store.rules.limits import check_count, check_name, check_word
 from tenuto.store.rules.pack import check_budget
-from tenuto.store.rules.records import key_of
+from tenuto.store.rules.records import key_of, maybe_time
 from tenuto.store.rules.rows import InputRow, SessionRow
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ class Inbox:
         async with self._store.backend.view() as view:
             rows = await view.read("input_with_session", check_name(input_id, "input_id"))
         return _input(rows[0]) if rows else None
+
+    def digest(self, kind: InputKind, body: JSON) -> str:
+        """Return the digest under which an input's content is known, to compare it with a stored one."""
+        return digest_of(check_word(kind, InputKind, "kind"), dumps(body, "body"))
 
     async def find(self, key: Key, input_key: str) -> Input | None:
         """Return the input of a live session that was sent with this key, or None."""
@@ -118,6 +124,17 @@ class Inbox:
         page = DuePage(key_of(SessionRow(*row)) for row in rows[:most])
         page.next = str(rows[most - 1][0]) if most and len(rows) > most else None
         return page
+
+    async def next_due(self) -> datetime | None:
+        """Return when `due` next names a session as things stand, for a worker to sleep until; None if never.
+
+        That is when input falls due, or when the lane of the runner that holds its session lapses, if later: a past
+        time means now, and held sessions do not keep a worker awake. Reads only.
+        """
+        async with self._store.backend.view() as view:
+            ((moment,),) = await view.read("next_input")
+        due: datetime | None = maybe_time(moment, "the next due time of the inbox")
+        return due
 
 
 def _input(row: Row) -> Input:

@@ -45,6 +45,13 @@ def open_store(url: str, *, budget: Budget | None = None, clock: Clock | None = 
     return Opening(url, budget, clock, options)
 
 
+def memory_store() -> Store:
+    """Return a new store in memory, at once and of its own."""
+    from tenuto.store.backends.memory.backend import MemoryBackend
+
+    return Store(MemoryBackend(""))
+
+
 async def _backend(url: str, options: dict[str, Any]) -> Any:
     scheme = url.partition(":")[0]
     match scheme:

@@ -1,5 +1,6 @@
 """The outbox verbs: what is to be delivered, and how far it has come."""
 
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from tenuto.store.backend import Lock, columns_of
 from tenuto.store.rules.found import Row
 from tenuto.store.rules.limits import check_count, check_delay, check_name, check_word
 from tenuto.store.rules.outgoing import decide_mark, gather_outgoing, outgoing_of
-from tenuto.store.rules.records import key_of
+from tenuto.store.rules.records import key_of, maybe_time
 from tenuto.store.rules.rows import OutgoingRow, SessionRow
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ class Outbox:
         async with self._store.backend.view() as view:
             rows = await view.read("pending_outgoing", self._store.now(), check_count(limit, "limit"))
         return list(map(_outgoing, rows))
+
+    async def next_due(self) -> datetime | None:
+        """Return when the first pending item falls due, for a worker to sleep until; None if nothing is pending.
+
+        A past time means that `pending` has something now. Reads only.
+        """
+        async with self._store.backend.view() as view:
+            ((moment,),) = await view.read("next_outgoing")
+        due: datetime | None = maybe_time(moment, "the next due time of the outbox")
+        return due
 
     async def mark(
         self,

@@ -8,10 +8,11 @@ plain id for the default tenant and kind.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from tenuto.clock import Clock
+from tenuto.clock import Clock, to_datetime
 from tenuto.codec import JSON, dumps, loads, loads_many
 from tenuto.errors import InvalidInput, SessionDeleted, StoredDataCorrupt, VersionConflict
 from tenuto.ids import new_id
@@ -150,6 +151,12 @@ class Store:
         async with self.backend.view() as view:
             return await find_session(view, as_key(key)) is not None
 
+    async def moment(self) -> datetime:
+        """Return the time on the database's clock, which decides about everything that falls due."""
+        async with self.backend.view() as view:
+            ((now,),) = await view.read("moment", self.now())
+        return to_datetime(now)
+
     async def life(self, key: Key) -> int:
         """Return the id's life, also of an absent one; every commit names it."""
         key = as_key(key)
@@ -167,7 +174,10 @@ class Store:
     async def stamp(self, key: Key) -> Stamp | None:
         """Return what confirms a copy kept in memory; None if there is no live session. The cheapest read there is."""
         rows = await self.backend.glance("stamp_by_key", *columns_of(as_key(key)))
-        return Stamp(*rows[0]) if rows else None
+        if not rows:
+            return None
+        life, version, commit_number, generation, schema_version, has_input = rows[0]
+        return Stamp(life, version, commit_number, generation, schema_version, bool(has_input))
 
     async def load(self, key: Key) -> SessionRecord | None:
         """Return the whole session, read at one instant; None if there is no live session."""
@@ -228,7 +238,7 @@ class Store:
         run, now = commit.run, self.now()
         warm = None
         if is_warm(packed):
-            warm = Warm(commit.key, run.run_id if run else "", isinstance(run, BeginRun), now)
+            warm = Warm(commit.key, run.run_id if run else "", isinstance(run, BeginRun), commit.save, now)
         receipt: Receipt = await self.backend.transact(
             partial(_gather_commit, packed, now),
             partial(decide_commit, packed),

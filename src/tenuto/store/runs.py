@@ -1,16 +1,17 @@
 """Reading runs, checkpoints and waits, and asking a run to stop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tenuto.model.run import Checkpoint, Run, StopAnswer, StopKind, StopReply, Wait, WaitStatus
+from tenuto.codec import encode
+from tenuto.model.run import Checkpoint, Run, Stop, StopAnswer, StopKind, StopReply, Wait, WaitStatus
 from tenuto.model.session import Key, SessionKey, as_key
 from tenuto.store.backend import View, columns_of, session_lock
 from tenuto.store.logs import read_document
 from tenuto.store.rules.found import Ask, Found, Plan, gather
 from tenuto.store.rules.limits import check_count, check_name, check_text, check_word
-from tenuto.store.rules.records import checkpoint_of, key_of, run_of, wait_of
+from tenuto.store.rules.records import checkpoint_of, key_of, run_of, stop_of, wait_of
 from tenuto.store.rules.rows import CheckpointRow, RunRow, SessionRow, WaitRow
 from tenuto.store.rules.stops import decide_stop, decide_withdraw, unknown_run
 
@@ -39,9 +40,24 @@ class Runs:
         """Return all runs of an invocation, oldest first."""
         return await self._read("runs_of_invocation", tenant, invocation_id)
 
+    async def running(self, *, limit: int = 100) -> list[Run]:
+        """Return runs under way under a lane, the longest first, whatever became of their runners."""
+        return await self._read("running_runs", check_count(limit, "limit"))
+
     async def current(self, key: Key) -> Run | None:
         """Return the run last begun under the session's lane, or None."""
         return next(iter(await self._read("current_run", *columns_of(as_key(key)))), None)
+
+    async def stops(self, run_ids: Sequence[str]) -> dict[str, Stop]:
+        """Return the stops standing on these runs, by run id, in one read; a run without one is left out.
+
+        An ended run keeps the stop it had, and an unknown one has none.
+        """
+        wanted = encode([check_name(run_id, "run_id") for run_id in run_ids])
+        async with self._store.backend.view() as view:
+            rows = await view.read("stops_of_runs", wanted)
+        found = ((run_id, stop_of(text, f"run {run_id}")) for run_id, text in rows)
+        return {run_id: stop for run_id, stop in found if stop is not None}
 
     async def request_stop(
         self, run_id: str, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None
@@ -127,6 +143,13 @@ class Waits:
     ) -> list[Wait]:
         """Return a session's waits in the order they were opened; `status=None` means all."""
         return await self._read("waits_of_session", *columns_of(as_key(key)), run_id, status and str(status))
+
+    async def of_invocation(self, key: Key, origin_id: str) -> list[Wait]:
+        """Return the waits of all runs of a session that go back to this invocation, open or settled.
+
+        They come in the order they were opened; a pruned run's went with it.
+        """
+        return await self._read("waits_of_origin", *columns_of(as_key(key)), check_name(origin_id, "origin_id"))
 
     async def open(self, *, tenant: str | None = "", limit: int = 100, after: str = "") -> list[Wait]:
         """Return open waits, a tenant's or all (None), in the order they were opened; `after` goes on behind an id."""

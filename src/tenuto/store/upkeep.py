@@ -104,12 +104,18 @@ class Upkeep:
         events_older_than: float | None = None,
         events_keep: int | None = None,
         runs_older_than: float | None = None,
+        inputs_older_than: float | None = None,
+        outgoing_older_than: float | None = None,
     ) -> PruneReport:
         """Remove what is old, by age in seconds or by count per session; what is not named is left alone.
 
         Events leave a floor behind, so that a reader below it is told. Runs go with their checkpoints, waits and the
         effects whose outcome is known, once they have ended (a suspended run has not), except each session's current
         one; ids that were never saved go with their last run.
+
+        Input goes once it was consumed or cancelled that long ago and its run has ended, and its key is forgotten with
+        it: the same key is then new input, so this age is how long a sender may repeat itself. Outgoing items go that
+        long after they were due (or sent, if later) once they are done or expired. Usage stays: it is the ledger.
         """
         async with _reporting("Pruning", PruneReport()) as progress:
             if receipts_older_than is not None:
@@ -124,6 +130,12 @@ class Upkeep:
                     progress.add(events=removed)
             if runs_older_than is not None:
                 await self._prune_runs(runs_older_than, progress)
+            if inputs_older_than is not None:
+                async for removed in self._slices("prune_inputs", *self._cut(inputs_older_than)):
+                    progress.add(inputs=removed)
+            if outgoing_older_than is not None:
+                async for removed in self._slices("prune_outgoing", *self._cut(outgoing_older_than)):
+                    progress.add(outgoing=removed)
         return _as(progress.report, PruneReport)
 
     async def vacuum(self, *, pages: int = 1000) -> VacuumReport:

@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from tenuto.errors import InvalidInput
 from tenuto.model.session import Key, as_key
 from tenuto.model.usage import UsageReport
 from tenuto.store.backend import columns_of
+from tenuto.store.rules.limits import check_name
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
 from tenuto.store.rules.usage import report_of
@@ -19,11 +21,16 @@ class Usage:
     def __init__(self, store: "Store") -> None:
         self._store = store
 
-    async def report(self, key: Key, *, cascade: bool = False) -> UsageReport:
+    async def report(self, key: Key, *, run_id: str | None = None, cascade: bool = False) -> UsageReport:
         """Return a session's sums, in total and by model; `cascade=True` adds the children's tree.
 
-        An unknown session has used nothing. A sum beyond 2^53 - 1 is `UsageOutOfRange`.
+        With `run_id`, only the calls of that run of the session, also once the run is pruned; a run has no children,
+        so both together are refused. What is unknown has used nothing. A sum beyond 2^53 - 1 is `UsageOutOfRange`.
         """
+        if run_id is not None:
+            check_name(run_id, "run_id")
+            if cascade:
+                raise InvalidInput("A run is of one session and has no children: give run_id or cascade.")
         waiting, seen, sums = [as_key(key)], set[object](), []
         async with self._store.backend.view() as view:
             while waiting:
@@ -31,7 +38,7 @@ class Usage:
                 if one in seen:
                     continue
                 seen.add(one)
-                sums += await view.read("usage_of_session", *columns_of(one))
+                sums += await view.read("usage_of_session", *columns_of(one), run_id)
                 if cascade:
                     children = await view.read("children_of", *columns_of(one))
                     waiting += [key_of(SessionRow(*row)) for row in children]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tenuto.errors import TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Warm
-from tenuto.store.rules.found import Found, Moved, Plan
+from tenuto.store.rules.found import Found, Moved, Plan, stands_on_head
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class WarmMemory:
             return None
         if warm.begins or not warm.run_id:
             found.run = None
-        elif found.run is None or found.run.run_id != warm.run_id:
+        elif found.run is None or found.run.run_id != warm.run_id or (warm.saves and not stands_on_head(found)):
             return None
         found.now = found.now + int((time.monotonic() - since) * 1_000_000) if warm.now is None else warm.now
         try:

@@ -42,6 +42,7 @@ def ask_commit(packed: PackedCommit) -> Ask:
         run_id=commit.run.run_id if commit.run else "",
         profile=bool(packed.profile),
         lineage=not is_plain(commit),
+        saves=commit.save,
         points=tuple({point for point in points if point is not None}),
         waits=tuple(settled.wait_id for settled in commit.settle_waits),
         hashes=_known_hashes(packed),
@@ -53,12 +54,15 @@ def ask_commit(packed: PackedCommit) -> Ask:
 
 
 def is_plain(commit: Commit) -> bool:
-    """Tell whether no branch row is needed: nothing moves, or a new run, or none, plainly appends to the head."""
+    """Tell whether no branch row is needed: nothing moves, or the head is plainly appended to.
+
+    A run that is under way may stand elsewhere than the head; whoever looks at its row has to see to that.
+    """
     if not (commit.logs or commit.save):
         return True
     run = commit.run
-    fresh = run is None or (isinstance(run, BeginRun) and run.fresh and run.ends is None and run.base_ends is None)
-    if not (commit.save and fresh):
+    begins_elsewhere = isinstance(run, BeginRun) and not (run.fresh and run.ends is None and run.base_ends is None)
+    if not commit.save or begins_elsewhere or isinstance(run, TakeRun):
         return False
     return all(isinstance(w, Append) and w.base is None and not is_run_log(name) for name, w in commit.logs.items())
 
@@ -282,10 +286,19 @@ def _checkpoint_row(draft: Draft) -> CheckpointRow:
         cursor=draft.packed.cursor,
         document=encode(document.inline),
         held=encode(document.held) if document.held else None,
-        ends=encode_ends(draft.log.ends if draft.run else draft.log.heads),
+        ends=_ends_before(draft) if checkpoint.before else _ends_after(draft),
         schema_version=checkpoint.schema_version,
         created_at=draft.found.now,
     )
+
+
+def _ends_after(draft: Draft) -> str:
+    return encode_ends(draft.log.ends if draft.run else draft.log.heads)
+
+
+def _ends_before(draft: Draft) -> str:
+    run = draft.found.run
+    return draft.old.heads if run is None or run.ends is None else run.ends
 
 
 def _event_row(draft: Draft) -> EventRow:

@@ -78,6 +78,7 @@ class Ask(NamedTuple):
     run_id: str = ""
     profile: bool = False
     lineage: bool = False
+    saves: bool = False
     points: tuple[LogEnd, ...] = ()
     waits: tuple[str, ...] = ()
     hashes: tuple[str, ...] = ()
@@ -167,7 +168,7 @@ def _parts(ask: Ask, found: Found) -> Script[None]:
         if found.source:
             yield from _source_parts(ask, found, found.source)
     wanted = {(end.session, end.branch) for end in ask.points}
-    if ask.lineage:
+    if ask.lineage or (ask.saves and not stands_on_head(found)):
         wanted |= _branches_in_use(found)
     for session_id, branch in sorted(wanted):
         for row in (yield "branch_by_id", (session_id, branch)):
@@ -237,6 +238,12 @@ def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:
     for end in ends_of(ends, "heads").values():
         for row in (yield "branch_by_id", (end.session, end.branch)):
             found.branches[end.session, end.branch] = BranchRow(*row)
+
+
+def stands_on_head(found: Found) -> bool:
+    """Tell whether the run, if there is one, wrote nothing on branches of its own and has the session's own ends."""
+    run, session = found.run, found.session
+    return run is None or session is None or (run.own_logs is None and run.ends == session.heads)
 
 
 def _branches_in_use(found: Found) -> set[tuple[int, int]]:

@@ -212,7 +212,9 @@ def _intent(packed: PackedCommit) -> str:
     if commit.end:
         meaning.append(["end", commit.end.status, commit.end.partial, packed.error, packed.outcome])
     if commit.checkpoint and packed.checkpoint:
-        place = [commit.checkpoint.step, commit.checkpoint.schema_version, packed.cursor]
+        place: list[Any] = [commit.checkpoint.step, commit.checkpoint.schema_version, packed.cursor]
+        if commit.checkpoint.before:
+            place.append("before")
         meaning.append(["checkpoint", place, packed.checkpoint.meaning()])
     if packed.profile:
         meaning.append(["profile", sorted(packed.profile.items())])

@@ -23,7 +23,7 @@ def check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
             state = "unknown in this session"
         elif wait.status != WaitStatus.OPEN or settled.wait_id in seen:
             state = wait.status if wait.status != WaitStatus.OPEN else "settled twice in this commit"
-        elif settled.status == WaitStatus.ANSWERED and wait.deadline is not None and wait.deadline <= found.now:
+        elif settled.status == WaitStatus.ANSWERED and not settled.late and _is_past(wait, found.now):
             state = "past its deadline"
         else:
             seen.add(settled.wait_id)
@@ -34,6 +34,10 @@ def check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
             wait_id=settled.wait_id,
             found=state,
         )
+
+
+def _is_past(wait: WaitRow, now: int) -> bool:
+    return wait.deadline is not None and wait.deadline <= now
 
 
 def wait_writes(draft: "Draft", writes: list[Write]) -> list[str]:

@@ -12,13 +12,15 @@ from tenuto.errors import (
     StoredDataCorrupt,
 )
 from tenuto.ids import new_id
-from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, OpenWait, Reset
+from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, OpenWait, Reset, TakeRun
 from tenuto.model.event import NewEvent
-from tenuto.model.run import RunStatus
+from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.port import Store
+from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import messages_of, rows, statements, unchanged
-from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_owner
+from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner
+from tenuto.testing.harness import Harness
 
 
 @pytest.mark.parametrize("how", ["reset", "rewind", "last write wins", "whole record"])
@@ -177,6 +179,96 @@ async def test_a_fork_at_a_checkpoint_has_its_document_and_logs(store: Store) ->
             with pytest.raises(ForkPointNotRetained) as refused:
                 await store.fork(key, a_key(), at=at)
             assert refused.value.nearest == [first.commit_number]
+
+
+@pytest.mark.parametrize("how", ["begins", "begins saving", "goes on", "goes on saving", "resets", "has no run"])
+async def test_a_fork_at_a_checkpoint_from_before_its_commit_lacks_what_the_commit_wrote(
+    store: Store, how: str
+) -> None:
+    """A5: the run's logs as they were, or the head's where the run begins; collection leaves them alone."""
+    key, _ = await a_session(store, None, "a", "b", state={"x": 0}, schema_version="v1")
+    begin = BeginRun(run_id=an_id("run"), invocation_id=an_id("inv"))
+    if how.startswith("goes on"):
+        await store.commit(a_commit(key, run=begin, logs={"messages": Append(items=("own",))}))
+    write = Reset(items=("new",)) if how == "resets" else Append(items=("new",))
+    asked = a_commit(
+        key,
+        run=None if how == "has no run" else RunRef(run_id=begin.run_id) if how.startswith("goes on") else begin,
+        save=how not in {"begins", "goes on"},
+        logs={"messages": write, "notes": Append(items=("n",))},
+        checkpoint=NewCheckpoint(step=0, document={"x": 7}, schema_version="v1", before=True),
+    )
+    done = await store.commit(asked)
+    before = ["a", "b", "own"] if how.startswith("goes on") else ["a", "b"]
+    after = ["new"] if how == "resets" else [*before, "new"]
+    assert await messages_of(store, key, done.ends["messages"]) == after
+    if asked.run is not None:
+        await store.commit(a_commit(key, run=RunRef(run_id=begin.run_id), end=EndRun(status=RunStatus.COMPLETED)))
+    await store.commit(a_save(key, "later"))
+    await store.upkeep.gc(grace=0)
+    fork = a_key()
+    await store.fork(key, fork, at=done.commit_number)
+    record = await store.load(fork)
+    assert record is not None
+    assert record.state == {"messages": before, "x": 7}
+    await store.commit(a_save(fork, "otherwise"))
+    assert await messages_of(store, fork) == [*before, "otherwise"]
+    assert (await messages_of(store, key))[-1] == "later"
+
+
+async def test_a_checkpoint_from_before_the_first_commit_forks_into_an_empty_session(store: Store) -> None:
+    """A5: there was no log yet."""
+    key = a_key()
+    point = NewCheckpoint(step=0, before=True)
+    begin = BeginRun(run_id=an_id("run"), invocation_id=an_id("inv"))
+    done = await store.commit(
+        a_commit(key, save=True, run=begin, logs={"messages": Append(items=("a",))}, checkpoint=point)
+    )
+    fork = a_key()
+    await store.fork(key, fork, at=done.commit_number)
+    record = await store.load(fork)
+    assert record is not None
+    assert record.state == {}
+
+
+async def test_a_checkpoint_from_before_is_the_same_where_the_commit_needed_no_look(store: Store) -> None:
+    """A5: under a lane, turn after turn, each begin leaves the session as the turn before it left it."""
+    key, _ = await a_session(store, None, "a")
+    lane = await store.lanes.acquire(key, an_owner())
+    seen: list[list[object]] = []
+    for turn in range(3):
+        commit = a_turn(key, lane, f"turn-{turn}", checkpoint=NewCheckpoint(step=turn, before=True))
+        done = await store.commit(commit)
+        point = await store.checkpoints.get(key, done.commit_number)
+        assert point is not None
+        seen.append(await messages_of(store, key, point.ends["messages"]))
+    assert seen == [["a"], ["a", "turn-0"], ["a", "turn-0", "turn-1"]]
+
+
+async def test_a_run_taken_over_elsewhere_leaves_its_former_place_in_a_checkpoint_from_before(
+    harness: Harness,
+) -> None:
+    """A5: what the run had written, though it goes on at the head that moved meanwhile."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store, None, "a")
+    begin = BeginRun(run_id=an_id("run"), invocation_id=an_id("inv"), ttl=5)
+    await store.commit(a_commit(key, run=begin, logs={"messages": Append(items=("own",))}))
+    moved = await store.commit(a_save(key, "theirs"))
+    clock.advance(6)
+    take = TakeRun(run_id=begin.run_id, attempt=1, ends=moved.ends, base_ends=moved.ends, base_version=moved.version)
+    done = await store.commit(
+        a_commit(
+            key,
+            run=take,
+            logs={"messages": Append(items=("again",))},
+            checkpoint=NewCheckpoint(step=1, before=True),
+        )
+    )
+    point = await store.checkpoints.get(key, done.commit_number)
+    assert point is not None
+    assert await messages_of(store, key, point.ends["messages"]) == ["a", "own"]
+    assert await messages_of(store, key, done.ends["messages"]) == ["a", "theirs", "again"]
 
 
 async def test_a_fork_of_nothing_and_onto_a_live_id_are_refused(store: Store) -> None:

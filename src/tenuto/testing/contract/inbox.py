@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tenuto.clock import to_datetime
 from tenuto.errors import (
     ClaimLost,
     InvalidInput,
@@ -684,6 +685,38 @@ async def test_future_input_only_gives_the_next_due_time_and_never_empty(harness
     assert (await store.inbox.next(key)).reason is Nothing.EMPTY
 
 
+async def test_the_stamp_tells_whether_any_input_is_open(harness: Harness) -> None:
+    """E6: in its one read; due or not, for a turn or a run, of this session and life only."""
+    store = await harness.open()
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    await _send(store, other, _message("theirs"))
+
+    async def has_input(asked: SessionKey = key) -> bool:
+        with statements(store) as seen:
+            stamp = await store.stamp(asked)
+        assert seen == ["stamp_by_key"]
+        assert stamp is not None
+        assert type(stamp.has_input) is bool
+        return stamp.has_input
+
+    assert (await has_input(), await has_input(other)) == (False, True)
+    (future,) = await _send(store, key, _message("a", due_at=LATER))
+    assert await has_input()
+    await store.inbox.cancel(key, [future.input_id])
+    assert not await has_input()
+    lane, run = await _live_run(store, key)
+    (bound,) = await _send(store, key, _message("b", boundary=AFTER))
+    assert await has_input()
+    await store.commit(_ending(key, lane, run, consume=(Consume(input_id=bound.input_id),)))
+    assert not await has_input()
+    await _send(store, key, _message("c"))
+    await store.delete(key)
+    assert await store.stamp(key) is None
+    await a_session(store, key=key)
+    assert not await has_input()
+
+
 async def test_a_bounded_scan_is_not_filled_by_what_cannot_be_taken(store: Store) -> None:
     """F10: consumed, future and bound rows before it do not hide a later one."""
     key, _ = await a_session(store)
@@ -733,6 +766,37 @@ async def test_due_names_active_sessions_with_due_input_that_nobody_works_on(har
     clock.advance(3600)
     assert set(await store.inbox.due()) == {future, held, message, command, wake, orphan}
     assert empty not in await store.inbox.due()
+
+
+async def test_the_next_due_time_is_when_due_will_name_a_session(harness: Harness) -> None:
+    """A12: the first of all sessions; at that instant `due` names it, and not a microsecond before. Reads only."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    assert await store.inbox.next_due() is None
+    far, near, held, closed = [(await a_session(store))[0] for _ in range(4)]
+    await _send(store, closed, _message("c"))
+    await store.commit(a_commit(closed, status=SessionStatus.COMPLETED))
+    assert await store.inbox.next_due() is None
+    await _send(store, far, _message("f", delay=3600.0))
+    (soon,) = await _send(store, near, _message("n", delay=30.0))
+    lane = await store.lanes.acquire(held, an_owner(), ttl=20)
+    (waiting,) = await _send(store, held, _message("h"))
+    for expected, named in ((lane.expires_at, held), (soon.due_at, near)):
+        async with unchanged(store):
+            due = await store.inbox.next_due()
+        assert due is not None
+        assert due == expected
+        clock.advance((due - to_datetime(clock.now())).total_seconds() - 0.000001)
+        assert await store.inbox.due() == ()
+        clock.advance(0.000001)
+        assert await store.inbox.due() == (named,)
+        for sent in await store.inbox.list(named):
+            await store.inbox.cancel(named, [sent.input_id])
+    assert waiting.due_at is None
+    await store.lanes.disarm(await store.lanes.acquire(near, an_owner(), ttl=600))
+    (now,) = await _send(store, near, _message("now"))
+    assert await store.inbox.next_due() == now.created_at
+    assert await store.inbox.due() == (near,)
 
 
 async def test_due_comes_in_pages_that_name_each_session_once(store: Store) -> None:

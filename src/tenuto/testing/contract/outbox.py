@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tenuto.clock import to_datetime
 from tenuto.errors import ClaimLost, DeliveryLost, InvalidInput, OperationConflict
 from tenuto.model.inbox import Consume, InputKind, NewInput
 from tenuto.model.outbox import NewOutgoing, Outgoing, OutgoingStatus
@@ -190,6 +191,29 @@ async def test_a_delivery_cut_off_before_its_mark_is_one_input_all_the_same(harn
     await store.outbox.mark(sent, DELIVERED, attempts=again.attempts)
     assert (await store.outbox.pending(), await store.inbox.list(child)) == ([], ())
     assert await store.head(parent) == head
+
+
+async def test_the_next_due_time_is_that_of_the_first_pending_item(harness: Harness) -> None:
+    """I11a: of all sessions, past or future; what is delivered or final counts for nothing. Reads only."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    assert await store.outbox.next_due() is None
+    keys = [(await a_session(store))[0] for _ in range(2)]
+    delivered, done, expired, first = await _sent(store, keys[0], *(_to(delay=float(n)) for n in (1, 2, 3, 40)))
+    (second,) = await _sent(store, keys[1], _to(delay=50.0))
+    for outbox_id, status in ((delivered, DELIVERED), (done, DONE), (expired, EXPIRED)):
+        await store.outbox.mark(outbox_id, status)
+    for outbox_id in (first, second):
+        async with unchanged(store):
+            due = await store.outbox.next_due()
+        assert due == (await _found(store, outbox_id)).due_at
+        clock.advance((due - to_datetime(clock.now())).total_seconds() - 0.000001)
+        assert await store.outbox.pending() == []
+        clock.advance(0.000001)
+        assert [item.outbox_id for item in await store.outbox.pending()] == [outbox_id]
+        assert await store.outbox.next_due() == due
+        await store.outbox.mark(outbox_id, DONE)
+    assert await store.outbox.next_due() is None
 
 
 async def test_delete_removes_what_a_session_still_had_to_send(store: Store) -> None:

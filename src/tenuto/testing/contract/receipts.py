@@ -117,6 +117,7 @@ OTHER_CONTENT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "checkpoint cursor": lambda c: {"checkpoint": replace(c.checkpoint, cursor=[2])},
     "checkpoint document": lambda c: {"checkpoint": replace(c.checkpoint, document={"s": 2})},
     "checkpoint schema": lambda c: {"checkpoint": replace(c.checkpoint, schema_version="v9")},
+    "checkpoint before": lambda c: {"checkpoint": replace(c.checkpoint, before=True)},
     "no checkpoint": lambda _: {"checkpoint": None},
     "wait kind": lambda c: {"open_waits": (replace(c.open_waits[0], kind="approval"),)},
     "wait signal": lambda c: {"open_waits": (replace(c.open_waits[0], signal_id="t"),)},

@@ -15,6 +15,7 @@ from tenuto.model.run import RunRef, RunStatus, WaitStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
+from tenuto.testing.contract.watching import unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
 from tenuto.testing.harness import Harness
 
@@ -360,6 +361,39 @@ async def test_waits_with_one_signal_id_are_told_apart_by_wait_id(store: Store) 
     assert [wait.wait_id for wait in answered] == [one]
 
 
+async def test_the_waits_of_an_invocation_are_those_of_all_its_runs(harness: Harness) -> None:
+    """H6a: by origin, settled or not, as opened; not of another origin, session or life, whatever its invocation."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    origin = an_id("inv")
+    opened: list[str] = []
+
+    async def suspend(where: SessionKey, kind: str, **begin: Any) -> tuple[str, ...]:
+        run = await _run(store, where, **begin)
+        clock.advance(1)
+        waits = (OpenWait(kind=f"{kind} 1"), OpenWait(kind=f"{kind} 2"))
+        return (await store.commit(_suspending(where, run, *waits))).wait_ids
+
+    opened += await suspend(key, "first", invocation_id=origin)
+    await suspend(key, "another", invocation_id=an_id("inv"), origin_id=an_id("inv"))
+    opened += await suspend(key, "again", invocation_id=origin, fresh=False)
+    opened += await suspend(key, "its child", invocation_id=an_id("inv"), origin_id=origin)
+    await suspend(key, "not its own origin", invocation_id=origin, fresh=False, origin_id=an_id("inv"))
+    theirs = await suspend(other, "elsewhere", invocation_id=an_id("inv"), origin_id=origin)
+    await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=opened[0], answer=1),)))
+    found = await store.waits.of_invocation(key, origin)
+    assert [wait.wait_id for wait in found] == opened
+    assert [wait.kind for wait in found] == ["first 1", "first 2", "again 1", "again 2", "its child 1", "its child 2"]
+    assert [wait.status for wait in found[:2]] == [WaitStatus.ANSWERED, WaitStatus.OPEN]
+    assert tuple(wait.wait_id for wait in await store.waits.of_invocation(other, origin)) == theirs
+    assert await store.waits.of_invocation(key, "nobody") == []
+    await store.delete(key)
+    await a_session(store, key=key)
+    assert await store.waits.of_invocation(key, origin) == []
+
+
 async def test_a_wait_is_settled_once_and_only_by_its_own_session(store: Store) -> None:
     """H6a: unknown, foreign, settled and twice in one commit are refused whole, each saying what was found."""
     key, _ = await a_session(store)
@@ -381,6 +415,45 @@ async def test_a_wait_is_settled_once_and_only_by_its_own_session(store: Store) 
         assert (refused.value.wait_id, refused.value.found) == (settles[-1].wait_id, found)
         assert refused.value.category == "store_commit_failed"
     assert await store.dump() == before
+
+
+async def test_past_its_deadline_a_wait_takes_a_late_answer_only_while_it_is_open(harness: Harness) -> None:
+    """H6a: refused without `late`, from the deadline on; every other settlement needs no leave."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    timed = OpenWait(kind="approval", timeout=10.0)
+    late, expired = (await store.commit(_suspending(key, await _run(store, key), timed, timed))).wait_ids
+    clock.advance(10)
+    async with unchanged(store):
+        with pytest.raises(WaitNotOpen) as refused:
+            await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=late, answer="in time"),)))
+    assert refused.value.found == "past its deadline"
+    await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=late, answer="late", late=True),)))
+    await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=expired, status=WaitStatus.EXPIRED),)))
+    found = await store.waits.get(late)
+    assert found is not None
+    assert (found.status, found.answer) == (WaitStatus.ANSWERED, "late")
+    async with unchanged(store):
+        for wait_id, state in ((late, "answered"), (expired, "expired")):
+            with pytest.raises(WaitNotOpen) as refused:
+                await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=wait_id, late=True),)))
+            assert refused.value.found == state
+
+
+async def test_an_answer_that_landed_in_time_is_known_again_when_repeated_as_late(harness: Harness) -> None:
+    """C3: `late` is a guard; the runner that lost the reply does not know which of the two it was."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    timed = OpenWait(kind="approval", timeout=10.0)
+    (wait_id,) = (await store.commit(_suspending(key, await _run(store, key), timed))).wait_ids
+    answer = SettleWait(wait_id=wait_id, answer="yes")
+    commit = a_commit(key, settle_waits=(answer,))
+    await store.commit(commit)
+    clock.advance(11)
+    async with unchanged(store):
+        assert (await store.commit(replace(commit, settle_waits=(replace(answer, late=True),)))).replayed
 
 
 async def test_of_concurrent_answers_to_one_wait_one_lands(store: Store) -> None:

@@ -15,7 +15,7 @@ from tenuto.model.run import Run, RunRef, RunStatus, StopAnswer, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import fail_at_each_statement, unchanged
+from tenuto.testing.contract.watching import fail_at_each_statement, statements, unchanged
 from tenuto.testing.factories import a_commit, a_session, a_turn, an_id, an_owner
 from tenuto.testing.harness import Harness
 
@@ -183,6 +183,31 @@ async def test_seeing_a_stop_belongs_to_what_a_commit_means(store: Store) -> Non
         await store.commit(replace(commit, sees_stop=False))
     await store.commit(_of_run(key, lane, run, sees_stop=True))
     assert (await _found(store, run)).stop == first
+
+
+async def test_the_stops_of_many_runs_are_one_read(store: Store) -> None:
+    """helix 35: by run, as each run has it; without one, withdrawn, unknown and not asked for are left out."""
+    key, _ = await a_session(store)
+    runs = [(await _live_run(store, key, laned=False))[1] for _ in range(6)]
+    interrupted, aborted, ended, withdrawn, free, other = runs
+    await store.runs.request_stop(interrupted.run_id, StopKind.INTERRUPT, "one")
+    await store.runs.request_stop(aborted.run_id, StopKind.ABORT)
+    await store.commit(_of_run(key, None, aborted, sees_stop=True))
+    await store.runs.request_stop(ended.run_id, StopKind.ABORT, "three")
+    await store.commit(_of_run(key, None, ended, RunStatus.INTERRUPTED))
+    await store.runs.request_stop(withdrawn.run_id)
+    await store.runs.withdraw_stop(withdrawn.run_id)
+    await store.runs.request_stop(other.run_id, StopKind.INTERRUPT, "not asked for")
+    asked = [run.run_id for run in (interrupted, aborted, ended, withdrawn, free, interrupted)]
+    async with unchanged(store):
+        with statements(store) as seen:
+            stops = await store.runs.stops([*asked, "nobody", 'quo"te'])
+        assert seen == ["stops_of_runs"]
+        assert await store.runs.stops(()) == {}
+    assert stops == {run.run_id: (await _found(store, run)).stop for run in (interrupted, aborted, ended)}
+    assert [stop.reason for stop in stops.values()].count("one") == 1
+    with pytest.raises(InvalidInput):
+        await store.runs.stops([interrupted.run_id, ""])
 
 
 async def test_a_stop_of_an_unknown_run_is_refused(store: Store) -> None:

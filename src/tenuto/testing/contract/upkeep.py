@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,9 +21,12 @@ from tenuto.errors import (
 )
 from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, OpenWait, Reset, SettleWait
 from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Consume, InputKind, NewInput
+from tenuto.model.outbox import NewOutgoing, OutgoingStatus
 from tenuto.model.report import ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionKey
+from tenuto.model.usage import NewUsage
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
@@ -82,6 +86,7 @@ async def test_every_verb_reports_zeros_when_there_is_nothing_to_do(harness: Har
         assert await store.upkeep.gc() == GcReport()
         assert await store.upkeep.gc(grace=0) == GcReport()
         everything = {"receipts_older_than": 0, "events_older_than": 0, "events_keep": 9, "runs_older_than": 0}
+        everything |= {"inputs_older_than": 0, "outgoing_older_than": 0}
         assert await store.upkeep.prune(**everything) == PruneReport()
         assert await store.upkeep.prune() == PruneReport()
         assert await store.dump() == before
@@ -96,9 +101,9 @@ async def test_an_age_that_is_no_number_of_seconds_is_refused(store: Store, age:
     key, _ = await a_session(store, None, "a")
     await store.commit(a_commit(key, save=True, logs={"messages": Reset()}))
     before = await store.dump()
-    for name in ("receipts_older_than", "events_older_than", "runs_older_than"):
+    for name in ("receipts", "events", "runs", "inputs", "outgoing"):
         with pytest.raises((InvalidInput, UpkeepFailed)):
-            await store.upkeep.prune(**{name: age})
+            await store.upkeep.prune(**{f"{name}_older_than": age})
     with pytest.raises((InvalidInput, UpkeepFailed)):
         await store.upkeep.gc(grace=age)
     assert await store.dump() == before
@@ -258,6 +263,84 @@ async def test_prune_takes_ended_runs_with_their_checkpoints_and_waits(harness: 
     assert await store.upkeep.prune(runs_older_than=50) == PruneReport()
 
 
+async def test_prune_takes_settled_input_whose_run_is_over(harness: Harness) -> None:
+    """D8: consumed or cancelled, by when; open input and that of a run that goes on stay, however old."""
+    store, clock = await _timed(harness)
+    key, _ = await a_session(store)
+
+    async def send(name: str) -> str:
+        sent = await store.inbox.enqueue(key, NewInput(kind=InputKind.MESSAGE, body=name, key=name))
+        return sent.input.input_id
+
+    opened = await send("open")
+    cancelled, free = await send("cancelled"), await send("consumed without a run")
+    await store.inbox.cancel(key, [cancelled])
+    await store.commit(a_commit(key, consume=(Consume(input_id=free),)))
+    orphaned = await send("of a pruned run")
+    await _run(store, key, end=RunStatus.FAILED, consume=(Consume(input_id=orphaned),))
+    clock.advance(0.000001)
+    assert (await store.upkeep.prune(runs_older_than=0)).runs == 1
+    kept, gone = [opened], [cancelled, free, orphaned]
+    for end in (None, *RunStatus):
+        if end is RunStatus.RUNNING:
+            continue
+        sent = await send(f"run {end}")
+        await _run(store, key, end=end, consume=(Consume(input_id=sent),))
+        (kept if end in (None, RunStatus.SUSPENDED) else gone).append(sent)
+    lately = await send("queued long ago, consumed lately")
+    kept.append(lately)
+    clock.advance(100)
+    await store.commit(a_commit(key, consume=(Consume(input_id=lately),)))
+    assert await store.upkeep.prune(inputs_older_than=101) == PruneReport()
+    assert await store.upkeep.prune(inputs_older_than=50) == PruneReport(inputs=len(gone))
+    assert [await store.inbox.get(each) for each in gone] == [None] * len(gone)
+    assert all([await store.inbox.get(each) for each in kept])
+    assert await store.upkeep.prune(inputs_older_than=50) == PruneReport()
+
+
+async def test_an_input_key_is_known_until_its_row_is_pruned(harness: Harness) -> None:
+    """E2: to the microsecond; then the same key is new input, with whatever content."""
+    store, clock = await _timed(harness)
+    key, _ = await a_session(store)
+    new = NewInput(kind=InputKind.MESSAGE, body="first", key="k")
+    first = (await store.inbox.enqueue(key, new)).input
+    await store.commit(a_commit(key, consume=(Consume(input_id=first.input_id),)))
+    clock.advance(100)
+    assert await store.upkeep.prune(inputs_older_than=100) == PruneReport()
+    assert (await store.inbox.enqueue(key, new)).replayed
+    clock.advance(0.000001)
+    assert await store.upkeep.prune(inputs_older_than=100) == PruneReport(inputs=1)
+    assert await store.inbox.find(key, "k") is None
+    again = await store.inbox.enqueue(key, replace(new, body="second"))
+    assert (again.replayed, again.input.body) == (False, "second")
+    assert again.input.input_id != first.input_id
+
+
+async def test_prune_takes_final_outgoing_items_and_never_others(harness: Harness) -> None:
+    """D8: by when they were due, or sent; pending and delivered ones stay, however old. Usage stays too."""
+    store, clock = await _timed(harness)
+    key, _ = await a_session(store)
+    past = to_datetime(clock.now()) - timedelta(days=365)
+    new = NewOutgoing(kind="wake", target=a_key())
+    sent = (new, new, new, new, replace(new, delay=60.0), replace(new, due_at=past))
+    ids = (await store.commit(a_commit(key, outgoing=sent, usage=(NewUsage(model="m", input=7),)))).outgoing_ids
+    statuses = (*OutgoingStatus, OutgoingStatus.DONE, OutgoingStatus.DONE)
+    for outbox_id, status in zip(ids, statuses, strict=True):
+        if status is not OutgoingStatus.PENDING:
+            await store.outbox.mark(outbox_id, status)
+    assert await store.upkeep.prune(outgoing_older_than=0) == PruneReport()  # sent at this very instant
+    clock.advance(50.000001)
+    assert await store.upkeep.prune(outgoing_older_than=50) == PruneReport(outgoing=3)
+    left = [item.outbox_id for item in await store.outbox.of_session(key)]
+    assert set(left) == {ids[statuses.index(s)] for s in (OutgoingStatus.PENDING, OutgoingStatus.DELIVERED)} | {ids[4]}
+    clock.advance(60)
+    assert await store.upkeep.prune(outgoing_older_than=50) == PruneReport(outgoing=1)
+    clock.advance(10**6)
+    everything = {f"{name}_older_than": 0 for name in ("receipts", "events", "runs", "inputs", "outgoing")}
+    assert (await store.upkeep.prune(**everything)).outgoing == 0
+    assert (await store.usage.report(key)).total.input == 7
+
+
 async def test_a_never_saved_id_goes_with_its_last_run(harness: Harness) -> None:
     """D8: not while a run or a live lane is there; then every row of it, counted once."""
     store, clock = await _timed(harness)
@@ -378,8 +461,12 @@ async def test_vacuum_gives_pages_back_or_is_refused(harness: Harness) -> None:
 
 
 async def _litter(store: Store, clock: FakeClock, keys: list[SessionKey]) -> None:
-    """Leave something to collect in each session, and old receipts, events and runs to prune."""
+    """Leave something to collect in each session, and old rows of every kind to prune."""
     for key in keys:
+        arrived = (NewInput(kind=InputKind.MESSAGE, body=1, key=an_id("key")),)
+        outgoing = (NewOutgoing(kind="wake", target=key),)
+        for outbox_id in (await store.commit(a_commit(key, inputs=arrived, outgoing=outgoing))).outgoing_ids:
+            await store.outbox.mark(outbox_id, OutgoingStatus.DONE)
         value = an_id("big ") * 1000
         await _run(store, key, "run", end=RunStatus.FAILED, events=(NewEvent(type="e"),) * 2)
         await store.commit(a_save(key, *"abc", document={"big": value}))
@@ -396,13 +483,15 @@ async def test_a_sweep_that_fails_says_what_it_had_done(harness: Harness, verb: 
     """D7: at every statement in turn; what it reports is what is gone, and running it again does the rest."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
-    options = {"receipts_older_than": 50, "events_older_than": 50, "runs_older_than": 50} if verb == "prune" else {}
+    pruned = ("receipts", "events", "runs", "inputs", "outgoing") if verb == "prune" else ()
+    options: dict[str, Any] = {f"{name}_older_than": 50 for name in pruned}
 
     async def sweep() -> GcReport | PruneReport:
         return await store.upkeep.prune(**options) if options else await store.upkeep.gc(grace=0)
 
     tables = {"receipts": "receipt", "runs": "run", "checkpoints": "checkpoint", "waits": "wait"}
-    tables |= {"entries": "entry", "branches": "branch", "contents": "content"}
+    tables |= {"entries": "entry", "branches": "branch", "contents": "content", "inputs": "input"}
+    tables["outgoing"] = "outgoing"
     keys = [(await a_session(store))[0] for _ in range(2)]
     partial = 0
     for number in range(1, 200):

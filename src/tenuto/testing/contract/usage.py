@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from tenuto.errors import InvalidInput, OperationConflict, UsageOutOfRange
+from tenuto.model.commit import BeginRun, EndRun
+from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile
 from tenuto.model.usage import NewUsage, UsageTotals
 from tenuto.store.port import Store
+from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, rows, statements, unchanged
-from tenuto.testing.factories import a_commit, a_key, a_session, a_turn, an_owner
+from tenuto.testing.factories import a_commit, a_key, a_session, a_turn, an_id, an_owner
 from tenuto.testing.harness import Harness
 
 MOST = 2**53 - 1
@@ -97,6 +100,36 @@ async def test_the_children_are_added_where_asked_for(store: Store) -> None:
     report = await store.usage.report(root, cascade=True)
     assert (report.total.input, report.sessions) == (111, 3)
     assert _sums((await store.usage.report(a_key())).total) == (0, 0, 0, 0, 0, 0)
+
+
+async def test_the_usage_of_one_run_is_told_apart(harness: Harness) -> None:
+    """D5: not that of other runs, of commits without a run, or of other sessions; also after the run was pruned."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    runs = [an_id("run") for _ in range(2)]
+    for number, run_id in enumerate(runs):
+        begin = BeginRun(run_id=run_id, invocation_id=f"inv-{run_id}")
+        call = replace(CALL, model=f"m-{number}", input=10**number)
+        await store.commit(a_commit(key, run=begin, usage=(call,)))
+        end = EndRun(status=RunStatus.COMPLETED)
+        await store.commit(a_commit(key, run=RunRef(run_id=run_id), end=end, usage=(call,)))
+    await store.commit(a_commit(key, usage=(replace(CALL, input=100),)))
+    clock.advance(1)
+    for pruned in (0, 2):
+        report = await store.usage.report(key, run_id=runs[1])
+        assert (_sums(report.total), set(report.by_model)) == ((2, 20, 40, 600, 8000, 100000), {"m-1"})
+        assert (await store.usage.report(key)).total.input == 122
+        assert (await store.upkeep.prune(runs_older_than=0)).runs == 2 - pruned
+    for asked, run_id in ((other, runs[1]), (key, "nobody"), (a_key(), runs[1])):
+        assert (await store.usage.report(asked, run_id=run_id)).total.calls == 0
+    with statements(store) as seen:
+        with pytest.raises(InvalidInput):
+            await store.usage.report(key, run_id=runs[1], cascade=True)
+        with pytest.raises(InvalidInput):
+            await store.usage.report(key, run_id="")
+    assert seen == []
 
 
 async def test_delete_removes_the_usage_and_a_fork_takes_none_along(store: Store) -> None:

@@ -49,7 +49,10 @@ class Reads(RuntimeReads):
 
     def stamp_by_key(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)
-        return [(row.life, row.version, row.commit_no, row.generation, row.schema_version)] if row and row.alive else []
+        if row is None or not row.alive:
+            return []
+        opened = bool(self._open(row.sid))
+        return [(row.life, row.version, row.commit_no, row.generation, row.schema_version, opened)]
 
     def life_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)
@@ -101,6 +104,16 @@ class Reads(RuntimeReads):
             if row and wait.session == row.sid and run_id in (None, wait.run_id) and status in (None, wait.status)
         )
 
+    def waits_of_origin(self, tenant: str, kind: str, session_id: str, origin_id: str) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        runs = {
+            run.run_id
+            for run in self._t.run.values()
+            if row and (run.session, run.life) == (row.sid, row.life)
+            if (run.invocation_id if run.origin_id is None else run.origin_id) == origin_id
+        }
+        return self._waits(wait for wait in self._t.wait.values() if wait.run_id in runs)
+
     def waits_for_signal(self, tenant: str, signal_id: str, status: str | None) -> list[Row]:
         return self._waits(
             wait
@@ -142,6 +155,10 @@ class Reads(RuntimeReads):
     def run_by_id(self, run_id: str) -> list[Row]:
         return [self._t.session[row[1]] + row for row in self.bare_run(run_id)]
 
+    def stops_of_runs(self, run_ids: str) -> list[Row]:
+        found = (self._t.run.get(run_id) for run_id in dict.fromkeys(loads(run_ids, "run ids")))
+        return [(run.run_id, run.stop) for run in found if run and run.stop is not None]
+
     def runs_of_session(self, tenant: str, kind: str, session_id: str, before: int, limit: int) -> list[Row]:
         row = self._row(tenant, kind, session_id)
         found = [r for r in self._t.run.values() if row and r.session == row.sid and r.number < before]
@@ -155,6 +172,11 @@ class Reads(RuntimeReads):
     def orphans(self, now: int | None, limit: int) -> list[Row]:
         moment = moment_of(now)
         found = [run for run in self._t.run.values() if run.status == "running" and self._lost(run, moment)]
+        found.sort(key=lambda run: (run.started_at, run.run_id))
+        return [self._t.session[run.session] + run for run in found[:limit]]
+
+    def running_runs(self, limit: int) -> list[Row]:
+        found = [run for run in self._t.run.values() if run.status == "running" and run.generation is not None]
         found.sort(key=lambda run: (run.started_at, run.run_id))
         return [self._t.session[run.session] + run for run in found[:limit]]
 

@@ -53,6 +53,15 @@ class RuntimeReads:
         free = [s for s in found if not (s.armed and (s.lane_expires_at or 0) > moment)]
         return list([s for s in free if s.alive and s.status == "active"][:limit])
 
+    def next_input(self) -> list[Row]:
+        times = []
+        for row in self._t.input.values():
+            session = self._t.session[row.session]
+            if row.status == "open" and session.alive and session.status == "active":
+                due = row.created_at if row.due_at is None else row.due_at
+                times.append(max(due, (session.lane_expires_at or 0) if session.armed else 0))
+        return [(min(times, default=None),)]
+
     def effect_by_place(self, sid: int, life: int, origin_id: str, namespace: str, step: int, key: str) -> list[Row]:
         row = self._t.effect.get((sid, life, origin_id, namespace, step, key))
         return [row] if row else []
@@ -74,11 +83,12 @@ class RuntimeReads:
         found.sort(key=lambda row: (row.started_at, *row[2:6]))
         return [self._t.session[row.session] + row for row in found[:limit]]
 
-    def usage_of_session(self, tenant: str, kind: str, session_id: str) -> list[Row]:
+    def usage_of_session(self, tenant: str, kind: str, session_id: str, run_id: str | None) -> list[Row]:
         session = self._session(tenant, kind, session_id)
         sums: dict[str, list[int]] = {}
         for row in self._t.usage.values():
-            if session and (row.session, row.life) == (session.sid, session.life):
+            mine = session and (row.session, row.life) == (session.sid, session.life)
+            if mine and run_id in (None, row.run_id):
                 halves = [half for count in row[7:] for half in divmod(count, SPLIT)]
                 former = sums.get(row.model, [0] * (1 + len(halves)))
                 sums[row.model] = [one + other for one, other in zip(former, [1, *halves], strict=True)]
@@ -99,6 +109,10 @@ class RuntimeReads:
         found = [row for row in self._t.outgoing.values() if row.status == "pending" and row.due_at <= moment]
         found.sort(key=lambda row: (row.due_at, row.outbox_id))
         return [self._t.session[row.session] + row for row in found[:limit]]
+
+    def next_outgoing(self) -> list[Row]:
+        pending = (row.due_at for row in self._t.outgoing.values() if row.status == "pending")
+        return [(min(pending, default=None),)]
 
     def _is_in_doubt(self, row: EffectRow) -> bool:
         run = self._t.run.get(row.run_id)

@@ -3,7 +3,8 @@
 from typing import Any
 
 from tenuto.codec import loads
-from tenuto.store.backends.memory.tables import Tables
+from tenuto.store.backends.memory.tables import Tables, moment_of
+from tenuto.store.rules.found import Row
 from tenuto.store.rules.rows import EffectRow, InputRow, OutgoingRow, UsageRow
 
 
@@ -116,6 +117,20 @@ class RuntimeWrites:
             return 0
         self._t.put(self._t.outgoing, outbox_id, row._replace(status=status, attempts=attempts, due_at=due_at))
         return 1
+
+    def prune_inputs(self, now: int | None, age: int, limit: int) -> list[Row]:
+        cutoff, t = moment_of(now) - age, self._t
+        going = {run.run_id for run in t.run.values() if run.status in ("running", "suspended")}
+        settled = [row for row in t.input.values() if row.status in ("consumed", "cancelled")]
+        old = [row for row in settled if (row.settled_at or 0) < cutoff and row.run_id not in going][:limit]
+        t.drop(t.input_key, [(row.session, row.life, row.key) for row in old if row.key is not None])
+        return [(1,)] * t.drop(t.input, [row.input_id for row in old])
+
+    def prune_outgoing(self, now: int | None, age: int, limit: int) -> list[Row]:
+        cutoff = moment_of(now) - age
+        final = [row for row in self._t.outgoing.values() if row.status in ("done", "expired")]
+        old = [row.outbox_id for row in final if max(row.created_at, row.due_at) < cutoff]
+        return [(1,)] * self._t.drop(self._t.outgoing, old[:limit])
 
     def delete_inputs_of(self, sid: int) -> int:
         self._t.drop(self._t.input_key, [key for key in self._t.input_key if key[0] == sid])

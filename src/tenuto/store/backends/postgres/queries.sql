@@ -22,8 +22,10 @@ SELECT s.*, p.* FROM session s LEFT JOIN profile p ON p.session = s.sid
 WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND s.alive = 1
 
 -- stamp_by_key --
-What tells whether a live session is still what it was.
-SELECT life, version, commit_no, generation, schema_version FROM session
+What tells whether a live session is still what it was, and whether it has open input.
+SELECT life, version, commit_no, generation, schema_version,
+    EXISTS (SELECT 1 FROM input i WHERE i.session = sid AND i.status = 'open')
+FROM session
 WHERE tenant = $1 AND kind = $2 AND session_id = $3 AND alive = 1
 
 -- life_of --
@@ -79,6 +81,12 @@ A session's waits, in the order they were opened; a null run or status means any
 SELECT s.*, w.* FROM session s JOIN wait w ON w.session = s.sid
 WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3
     AND ($4::TEXT IS NULL OR w.run_id = $4) AND ($5::TEXT IS NULL OR w.status = $5)
+ORDER BY w.created_at, w.wait_id
+
+-- waits_of_origin --
+The waits of all runs of a session that have one origin, in the order they were opened.
+SELECT s.*, w.* FROM session s JOIN run r ON r.session = s.sid AND r.life = s.life JOIN wait w ON w.run_id = r.run_id
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND coalesce(r.origin_id, r.invocation_id) = $4
 ORDER BY w.created_at, w.wait_id
 
 -- waits_for_signal --
@@ -145,6 +153,11 @@ SELECT s.* FROM (
 WHERE s.alive = 1 AND s.status = 'active' AND NOT (s.armed = 1 AND coalesce(s.lane_expires_at, 0) > moment($1))
 ORDER BY s.sid LIMIT $3
 
+-- next_input --
+When an active session next has due input and no live lane, as things stand.
+SELECT min(greatest(coalesce(i.due_at, i.created_at), CASE WHEN s.armed = 1 THEN coalesce(s.lane_expires_at, 0) ELSE 0 END))
+FROM input i JOIN session s ON s.sid = i.session WHERE i.status = 'open' AND s.alive = 1 AND s.status = 'active'
+
 -- effect_by_place --
 One effect.
 SELECT * FROM effect WHERE session = $1 AND life = $2 AND origin_id = $3 AND namespace = $4 AND step = $5 AND key = $6
@@ -164,7 +177,7 @@ WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL 
 ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT $6
 
 -- usage_of_session --
-A session's usage by model: calls, and the high and low halves of each sum.
+A session's usage by model, a null run means any: calls, and the high and low halves of each sum.
 SELECT u.model, count(*),
     CAST(sum(u.input / 67108864) AS BIGINT), CAST(sum(u.input % 67108864) AS BIGINT),
     CAST(sum(u.output / 67108864) AS BIGINT), CAST(sum(u.output % 67108864) AS BIGINT),
@@ -172,7 +185,8 @@ SELECT u.model, count(*),
     CAST(sum(u.cache_write / 67108864) AS BIGINT), CAST(sum(u.cache_write % 67108864) AS BIGINT),
     CAST(sum(u.reasoning / 67108864) AS BIGINT), CAST(sum(u.reasoning % 67108864) AS BIGINT)
 FROM session s JOIN usage u ON u.session = s.sid AND u.life = s.life
-WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 GROUP BY u.model
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL OR u.run_id = $4)
+GROUP BY u.model
 
 -- outgoing_by_id --
 One outgoing item with its sender's row.
@@ -187,6 +201,10 @@ WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 ORDER BY o.created_at,
 Outgoing items of all sessions that are due, the longest due first.
 SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session
 WHERE o.status = 'pending' AND o.due_at <= moment($1) ORDER BY o.due_at, o.outbox_id LIMIT $2
+
+-- next_outgoing --
+When the first pending item falls due.
+SELECT min(due_at) FROM outgoing WHERE status = 'pending'
 
 -- content_exists --
 Whether a value is held.
@@ -217,6 +235,11 @@ SELECT * FROM run WHERE run_id = $1
 One run with its session's row.
 SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session WHERE r.run_id = $1
 
+-- stops_of_runs --
+The stops standing on the runs of a JSON list of ids.
+SELECT run_id, stop FROM run
+WHERE run_id = ANY (ARRAY(SELECT jsonb_array_elements_text($1::TEXT::JSONB))) AND stop IS NOT NULL
+
 -- runs_of_session --
 A session's runs below a number, newest first.
 SELECT s.*, r.* FROM session s JOIN run r ON r.session = s.sid
@@ -236,6 +259,12 @@ WHERE r.status = 'running' AND CASE
     ELSE NOT (s.armed = 1 AND s.generation = r.generation AND coalesce(s.lane_expires_at, 0) > moment($1))
     END
 ORDER BY r.started_at, r.run_id LIMIT $2
+
+-- running_runs --
+Runs under way under a lane, oldest first.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
+WHERE r.status = 'running' AND r.generation IS NOT NULL
+ORDER BY r.started_at, r.run_id LIMIT $1
 
 -- checkpoint_by_commit --
 The checkpoint a commit wrote.
@@ -769,6 +798,22 @@ Remove receipts older than an age, some at a time.
 DELETE FROM receipt WHERE (session, life, operation_id) IN (
     SELECT session, life, operation_id FROM receipt
     WHERE at < moment($1) - $2 LIMIT $3
+) RETURNING 1
+
+-- prune_inputs --
+Remove inputs settled longer ago than an age whose run is over, some at a time.
+DELETE FROM input WHERE input_id IN (
+    SELECT i.input_id FROM input i
+    WHERE i.status IN ('consumed', 'cancelled') AND i.settled_at < moment($1) - $2
+        AND NOT EXISTS (SELECT 1 FROM run r WHERE r.run_id = i.run_id AND r.status IN ('running', 'suspended'))
+    LIMIT $3
+) RETURNING 1
+
+-- prune_outgoing --
+Remove outgoing items that are final and were due longer ago than an age, some at a time.
+DELETE FROM outgoing WHERE outbox_id IN (
+    SELECT outbox_id FROM outgoing
+    WHERE status IN ('done', 'expired') AND greatest(created_at, due_at) < moment($1) - $2 LIMIT $3
 ) RETURNING 1
 
 -- floor_events_by_age --

@@ -1,0 +1,367 @@
+"""How turns begin: with a message, by going on with a run that stopped, or by taking over from a lost runner."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import (
+    SessionNotFound,
+    StatusRefused,
+)
+from tenuto.ids import new_id
+from tenuto.model.commit import EndRun, NewCheckpoint, Receipt, SettleWait
+from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Consume, Input, InputKind, NewInput
+from tenuto.model.lane import Lane
+from tenuto.model.run import Run, RunStatus, Wait, WaitStatus
+from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.session.chunks import BOUNDARIES, REWOUND
+from tenuto.session.copy import Copy
+from tenuto.session.effects import InDoubt, Journal
+from tenuto.session.ending import (
+    MOST_ATTEMPTS,
+    RUN_ABANDONED,
+    given_up,
+)
+from tenuto.session.endings import Endings
+from tenuto.session.history import not_executed, outcome_unknown
+from tenuto.session.hooks import Controller, Stage
+from tenuto.session.invocation import Invocation
+from tenuto.session.live import DEFAULT_STEPS, LiveTurn
+from tenuto.session.notices import (
+    LaneTakenOver,
+    Listeners,
+    LoadFailed,
+    Notice,
+    RunStarted,
+    SessionLoaded,
+    failure,
+)
+from tenuto.session.pending import Pending
+from tenuto.session.program import Programs
+from tenuto.session.rewinding import rewind
+from tenuto.session.tools import answer_message
+from tenuto.session.turn import Turn, is_let_go
+from tenuto.session.value import MESSAGES, changes_between
+from tenuto.store.port import Store
+
+_ACTIVE = frozenset({SessionStatus.ACTIVE})
+_ANSWERS_CALLS = ("tool_result", "child")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What begins a turn: a message, as it arrives or from the inbox."""
+
+    message: JSON
+    body: JSON
+    key: str | None = None
+    queued: Input | None = None
+    rolls_back: str | None = None
+    before: tuple[Input, ...] = ()
+
+
+@dataclass(slots=True)
+class Beginnings:
+    """Begins turns of sessions that its caller has the lane of: with a message, or where another run stopped."""
+
+    store: Store
+    programs: Programs
+    listeners: Listeners
+    hooks: Controller | None
+    ending: Endings
+    in_doubt: InDoubt = InDoubt.ASK
+    budget: int = DEFAULT_STEPS
+
+    async def load(self, key: SessionKey) -> Copy:
+        """Load a session, or say that there is none."""
+        record = await self.store.load(key)
+        if record is None:
+            raise SessionNotFound(f"There is no {key}; create it first.", key=key)
+        return Copy.of(record)
+
+    async def loaded(self, pending: Pending) -> SessionLoaded:
+        """Let the controllers see a loaded session, and return the notice of it."""
+        copy = pending.copy
+        if self.hooks is not None:
+            before = copy.value()
+            after = await self.hooks.on_stage(Stage.AFTER_LOAD, before)
+            pending.take(changes_between(before, after), after)
+        return SessionLoaded(key=copy.key, version=copy.version, status=str(copy.status))
+
+    async def begin(self, copy: Copy, lane: Lane, given: Given, *, warm: bool, run_id: str | None = None) -> LiveTurn:
+        """Begin a turn with a message, in one commit: waits of the last run are given up first, results before it.
+
+        With `warm`, that commit takes the lane back, if nothing happened to the session since it was copied.
+        """
+        self.programs.of(copy.definition)
+        if copy.status is not SessionStatus.ACTIVE:
+            raise StatusRefused(
+                f"{copy.key} is {copy.status}; it takes no messages. Resume it first.", key=copy.key, found=copy.status
+            )
+        store = self.store
+        writer = Turn.rearming(store, lane, copy.commit_number) if warm else Turn.under(store, lane)
+        if run_id is not None:
+            writer.run_id = run_id
+        try:
+            writer.stand(copy.base)
+            reply_to = given.body.get("for") if isinstance(given.body, Mapping) else None
+            invocation_id = new_id()
+            invocation = Invocation(
+                invocation_id=invocation_id,
+                origin_id=invocation_id,
+                correlation_id=invocation_id,
+                input=given.message,
+                input_id=given.queued.input_id if given.queued else None,
+                reply_to=reply_to,
+            )
+            writer.begins(invocation_id=invocation_id, correlation_id=invocation_id)
+            live = self._turn(copy, writer, invocation, Journal())
+            return await self._begun(live, given)
+        except BaseException:
+            await writer.abandon()
+            raise
+
+    def _turn(self, copy: Copy, writer: Turn, invocation: Invocation, journal: Journal) -> LiveTurn:
+        return LiveTurn(
+            copy=copy,
+            writer=writer,
+            invocation=invocation,
+            journal=journal,
+            pending=Pending(copy),
+            in_doubt=self.in_doubt,
+            budget=self.budget,
+        )
+
+    async def _begun(self, live: LiveTurn, given: Given) -> LiveTurn:
+        copy, pending = live.copy, live.pending
+        notices: list[Notice] = [await self._told_load(live)]
+        if given.rolls_back is not None:
+            await self._roll_back(live, given.rolls_back)
+        elif copy.last_run is not None and copy.last_run[1] is RunStatus.SUSPENDED:
+            await self._give_up(live, copy.last_run[0])
+        self._take_notices(live, given.before)
+        item = pending.add(MESSAGES, [given.message])
+        if given.queued is None:
+            arrived = NewInput(kind=InputKind.MESSAGE, body=given.body, key=given.key, log=MESSAGES, item=item)
+            pending.inputs.append(arrived)
+        else:
+            pending.consume.append(Consume(input_id=given.queued.input_id, log=MESSAGES, item=item))
+        pending.further["statuses"] = _ACTIVE
+        self._leave_point(live)
+        notices.append(self._started(live))
+        pending.events.extend(notice.event() for notice in notices)
+        receipt = await live.commit()
+        self._is_live(live, receipt)
+        if live.invocation.input_id is None and receipt.input_ids:
+            live.invocation = replace(live.invocation, input_id=receipt.input_ids[0])
+        if self.listeners:
+            await self.listeners.tell(*notices)
+        return live
+
+    async def _told_load(self, live: LiveTurn) -> SessionLoaded:
+        try:
+            return await self.loaded(live.pending)
+        except Exception as error:
+            await self.listeners.tell(LoadFailed(key=live.key, stage=str(Stage.AFTER_LOAD), **failure(error)))
+            raise
+
+    def _started(self, live: LiveTurn) -> RunStarted:
+        return RunStarted(
+            key=live.key,
+            run_id=live.run_id,
+            invocation_id=live.invocation.invocation_id,
+            attempt=live.attempt,
+            input_id=live.invocation.input_id,
+            resumes=live.invocation.resumes,
+        )
+
+    def _leave_point(self, live: LiveTurn) -> None:
+        """Leave the session as it is before this turn, to be rewound to and forked from, and who runs it for whom."""
+        definition, invocation = live.definition, live.invocation
+        cursor: dict[str, JSON] = {"program": f"{definition.name}@{definition.version}"}
+        if invocation.reply_to is not None:
+            cursor["for"] = invocation.reply_to
+        live.pending.further["checkpoint"] = NewCheckpoint(
+            step=0,
+            cursor=cursor,
+            document=live.copy.document,
+            schema_version=live.copy.schema_version,
+            before=True,
+        )
+
+    def _is_live(self, live: LiveTurn, receipt: Receipt) -> None:
+        live.copy.last_run = (live.run_id, RunStatus.RUNNING)
+        live.chunks.boundary = receipt.event_seq
+
+    async def _give_up(self, live: LiveTurn, run_id: str) -> None:
+        """Settle what a suspended run still waits for, and give each of its open calls a result."""
+        waits = await self.store.waits.of_session(live.key, run_id=run_id, status=None)
+        settled, owed = given_up(waits, live.key.tenant)
+        live.pending.settled.extend(settled)
+        live.pending.outgoing.extend(owed)
+        answered = {str(w.metadata["call_id"]): w for w in waits if _is_answered_call(w)}
+        doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == "in_doubt"}
+        begun = {each.call_id for each in await self.store.effects.list(live.key, in_doubt=True)}
+        for call in list(live.copy.history.open):
+            if call in answered:
+                message = answer_message(answered[call])
+            elif call in doubtful or call in begun:
+                message = outcome_unknown(call)
+            else:
+                message = not_executed(call, "it was abandoned for a new message")
+            live.pending.add(MESSAGES, [message])
+
+    def _take_notices(self, live: LiveTurn, inputs: Sequence[Input]) -> None:
+        for each in inputs:
+            body: Any = each.body
+            if isinstance(body, Mapping) and "notice" in body:
+                item = live.pending.add(MESSAGES, [notice_message(body["notice"])])
+                live.pending.consume.append(Consume(input_id=each.input_id, log=MESSAGES, item=item))
+            else:
+                live.pending.consume.append(Consume(input_id=each.input_id))
+
+    async def _roll_back(self, live: LiveTurn, run_id: str) -> None:
+        """Go back to before a run that was stopped for this turn; a turn that was completed since stays."""
+        run = await self.store.runs.get(run_id)
+        found = await self.store.checkpoints.of_session(live.key, run_id=run_id, limit=1000)
+        last = live.copy.last_run
+        if run is None or not found or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
+            return
+        if run.status is RunStatus.SUSPENDED:
+            await self._give_up(live, run_id)
+        rewind(live.pending, found[-1])
+        live.pending.further["rolls_back"] = run_id
+
+    async def resume(self, copy: Copy, lane: Lane, run: Run, wakes: Sequence[Input] = ()) -> LiveTurn:
+        """Go on with a suspended, interrupted or failed run as a new run of its invocation, in one commit."""
+        self.programs.of(copy.definition)
+        if copy.status is not SessionStatus.ACTIVE:
+            raise StatusRefused(f"{copy.key} is {copy.status}; resume it first.", key=copy.key, found=copy.status)
+        writer = Turn.under(self.store, lane)
+        try:
+            writer.stand(copy.base)
+            live = await self._going_on(copy, writer, run, resumes=run.run_id)
+            writer.begins(
+                invocation_id=run.invocation_id,
+                correlation_id=run.correlation_id,
+                origin_id=run.origin_id,
+                fresh=False,
+            )
+            notices: list[Notice] = [await self._told_load(live)]
+            for wait in live.invocation.waits:
+                if wait.run_id == run.run_id and wait.status is WaitStatus.OPEN:
+                    live.pending.settled.append(SettleWait(wait_id=wait.wait_id, status=WaitStatus.EXPIRED))
+            live.waits.expire(run.run_id)
+            open_calls = set(copy.history.open)
+            for wait in live.waits.of_run(run.run_id):
+                call = str(wait.metadata.get("call_id"))
+                if wait.kind in _ANSWERS_CALLS and call in open_calls:
+                    live.pending.add(MESSAGES, [answer_message(wait)])
+                    open_calls.discard(call)
+            if open_calls:
+                self._take_notices(live, [each for each in wakes if not _is_notice(each)])
+            else:
+                self._take_notices(live, wakes)
+            live.pending.further |= {"statuses": _ACTIVE, "count_resume": True}
+            self._leave_point(live)
+            notices.append(self._started(live))
+            live.pending.events.extend(notice.event() for notice in notices)
+            receipt = await live.commit()
+            copy.resume_count += 1
+            self._is_live(live, receipt)
+        except BaseException:
+            await writer.abandon()
+            raise
+        await self.listeners.tell(*notices)
+        return live
+
+    async def take_over(self, copy: Copy, lane: Lane, run: Run) -> LiveTurn | None:
+        """Go on with a run whose runner is gone, as its next attempt; None if it had all its attempts and was ended."""
+        writer = Turn.under(self.store, lane)
+        try:
+            writer.stand(copy.base)
+            writer.takes(run.run_id, run.attempt, run.ends, run.worker if is_let_go(run) else None)
+            live = await self._going_on(copy, writer, run, resumes=None)
+            boundary = await self._last_boundary(run)
+            live.chunks.boundary = boundary
+            notices: list[Notice] = [SessionLoaded(key=copy.key, version=copy.version, status=str(copy.status))]
+            if lane.displaced is not None:
+                gone = lane.displaced
+                notices.append(LaneTakenOver(key=copy.key, owner=gone.owner.owner_id, generation=gone.generation))
+            live.pending.events.extend(notice.event() for notice in notices)
+            rewound: dict[str, JSON] = {"from": boundary, "attempt": live.attempt}
+            live.pending.events.append(NewEvent(type=REWOUND, data=rewound))
+            copy.last_run = (run.run_id, RunStatus.RUNNING)
+            if run.attempt >= MOST_ATTEMPTS:
+                error = {
+                    "category": RUN_ABANDONED,
+                    "message": f"{run.attempt} runners tried to finish this run and were lost.",
+                }
+                end = EndRun(status=RunStatus.FAILED, error=error)
+                await self.ending.close(live, end, "its run was abandoned", notices)
+                return None
+            notices.append(self._started(live))
+            live.pending.events.append(notices[-1].event())
+            receipt = await live.commit()
+            live.chunks.boundary = receipt.event_seq
+        except BaseException:
+            await writer.abandon()
+            raise
+        await self.listeners.tell(*notices)
+        return live
+
+    async def _going_on(self, copy: Copy, writer: Turn, run: Run, *, resumes: str | None) -> LiveTurn:
+        """Put up a turn with everything former runs of its invocation left."""
+        effects = await self.store.effects.list(copy.key, origin_id=run.origin_id, limit=10_000)
+        waits = await self.store.waits.of_invocation(copy.key, run.origin_id)
+        runs = await self.store.runs.of_invocation(run.invocation_id, tenant=copy.key.tenant)
+        before = sum(each.steps for each in runs if each.run_id != run.run_id)
+        point = next(iter(await self.store.checkpoints.of_session(copy.key, run_id=run.run_id, limit=1)), None)
+        cursor: Any = point.cursor if point else {}
+        invocation = Invocation(
+            invocation_id=run.invocation_id,
+            origin_id=run.origin_id,
+            correlation_id=run.correlation_id,
+            input=_last_said(copy),
+            resumes=resumes,
+            steps_before=before + run.steps if resumes else before,
+            waits=tuple(waits),
+            reply_to=cursor.get("for") if isinstance(cursor, Mapping) else None,
+        )
+        journal = Journal(effects, run_id=writer.run_id, attempt=writer.attempt)
+        live = self._turn(copy, writer, invocation, journal)
+        if resumes is None:
+            live.steps = run.steps
+        return live
+
+    async def _last_boundary(self, run: Run) -> int:
+        """Return up to where a run's chunks stand for something written; what was emitted after it never was."""
+        after, found = run.start_sequence, run.start_sequence
+        while True:
+            page = await self.store.events.read(run.key, after=after, run_id=run.run_id)
+            found = max([found, *(event.seq for event in page.events if event.type in BOUNDARIES)])
+            if page.next == after or page.next >= page.tail:
+                return found
+            after = page.next
+
+
+def notice_message(notice: JSON) -> dict[str, Any]:
+    """Return what tells the model of something that came too late to be a result."""
+    told: Any = notice
+    return {"role": "system", "content": told["text"], "metadata": {"notice": told}}
+
+
+def _is_notice(each: Input) -> bool:
+    return isinstance(each.body, Mapping) and "notice" in each.body
+
+
+def _is_answered_call(wait: Wait) -> bool:
+    return wait.status is WaitStatus.ANSWERED and wait.kind in _ANSWERS_CALLS and "call_id" in wait.metadata
+
+
+def _last_said(copy: Copy) -> JSON:
+    return next(
+        (each for each in reversed(copy.messages) if isinstance(each, Mapping) and each.get("role") == "user"), None
+    )

@@ -1,0 +1,114 @@
+"""Making a call to the outside from a turn: once, on record, or in doubt."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tenuto.codec import JSON, dumps
+from tenuto.errors import EffectInDoubt, InvalidInput
+from tenuto.model.effect import EffectKind, EffectStatus
+from tenuto.session.effects import InDoubt, Known, Place, check_same, failed, replayed
+from tenuto.session.turn import error_record
+
+if TYPE_CHECKING:
+    from tenuto.session.live import LiveTurn
+
+Call: TypeAlias = Callable[[], Awaitable[JSON]]
+Record: TypeAlias = Callable[[JSON, JSON], None]
+
+
+async def call_effect(
+    turn: "LiveTurn",
+    place: Place,
+    call: Call,
+    request: JSON,
+    *,
+    kind: EffectKind | str,
+    idempotent: bool,
+    call_id: str | None,
+    record: Record | None,
+) -> JSON:
+    """See `LiveTurn.effect`."""
+    turn.check_open()
+    if not isinstance(place.key, str) or not place.key:
+        raise InvalidInput("An effect needs a key.")
+    if kind not in list(EffectKind):
+        raise InvalidInput(f"Unknown kind of effect {kind!r}; known are {', '.join(EffectKind)}.", kind=kind)
+    kind = EffectKind(kind)
+    turn.check_stop()
+    known = turn.journal.find(place)
+    if known is not None:
+        check_same(place, known, kind, request)
+        if known.in_doubt:
+            known = await _settled(turn, place, known, idempotent=idempotent)
+        elif known.status is EffectStatus.STARTED and record is None:
+            raise InvalidInput(f"The effect {place} is under way already; give each call its own key.")
+        if known is not None and known.status is not EffectStatus.STARTED:
+            return replayed(place, known)
+    begins = known is None or not known.mine
+    if begins:
+        started = turn.journal.start(place, kind, request, idempotent=idempotent, call_id=call_id)
+        turn.pending.effects.append(started)
+    if kind is EffectKind.MODEL:
+        return await _called(turn, place, call, record)
+    if begins:
+        await turn.commit()
+    turn.tools_under_way += 1
+    try:
+        return await _called(turn, place, call, record)
+    finally:
+        turn.tools_under_way -= 1
+        if turn.journal.is_over(place) and not turn.closed:
+            await turn.commit()
+
+
+async def _called(turn: "LiveTurn", place: Place, call: Call, record: Record | None) -> JSON:
+    try:
+        result = await call()
+        dumps(result, f"result of {place}")
+    except Exception as error:
+        told = error_record(error)
+        turn.pending.effects.append(turn.journal.finish(place, error=told))
+        if record is not None:
+            record(None, told)
+        raise failed(place, told, error) from error
+    turn.pending.effects.append(turn.journal.finish(place, result=result))
+    if record is not None:
+        record(result, None)
+    return result
+
+
+async def _settled(turn: "LiveTurn", place: Place, known: Known, *, idempotent: bool) -> Known | None:
+    """Decide about a call in doubt: None makes it again; otherwise what is known of it now."""
+    again = known.kind is EffectKind.MODEL or idempotent or known.idempotent
+    policy = InDoubt.RETRY if again else turn.in_doubt
+    if policy is InDoubt.RETRY:
+        return None
+    if policy is InDoubt.FAIL:
+        raise nobody_knows(turn, place)
+    metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
+    if known.call_id is not None:
+        metadata["call_id"] = known.call_id
+    answer: Any = await turn.wait(f"in_doubt:{place}", kind="in_doubt", metadata=metadata)
+    if answer.get("outcome") == "retry":
+        return None
+    settle(turn, place, answer)
+    await turn.commit()
+    return turn.journal.find(place)
+
+
+def settle(turn: "LiveTurn", place: Place, answer: Any) -> tuple[JSON, JSON]:
+    """Put on record what somebody said became of a call in doubt; return its result and its error."""
+    error = answer.get("error") if answer.get("outcome") == "failed" else None
+    if answer.get("outcome") == "failed" and error is None:
+        error = {"category": "effect_failed", "message": "It was settled as failed."}
+    result = answer.get("result") if error is None else None
+    turn.pending.effects.append(turn.journal.settle(place, result=result, error=error))
+    return result, error
+
+
+def nobody_knows(turn: "LiveTurn", place: Place) -> EffectInDoubt:
+    """Say that a call is in doubt where it cannot be asked about."""
+    return EffectInDoubt(
+        f"Nobody knows whether the effect {place} of {turn.key} was carried out; settle it, then send again.",
+        place=place.record(),
+    )

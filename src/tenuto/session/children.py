@@ -1,0 +1,37 @@
+"""Children: sessions that a turn asks something of, begun once the turn's commit stands."""
+
+from typing import TYPE_CHECKING, Any
+
+from tenuto.codec import JSON
+from tenuto.ids import random_id
+from tenuto.model.outbox import NewOutgoing
+from tenuto.model.session import SessionKey
+from tenuto.session.sending import CHILD
+from tenuto.session.waiting import WaitFor
+
+if TYPE_CHECKING:
+    from tenuto.session.live import LiveTurn
+
+
+def spawning(
+    turn: "LiveTurn",
+    program: str,
+    message: JSON,
+    *,
+    session_id: str | None = None,
+    seconds: float | None = None,
+    call_id: str | None = None,
+    name: str = "child",
+) -> tuple[WaitFor, NewOutgoing]:
+    """Return the wait for a child and what begins it; both belong into one commit.
+
+    The child's id is minted and nobody can guess it; the token binds its result to this very wait.
+    """
+    target = SessionKey(session_id or random_id(), tenant=turn.key.tenant)
+    token = random_id()
+    metadata: dict[str, Any] = {"child": target.session_id, "token": token}
+    if call_id is not None:
+        metadata["call_id"] = call_id
+    wanted = WaitFor(signal_id=call_id or name, kind="child", timeout=seconds, metadata=metadata)
+    body = {"program": program, "message": message, "parent": turn.session_id, "token": token}
+    return wanted, NewOutgoing(kind=CHILD, target=target, body=body)

@@ -1,0 +1,145 @@
+"""The runtime's own copy of a session: what the store holds, kept in step with every commit of the turn that has it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from tenuto.codec import JSON, encode
+from tenuto.model.commit import Receipt
+from tenuto.model.run import RunStatus
+from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus
+from tenuto.session.definition import Definition
+from tenuto.session.frames import FRAME
+from tenuto.session.history import History
+from tenuto.session.turn import Base
+from tenuto.session.value import MESSAGES, Changes, LogView, Session
+
+
+@dataclass(slots=True)
+class Copy:
+    """One session in memory, with the judgement of its conversation and what is known of its last run.
+
+    Logs are lists that are only added to, so that views of them stay what they were; a log that begins anew is a new
+    list. `last_run` is the session's current run and how it stands, None if it never had one.
+    """
+
+    key: SessionKey
+    life: int
+    version: int
+    commit_number: int
+    generation: int
+    status: SessionStatus
+    definition: Definition | None
+    profile: Profile
+    document: dict[str, JSON]
+    logs: dict[str, list[Any]]
+    ends: Ends
+    schema_version: str
+    resume_count: int
+    created_at: datetime
+    updated_at: datetime
+    size: int
+    last_run: tuple[str, RunStatus] | None = None
+    history: History = field(default_factory=History)
+    frame_at: int | None = None
+
+    @classmethod
+    def of(cls, record: SessionRecord) -> "Copy":
+        """Return the copy of a loaded record; of its last run, only that there is one is known."""
+        head = record.head
+        assert head is not None
+        definition = None if head.profile.definition is None else Definition.read(head.profile.definition)
+        copy = cls(
+            key=head.key,
+            life=head.life,
+            version=head.version,
+            commit_number=head.commit_number,
+            generation=head.generation,
+            status=head.status,
+            definition=definition,
+            profile=head.profile,
+            document={name: value for name, value in record.state.items() if name not in record.logs},
+            logs={name: record.state[name] for name in record.logs},
+            ends=head.ends,
+            schema_version=record.schema_version,
+            resume_count=head.resume_count,
+            created_at=head.created_at,
+            updated_at=head.updated_at,
+            size=len(encode(record.state)),
+        )
+        copy.judge()
+        return copy
+
+    def judge(self) -> None:
+        """Take stock of the conversation as it stands."""
+        messages = self.logs.get(MESSAGES, [])
+        self.history = History.of(messages)
+        self.frame_at = next((at for at in range(len(messages) - 1, -1, -1) if is_frame(messages[at])), None)
+
+    @property
+    def base(self) -> Base:
+        """What a turn on this copy starts from."""
+        return Base(version=self.version, ends=self.ends)
+
+    @property
+    def messages(self) -> list[Any]:
+        """The conversation's own list."""
+        return self.logs.get(MESSAGES, [])
+
+    def value(self) -> Session:
+        """Return the session as it is now; later changes of this copy do not reach it."""
+        return Session(
+            key=self.key,
+            status=self.status,
+            version=self.version,
+            commit_number=self.commit_number,
+            definition=self.definition,
+            profile=self.profile,
+            document=MappingProxyType(self.document),
+            logs=MappingProxyType({name: LogView(items) for name, items in self.logs.items()}),
+            schema_version=self.schema_version,
+            resume_count=self.resume_count,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+        )
+
+    def landed(self, receipt: Receipt, *, saved: bool) -> None:
+        """Note a commit of ours."""
+        self.commit_number = receipt.commit_number
+        self.generation = receipt.generation
+        self.updated_at = receipt.committed_at
+        if saved:
+            self.version = receipt.version
+            self.ends = receipt.ends
+
+    def take(self, changes: Changes, after: Session) -> None:
+        """Make changes that were committed."""
+        if changes.document or changes.removed:
+            document = self.document | dict(changes.document)
+            self.document = {name: value for name, value in document.items() if name not in changes.removed}
+        for name in changes.removed:
+            self.logs.pop(name, None)
+        for name, change in changes.logs.items():
+            if change.anew:
+                self.logs[name] = [*self.logs.get(name, [])[: change.kept], *change.items]
+            else:
+                self.add(name, change.items)
+            if name == MESSAGES:
+                self.judge()
+        self.status, self.definition, self.profile = after.status, after.definition, after.profile
+
+    def add(self, name: str, items: Sequence[Any]) -> None:
+        """Add entries to a log; those of the conversation have been judged."""
+        log = self.logs.setdefault(name, [])
+        if name == MESSAGES:
+            for at, item in enumerate(items, start=len(log)):
+                if is_frame(item):
+                    self.frame_at = at
+        log.extend(items)
+
+
+def is_frame(message: Any) -> bool:
+    """Tell whether an entry of the conversation is a frame's mark."""
+    return isinstance(message, Mapping) and message.get("role") == FRAME

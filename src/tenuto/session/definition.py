@@ -1,0 +1,91 @@
+"""What a session's program is, as plain data: from it the registered program is rebuilt for every turn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput
+
+MOST_TASKS = 20
+_TASK_STATUSES = ("pending", "in_progress", "completed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One item of a session's task list; `active_form` is how it reads while it is worked on."""
+
+    content: str
+    status: str = "pending"
+    active_form: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """Name and version of the program, and what it is to be told: prompt, model, tools, tasks.
+
+    The label is what people see; it falls back to the name.
+    """
+
+    name: str
+    version: str = "1"
+    label: str = ""
+    system_prompt: str | None = None
+    model: JSON = None
+    tools: tuple[str, ...] | None = None
+    tasks: tuple[Task, ...] = ()
+    options: Mapping[str, JSON] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.version:
+            raise InvalidInput("A definition needs the name and the version of its program.")
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
+        check_tasks(self.tasks)
+
+    def changed(self, **changes: Any) -> "Definition":
+        """Return a definition that differs in these parts."""
+        return replace(self, **changes)
+
+    def record(self) -> JSON:
+        """Return the definition as plain data; what was left out stays out."""
+        found: dict[str, Any] = {"name": self.name, "version": self.version, "label": self.label}
+        if self.system_prompt is not None:
+            found["system_prompt"] = self.system_prompt
+        if self.model is not None:
+            found["model"] = self.model
+        if self.tools is not None:
+            found["tools"] = list(self.tools)
+        if self.tasks:
+            found["tasks"] = [[task.content, task.status, task.active_form] for task in self.tasks]
+        if self.options:
+            found["options"] = dict(self.options)
+        return found
+
+    @classmethod
+    def read(cls, record: Any) -> "Definition":
+        """Return the definition a record keeps."""
+        if not isinstance(record, Mapping) or "name" not in record:
+            raise InvalidInput(f"This is no definition of a program: {record!r}.")
+        tools = record.get("tools")
+        return cls(
+            name=record["name"],
+            version=record.get("version", "1"),
+            label=record.get("label", ""),
+            system_prompt=record.get("system_prompt"),
+            model=record.get("model"),
+            tools=None if tools is None else tuple(tools),
+            tasks=tuple(Task(content=c, status=s, active_form=a) for c, s, a in record.get("tasks", ())),
+            options=record.get("options", {}),
+        )
+
+
+def check_tasks(tasks: tuple[Task, ...]) -> None:
+    """Refuse a task list that is too long, has an unknown status, or two tasks under way."""
+    if len(tasks) > MOST_TASKS:
+        raise InvalidInput(f"A task list has at most {MOST_TASKS} items, got {len(tasks)}.")
+    for task in tasks:
+        if task.status not in _TASK_STATUSES:
+            raise InvalidInput(f"A task is {', '.join(_TASK_STATUSES)}, not {task.status!r}.")
+    if sum(task.status == "in_progress" for task in tasks) > 1:
+        raise InvalidInput("Only one task can be in progress.")

@@ -1,0 +1,171 @@
+"""Deliveries: what commits sent to other sessions is handed over, at least once, and taken there exactly once.
+
+To deliver is to enqueue, or to answer, under the outgoing item's own id, and then to mark it: a crash in between
+repeats the first and changes nothing.
+"""
+
+import logging
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from tenuto.errors import (
+    AlreadyAnswered,
+    AnswerRefused,
+    DeliveryLost,
+    OperationConflict,
+    ProgramNotRegistered,
+    SessionExists,
+    SessionNotFound,
+    StatusRefused,
+    TenutoError,
+)
+from tenuto.ids import new_id
+from tenuto.model.commit import Commit
+from tenuto.model.inbox import InputKind, NewInput
+from tenuto.model.outbox import Outgoing, OutgoingStatus
+from tenuto.model.run import RunStatus, StopKind, WaitStatus
+from tenuto.model.session import SessionKey
+from tenuto.session import sending
+from tenuto.session.actions import as_message
+from tenuto.session.answers import Answers
+from tenuto.session.dispatch import Dispatcher
+from tenuto.session.ending import given_up
+from tenuto.session.sending import token_of
+from tenuto.store.port import Store
+
+_log = logging.getLogger("tenuto.session")
+
+_FIRST_RETRY = 0.5
+_LONGEST_RETRY = 60.0
+WINDOW = timedelta(days=1)
+"""How long a delivery is tried before it is given up."""
+
+
+class Deliveries:
+    """Hands over what is pending in the outbox."""
+
+    def __init__(self, store: Store, dispatcher: Dispatcher, answers: Answers, create: Any) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._answers = answers
+        self._create = create
+
+    async def deliver_due(self, limit: int = 100) -> int:
+        """Deliver what is due; return how many items were taken in hand."""
+        pending = await self._store.outbox.pending(limit=limit)
+        for item in pending:
+            await self.deliver(item)
+        return len(pending)
+
+    async def deliver(self, item: Outgoing) -> None:
+        """Deliver one item and mark how far it has come; what fails is tried again later, until its window ends."""
+        try:
+            done = await self._hand_over(item)
+        except TenutoError as error:
+            _log.warning("The %s %s for %s could not be delivered: %s", item.kind, item.outbox_id, item.target, error)
+            done = False
+        with suppress(DeliveryLost):  # another deliverer was there first
+            if done:
+                await self._store.outbox.mark(item.outbox_id, OutgoingStatus.DONE, attempts=item.attempts)
+            elif await self._store.moment() - item.created_at > WINDOW:
+                await self._store.outbox.mark(item.outbox_id, OutgoingStatus.EXPIRED, attempts=item.attempts)
+            else:
+                again = min(_FIRST_RETRY * 2**item.attempts, _LONGEST_RETRY)
+                await self._store.outbox.mark(
+                    item.outbox_id, OutgoingStatus.PENDING, attempts=item.attempts, retry_in=again
+                )
+
+    async def _hand_over(self, item: Outgoing) -> bool:
+        match item.kind:
+            case sending.WAKE:
+                return await self._wake(item)
+            case sending.CHILD:
+                return await self._begin_child(item)
+            case sending.RESULT:
+                return await self._bring_result(item)
+            case sending.STOP:
+                return await self._stop_child(item)
+            case _:
+                _log.warning("Nobody here knows how to deliver a %r (%s)", item.kind, item.outbox_id)
+                return False
+
+    async def _wake(self, item: Outgoing) -> bool:
+        try:
+            await self._enqueue(item.target, InputKind.WAKE, item.body, item.outbox_id)
+        except SessionNotFound:
+            return True
+        except StatusRefused:
+            return False  # closed for now; resumed later, it goes on
+        return True
+
+    async def _begin_child(self, item: Outgoing) -> bool:
+        body: Any = item.body
+        try:
+            with suppress(SessionExists):
+                await self._create(body["program"], item.target, parent=body["parent"], operation_id=item.outbox_id)
+            message = {
+                "message": as_message(body["message"]),
+                "for": {"parent": body["parent"], "token": body["token"]},
+            }
+            await self._enqueue(item.target, InputKind.MESSAGE, message, item.outbox_id)
+        except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
+            told = {"category": "child_lost", "message": f"The child could not be begun: {error.message}"}
+            return await self._answer_parent(item, body["parent"], body["token"], {"error": told})
+        return True
+
+    async def _enqueue(self, target: SessionKey, kind: InputKind, body: Any, key: str) -> None:
+        with suppress(OperationConflict):
+            await self._store.inbox.enqueue(target, NewInput(kind=kind, body=body, key=key))
+
+    async def _bring_result(self, item: Outgoing) -> bool:
+        body: Any = item.body
+        result = {"error": body["error"]} if "error" in body else {"result": body.get("result")}
+        return await self._answer_parent(item, item.target.session_id, body["token"], result)
+
+    async def _answer_parent(self, item: Outgoing, parent: str, token: str, result: dict[str, Any]) -> bool:
+        """Answer the wait of a parent; one that does not wait any more is told by a notice."""
+        key = SessionKey(parent, tenant=item.target.tenant)
+        waits = await self._store.waits.of_session(key, status=None)
+        wait = next((each for each in waits if each.metadata.get("token") == token), None)
+        if wait is None:
+            return True  # the parent is gone
+        try:
+            await self._answers.give(
+                wait.wait_id, result.get("result"), error=result.get("error"), operation_id=f"answer:{item.outbox_id}"
+            )
+        except AlreadyAnswered:
+            pass
+        except AnswerRefused:
+            return True
+        with suppress(SessionNotFound):
+            try:
+                await self._enqueue(key, InputKind.WAKE, {"run_id": wait.run_id}, f"wake:{item.outbox_id}")
+            except StatusRefused:
+                return False
+        return True
+
+    async def _stop_child(self, item: Outgoing) -> bool:
+        """Stop what a child does for a parent that waits no more; done only once nothing of it runs or is queued."""
+        body: Any = item.body
+        child = item.target
+        queued = [each for each in await self._store.inbox.list(child) if token_of(each.body) == body["token"]]
+        if queued:
+            await self._store.inbox.cancel(child, [each.input_id for each in queued])
+        run = await self._store.runs.current(child)
+        if run is None:
+            return bool(queued) or await self._store.head(child) is None
+        if run.status is RunStatus.RUNNING:
+            await self._dispatcher.stop(run.run_id, StopKind.INTERRUPT, "its parent waits no more")
+            return True
+        if run.status is RunStatus.SUSPENDED:
+            await self._give_up(child, run.run_id, run.life)
+        return True
+
+    async def _give_up(self, key: SessionKey, run_id: str, life: int) -> None:
+        waits = await self._store.waits.of_session(key, run_id=run_id, status=WaitStatus.OPEN)
+        settled, owed = given_up(waits, key.tenant)
+        if settled:
+            await self._store.commit(
+                Commit(key=key, operation_id=new_id(), life=life, settle_waits=tuple(settled), outgoing=tuple(owed))
+            )

@@ -1,0 +1,426 @@
+"""Who runs next: takes a session's lane and does what is due for it, in order.
+
+A session that is busy is rejected, queued for, or asked to stop; one that was left by a lost runner is gone on with
+first; then come the waits that are settled, commands and messages, in the order they arrived.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from tenuto.codec import JSON
+from tenuto.errors import (
+    ClaimLost,
+    LaneBusy,
+    LaneLost,
+    OperationConflict,
+    ProgramNotRegistered,
+    RunNotLive,
+    SessionDeleted,
+    StatusRefused,
+    TenutoError,
+    VersionConflict,
+)
+from tenuto.ids import new_id
+from tenuto.model.commit import Append, Commit, EndRun, TakeRun
+from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Consume, Enqueued, Input, InputKind, NewInput
+from tenuto.model.lane import Lane, Owner
+from tenuto.model.run import Run, RunStatus, StopKind, StopReply, WaitStatus
+from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.session.beginning import Beginnings, Given, notice_message
+from tenuto.session.commands import Commands
+from tenuto.session.copies import Copies
+from tenuto.session.copy import Copy
+from tenuto.session.lanes import in_line
+from tenuto.session.live import LiveTurn
+from tenuto.session.outcome import OVER, Outcome
+from tenuto.session.outcomes import Outcomes
+from tenuto.session.pipeline import Pipeline
+from tenuto.session.resuming import RUN_LOST
+from tenuto.session.runner import Runner
+from tenuto.session.turn import error_record, is_let_go
+from tenuto.session.value import MESSAGES
+from tenuto.store.port import Store
+
+T = TypeVar("T")
+
+_FIRST_POLL = 0.005
+_LONGEST_POLL = 0.1
+_MISSED = (LaneLost, VersionConflict, StatusRefused, SessionDeleted)
+
+
+class WhenBusy(StrEnum):
+    """What becomes of a message to a session whose turn is under way."""
+
+    REJECT = "reject"
+    QUEUE = "queue"
+    INTERRUPT = "interrupt"
+    ROLLBACK = "rollback"
+
+
+class Dispatcher:
+    """Takes lanes and does what is due."""
+
+    def __init__(
+        self,
+        store: Store,
+        beginnings: Beginnings,
+        runner: Runner,
+        pipeline: Pipeline,
+        commands: Commands,
+        *,
+        owner: Owner,
+        warm_bytes: int,
+        lane_wait: float,
+    ) -> None:
+        self.store = store
+        self._beginnings = beginnings
+        self._runner = runner
+        self._owner = owner
+        self._pipeline = pipeline
+        self._commands = commands
+        self._copies = Copies(warm_bytes)
+        self._lane_wait = lane_wait
+        self._outcomes = Outcomes(store)
+        self._done: dict[str, asyncio.Future[Outcome]] = {}
+
+    async def begin(
+        self, key: SessionKey, message: JSON, *, input_key: str | None, body: JSON, run_id: str | None
+    ) -> LiveTurn | Outcome:
+        """Begin a turn with a message if the session is idle: on the copy in memory, or with the lane and a load.
+
+        What was left undone before it comes first. A message whose key is known gets its first outcome. A session
+        that is busy is `LaneBusy`.
+        """
+        given = Given(message=message, body=body, key=input_key)
+        copy = self._copies.take(key)
+        if copy is not None:
+            live = await self._begin_warm(copy, given, run_id)
+            if live is not None:
+                return live
+        if input_key is not None and (known := await self.known(key, input_key, body)) is not None:
+            return known
+        while True:
+            lane = await self._acquire(key)
+            try:
+                copy, run = await self._load(key, lane)
+                due = await self.store.inbox.next(key)
+            except BaseException:
+                await self._free(lane)
+                raise
+            first = due.inputs[0] if due.inputs else None
+            if run is not None and run.status is RunStatus.RUNNING:
+                await self._take_over(copy, lane, run)
+            elif first is not None and not _waits_for_turn(first):
+                await self._handle(copy, lane, first)
+            elif first is not None:
+                await self._free(lane)
+                raise QueuedFirst
+            else:
+                notices = tuple(each for each in due.inputs)
+                given = Given(message=message, body=body, key=input_key, before=notices)
+                try:
+                    return await self._beginnings.begin(copy, lane, given, warm=False, run_id=run_id)
+                except ClaimLost:
+                    if input_key is None or (known := await self.known(key, input_key, body)) is None:
+                        raise
+                    return known
+
+    async def _begin_warm(self, copy: Copy, given: Given, run_id: str | None) -> LiveTurn | None:
+        stamp = await self.store.stamp(copy.key)
+        now = (copy.life, copy.version, copy.commit_number, copy.generation)
+        idle = copy.last_run is None or copy.last_run[1] not in (RunStatus.SUSPENDED, RunStatus.RUNNING)
+        if stamp is None or stamp[:4] != now or stamp.has_input or not idle or copy.status is not SessionStatus.ACTIVE:
+            return None
+        lane = Lane(
+            key=copy.key,
+            life=copy.life,
+            generation=copy.generation,
+            nonce=new_id(),
+            owner=self._owner,
+            claimed_at=copy.updated_at,
+            expires_at=copy.updated_at,
+        )
+        with suppress(*_MISSED, ClaimLost):
+            return await self._beginnings.begin(copy, lane, given, warm=True, run_id=run_id)
+        return None
+
+    async def known(self, key: SessionKey, input_key: str, body: JSON) -> Outcome | None:
+        """Return how it went with the input that was sent with this key, awaiting its end; None if there is none."""
+        found = await self.store.inbox.find(key, input_key)
+        if found is None:
+            return None
+        if found.digest != self.store.inbox.digest(InputKind.MESSAGE, body):
+            raise OperationConflict(
+                f"The key {input_key!r} was used before for other input ({found.input_id}); mint a new key.",
+                operation_id=input_key,
+                input_id=found.input_id,
+            )
+        return await self.settled(key, found.input_id)
+
+    async def queue(
+        self, key: SessionKey, body: dict[str, Any], *, input_key: str | None, when_busy: WhenBusy
+    ) -> Enqueued:
+        """Queue a message durably, and ask the run under way to stop if it is to make room."""
+        run = await self.store.runs.current(key) if when_busy is not WhenBusy.QUEUE else None
+        live = run is not None and run.status is RunStatus.RUNNING
+        if live and run is not None and when_busy is WhenBusy.ROLLBACK:
+            body = {**body, "rolls_back": run.run_id}
+        new = NewInput(kind=InputKind.MESSAGE, body=body, key=input_key)
+        enqueued = await self.store.inbox.enqueue(key, new)
+        if live and run is not None and not enqueued.replayed:
+            await self.stop(run.run_id, StopKind.INTERRUPT, "a new message came in")
+        return enqueued
+
+    async def stop(self, run_id: str, kind: StopKind, reason: str | None) -> StopReply:
+        """Record a stop on a run, and tell it at once if it runs here."""
+        reply = await self.store.runs.request_stop(run_id, kind, reason)
+        live = self._runner.live.get(run_id)
+        if live is not None and reply.stop is not None and reply.status is RunStatus.RUNNING:
+            live.ask_to_stop(reply.stop)
+        return reply
+
+    async def settled(self, key: SessionKey, input_id: str) -> Outcome:
+        """Wait until an input has its outcome, doing what is due before it whenever the session is free."""
+        pause = _FIRST_POLL
+        while True:
+            outcome = await self._outcomes.of_input(input_id)
+            if outcome.status in OVER:
+                return outcome
+            done = self._done.setdefault(input_id, asyncio.get_running_loop().create_future())
+            try:
+                deadline = asyncio.get_running_loop().time() + pause
+                async with in_line(self.store, key, deadline):
+                    if not done.done() and await self.advance(key, until=input_id):
+                        pause = _FIRST_POLL
+                        continue
+                with suppress(TimeoutError):
+                    return await asyncio.wait_for(asyncio.shield(done), pause)
+            finally:
+                if self._done.get(input_id) is done and done.done():
+                    del self._done[input_id]
+            pause = min(2 * pause, _LONGEST_POLL)
+
+    async def advance(self, key: SessionKey, *, until: str | None = None) -> bool:
+        """Do what is due for a session, as long as nobody else has it; return whether anything was done.
+
+        With `until`, stop once that input was worked on.
+        """
+        worked = False
+        while True:
+            try:
+                lane = await self._acquire(key)
+            except LaneBusy:
+                return worked
+            try:
+                copy, run = await self._load(key, lane)
+                due = await self.store.inbox.next(key)
+            except BaseException:
+                await self._free(lane)
+                raise
+            first = due.inputs[0] if due.inputs else None
+            if run is not None and run.status is RunStatus.RUNNING:
+                await self._take_over(copy, lane, run)
+            elif run is not None and run.status is RunStatus.SUSPENDED and await self._can_go_on(run):
+                wakes = [each for each in due.inputs if each.kind is InputKind.WAKE] if due.inputs else []
+                await self.run(await self._beginnings.resume(copy, lane, run, wakes))
+            elif first is None:
+                await self._free(lane)
+                return worked
+            else:
+                await self._handle(copy, lane, first)
+            worked = True
+            if until is not None and first is not None and first.input_id == until:
+                return True
+
+    async def act(
+        self, key: SessionKey, work: "Callable[[Copy, Lane], Awaitable[T]]", *, keeps_lane: bool = False
+    ) -> T:
+        """Do something to a session under its lane, after whatever was left undone; waits for the lane in line.
+
+        The lane is free afterwards, unless what was done `keeps_lane`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._lane_wait
+        async with in_line(self.store, key, deadline):
+            pause = _FIRST_POLL
+            while True:
+                try:
+                    lane = await self._acquire(key)
+                except LaneBusy:
+                    if loop.time() >= deadline:
+                        raise
+                    await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+                    pause = min(2 * pause, _LONGEST_POLL)
+                    continue
+                try:
+                    copy, run = await self._load(key, lane)
+                except BaseException:
+                    await self._free(lane)
+                    raise
+                if run is not None and run.status is RunStatus.RUNNING:
+                    await self._take_over(copy, lane, run)
+                    continue
+                try:
+                    done = await work(copy, lane)
+                except BaseException:
+                    await self._free(lane)
+                    raise
+                if not keeps_lane:
+                    await self._free(lane)
+                return done
+
+    async def _acquire(self, key: SessionKey) -> Lane:
+        nonce = new_id()
+        lanes, owner, ttl = self.store.lanes, self._owner, self.store.keeper.ttl
+        try:
+            return await lanes.acquire(key, owner, nonce=nonce, ttl=ttl)
+        except asyncio.CancelledError:
+            with suppress(TenutoError):
+                await lanes.disarm(await lanes.acquire(key, owner, nonce=nonce, ttl=ttl))
+            raise
+
+    async def _free(self, lane: Lane) -> None:
+        with suppress(TenutoError):
+            await self.store.lanes.disarm(lane)
+
+    async def _load(self, key: SessionKey, lane: Lane) -> tuple[Copy, Run | None]:
+        copy = await self._beginnings.load(key)
+        copy.generation = lane.generation
+        run = await self.store.runs.current(key)
+        copy.last_run = (run.run_id, run.status) if run else None
+        return copy, run
+
+    async def run(self, live: LiveTurn) -> Outcome:
+        """Run a begun turn to its end, keep the copy for the next one, and tell whoever waits for it here."""
+        try:
+            outcome = await self._runner.run(live)
+        except BaseException:
+            self._copies.take(live.key)
+            raise
+        live.copy.size += 256
+        self._copies.put(live.copy)
+        if live.invocation.input_id is not None:
+            done = self._done.pop(live.invocation.input_id, None)
+            if done is not None and not done.done():
+                done.set_result(outcome)
+        return outcome
+
+    async def _take_over(self, copy: Copy, lane: Lane, run: Run) -> None:
+        """Go on with a lost run if its program is ours; end any other as interrupted, resumable by its own engine."""
+        points = await self.store.checkpoints.of_session(copy.key, run_id=run.run_id, limit=1000)
+        cursor: Any = points[-1].cursor if points else None
+        ours = isinstance(cursor, Mapping) and "program" in cursor
+        try:
+            if ours:
+                self._beginnings.programs.of(copy.definition)
+        except ProgramNotRegistered:
+            await self._free(lane)
+            raise
+        if not ours:
+            gone = run.worker if is_let_go(run) else None
+            commit = Commit(
+                key=copy.key,
+                operation_id=new_id(),
+                life=lane.life,
+                generation=lane.generation,
+                run=TakeRun(run_id=run.run_id, attempt=run.attempt, gone=gone),
+                end=EndRun(status=RunStatus.INTERRUPTED, error=RUN_LOST),
+                disarm=True,
+            )
+            with suppress(RunNotLive):
+                await self.store.commit(commit)
+            return
+        live = await self._beginnings.take_over(copy, lane, run)
+        if live is not None:
+            await self.run(live)
+
+    async def _can_go_on(self, run: Run) -> bool:
+        """Tell whether a suspended run waits for nothing any more: all is settled, or overdue."""
+        waits = await self.store.waits.of_session(run.key, run_id=run.run_id, status=None)
+        open_waits = [wait for wait in waits if wait.status is WaitStatus.OPEN]
+        if not waits or any(wait.status in (WaitStatus.ABANDONED, WaitStatus.CANCELLED) for wait in waits):
+            return False
+        now = (await self.store.moment()) if open_waits else None
+        return all(wait.deadline is not None and now is not None and wait.deadline <= now for wait in open_waits)
+
+    async def _handle(self, copy: Copy, lane: Lane, given: Input) -> None:
+        """Take one input: a message begins a turn, a command is executed, a wake that finds nothing to do is over."""
+        match given.kind:
+            case InputKind.MESSAGE:
+                await self._answer(copy, lane, given)
+            case InputKind.COMMAND:
+                try:
+                    await self._command(copy, lane, given)
+                finally:
+                    await self._free(lane)
+            case InputKind.WAKE:
+                if isinstance(given.body, Mapping) and "message" in given.body:
+                    await self._answer(copy, lane, given)
+                    return
+                try:
+                    await self._woken(copy, lane, given)
+                finally:
+                    await self._free(lane)
+
+    async def _answer(self, copy: Copy, lane: Lane, given: Input) -> None:
+        body: Any = given.body
+        turn = Given(message=body["message"], body=body, queued=given, rolls_back=body.get("rolls_back"))
+        try:
+            live = await self._beginnings.begin(copy, lane, turn, warm=False)
+        except ClaimLost:
+            return  # cancelled at this very moment
+        await self.run(live)
+
+    async def _command(self, copy: Copy, lane: Lane, given: Input) -> None:
+        consume = (Consume(input_id=given.input_id),)
+        try:
+            action = self._commands.read(given.body)
+            await self._pipeline.execute(copy, lane, action, consume=consume, input_id=given.input_id)
+        except (LaneLost, ClaimLost):
+            raise
+        except Exception as error:
+            await self._consumed(copy, lane, given, "session_action_failed", error_record(error))
+
+    async def _woken(self, copy: Copy, lane: Lane, given: Input) -> None:
+        body: Any = given.body
+        if isinstance(body, Mapping) and "notice" in body and not copy.history.open:
+            await self.store.commit(
+                Commit(
+                    key=copy.key,
+                    operation_id=new_id(),
+                    life=lane.life,
+                    generation=lane.generation,
+                    expected_version=copy.version,
+                    save=True,
+                    logs={MESSAGES: Append(items=(notice_message(body["notice"]),))},
+                    consume=(Consume(input_id=given.input_id, log=MESSAGES, item=0),),
+                )
+            )
+            return
+        await self._consumed(copy, lane, given, None, None)
+
+    async def _consumed(self, copy: Copy, lane: Lane, given: Input, event: str | None, data: JSON) -> None:
+        events = () if event is None else (NewEvent(type=event, data={"input_id": given.input_id, "error": data}),)
+        await self.store.commit(
+            Commit(
+                key=copy.key,
+                operation_id=new_id(),
+                life=lane.life,
+                generation=lane.generation,
+                consume=(Consume(input_id=given.input_id),),
+                events=events,
+            )
+        )
+
+
+class QueuedFirst(Exception):
+    """Older input is due, so this one has to wait its turn."""
+
+
+def _waits_for_turn(given: Input) -> bool:
+    body: Any = given.body
+    return given.kind is InputKind.MESSAGE or (isinstance(body, Mapping) and "message" in body)

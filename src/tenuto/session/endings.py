@@ -1,0 +1,240 @@
+"""How turns end, each in one commit: completed, suspended, failed, stopped, or cut off."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import (
+    LaneLost,
+    RunNotLive,
+    StopRequested,
+    TenutoError,
+    WaitNotOpen,
+)
+from tenuto.model.commit import EndRun
+from tenuto.model.run import RunStatus, Stop, StopKind, Wait
+from tenuto.model.session import SessionStatus
+from tenuto.session.ending import (
+    RUN_ABORTED,
+    closing_results,
+    given_up,
+    keep_reply,
+    outcome_record,
+    result_for_parent,
+)
+from tenuto.session.hooks import Controller, Stage
+from tenuto.session.invocation import TurnSuspended
+from tenuto.session.live import LiveTurn
+from tenuto.session.notices import (
+    HookFailed,
+    Listeners,
+    Notice,
+    RunEnded,
+    SessionActionExecuted,
+    SessionSaved,
+)
+from tenuto.session.outcome import Outcome, Standing
+from tenuto.session.program import Result
+from tenuto.session.turn import error_record
+from tenuto.session.value import MESSAGES, changes_between
+from tenuto.store.port import Store
+
+
+@dataclass(slots=True)
+class Endings:
+    """Ends turns; nothing of one that did not complete stays open."""
+
+    store: Store
+    listeners: Listeners
+    hooks: Controller | None
+
+    async def completed(self, live: LiveTurn, result: Result) -> Outcome:
+        """End a turn whose program came to its end; a stop that was asked for first wins."""
+        try:
+            await self._settle_hooks(live)
+            end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(live, result.output))
+            return await self._end(live, end, output=result.output)
+        except StopRequested as refusal:
+            return await self._stopped(live, refusal.stop)
+        except (LaneLost, RunNotLive):
+            raise
+        except Exception as error:
+            return await self.failed(live, error)
+
+    async def _settle_hooks(self, live: LiveTurn) -> None:
+        if self.hooks is None:
+            return
+        before = live.copy.value()
+        after = await self.hooks.on_stage(Stage.AFTER_ACTION, before)
+        after = await self.hooks.on_stage(Stage.BEFORE_SAVE, after)
+        live.pending.take(changes_between(before, after), after)
+
+    async def suspended(self, live: LiveTurn, signal: TurnSuspended) -> Outcome:
+        """End a turn whose program waits for something, with its waits."""
+        try:
+            await self._settle_hooks(live)
+            end = EndRun(status=RunStatus.SUSPENDED, partial=signal.partial)
+            return await self._end(live, end, waits=signal.waits)
+        except StopRequested as refusal:
+            return await self._stopped(live, refusal.stop)
+        except (LaneLost, RunNotLive):
+            raise
+        except Exception as error:
+            return await self.failed(live, error)
+
+    async def cut_off(self, live: LiveTurn, signal: BaseException) -> Outcome:
+        """End a turn whose program was stopped from outside: by a stop, by losing the lane, or by its own caller."""
+        task = asyncio.current_task()
+        if live.writer.lost is not None:
+            if task is not None and isinstance(signal, asyncio.CancelledError):
+                task.uncancel()
+            raise live.writer.lost
+        if live.stop is not None:
+            if task is not None and isinstance(signal, asyncio.CancelledError):
+                task.uncancel()
+            return await self._stopped(live, live.stop)
+        error = {"category": "cancelled", "message": "The task that ran this turn was cancelled."}
+        now = live.copy.updated_at
+        keep_reply(live, Stop(kind=StopKind.INTERRUPT, reason="cancelled", at=now, seen_at=now))
+        with suppress(TenutoError):
+            await asyncio.shield(
+                self.close(live, EndRun(status=RunStatus.INTERRUPTED, error=error), "the run was cancelled")
+            )
+        raise signal
+
+    async def _stopped(self, live: LiveTurn, stop: Stop) -> Outcome:
+        keep_reply(live, stop)
+        live.pending.further["sees_stop"] = True
+        if stop.kind is StopKind.ABORT:
+            error = {"category": RUN_ABORTED, "message": stop.reason or "The run was aborted."}
+            end = EndRun(status=RunStatus.FAILED, error=error)
+        else:
+            end = EndRun(status=RunStatus.INTERRUPTED, error=_stop_record(stop))
+        return await self.close(live, end, "the run was stopped")
+
+    async def failed(self, live: LiveTurn, error: Exception) -> Outcome:
+        """End a turn whose program failed; it keeps its message and what it had written."""
+        if isinstance(error, LaneLost | RunNotLive) or live.writer.lost is not None:
+            raise live.writer.lost or error
+        live.pending.discard()
+        end = EndRun(status=RunStatus.FAILED, error=error_record(error))
+        return await self.close(live, end, "the run failed")
+
+    async def close(self, live: LiveTurn, end: EndRun, reason: str, told: Sequence[Notice] = ()) -> Outcome:
+        """End a run that did not come to its own end: no wait and no call of it stays open."""
+        while True:
+            waits = await self.store.waits.of_session(live.key, run_id=live.run_id)
+            settled, owed = given_up(waits, live.key.tenant)
+            fresh = live.messages[live.pending.written(MESSAGES) :]
+            open_calls = live.copy.history.judged(fresh, _every_call(live, fresh)).open
+            results = closing_results(open_calls, live.journal, reason)
+            live.pending.add(MESSAGES, results)
+            live.pending.outgoing.extend(owed)
+            live.pending.settled.extend(settled)
+            try:
+                return await self._end(live, end, told=told)
+            except WaitNotOpen:  # answered at this very moment: look again
+                live.pending.settled.clear()
+                live.pending.outgoing.clear()
+                live.pending.events.clear()
+                if results:
+                    del live.copy.messages[-len(results) :]
+
+    async def _end(
+        self,
+        live: LiveTurn,
+        end: EndRun,
+        *,
+        output: JSON = None,
+        waits: tuple[Any, ...] = (),
+        told: Sequence[Notice] = (),
+    ) -> Outcome:
+        copy, pending = live.copy, live.pending
+        steps = live.steps + (1 if live.in_step and end.status is RunStatus.COMPLETED else 0)
+        notices = self._ending_notices(live, end, steps)
+        await live.chunks.settle()
+        pending.events.extend(live.chunks.take())
+        marked = len(pending.events)
+        pending.events.extend(notice.event() for notice in notices)
+        pending.steps = steps
+        if end.status is not RunStatus.SUSPENDED:
+            answer = result_for_parent(
+                live.invocation.reply_to, live.key, status=str(end.status), output=_told(live, output), error=end.error
+            )
+            if answer is not None:
+                pending.outgoing.append(answer)
+        try:
+            await live.commit(end=end, waits=waits)
+        except TenutoError:
+            del pending.events[marked:]
+            if pending.outgoing and end.status is not RunStatus.SUSPENDED and live.invocation.reply_to is not None:
+                pending.outgoing.pop()
+            raise
+        copy.last_run = (live.run_id, end.status)
+        outcome = await self._outcome(live, end, output)
+        await self._after_save(live)
+        if self.listeners:
+            await self.listeners.tell(*told, *notices)
+        return outcome
+
+    def _ending_notices(self, live: LiveTurn, end: EndRun, steps: int) -> list[Notice]:
+        copy = live.copy
+        saves = live.pending.save(live.pending.logs()) is not None
+        status = str(copy.status)
+        return [
+            SessionActionExecuted(
+                key=copy.key,
+                action="SendMessage",
+                before_version=copy.version,
+                before_status=str(SessionStatus.ACTIVE),
+                after_status=status,
+            ),
+            SessionSaved(key=copy.key, version=copy.version + int(saves), status=status),
+            RunEnded(key=copy.key, run_id=live.run_id, status=str(end.status), steps=steps, error=end.error),
+        ]
+
+    async def _after_save(self, live: LiveTurn) -> None:
+        if self.hooks is None:
+            return
+        try:
+            await self.hooks.on_stage(Stage.AFTER_SAVE, live.copy.value())
+        except Exception as error:
+            await self.listeners.tell(HookFailed(key=live.key, stage=str(Stage.AFTER_SAVE), error=repr(error)))
+
+    async def _outcome(self, live: LiveTurn, end: EndRun, output: JSON) -> Outcome:
+        waits: list[Wait] = []
+        if end.status is RunStatus.SUSPENDED:
+            waits = await self.store.waits.of_session(live.key, run_id=live.run_id)
+        record: Any = end.outcome or {}
+        reply = live.copy.messages[record["reply"][2]] if "reply" in record else None
+        if output is None and reply is not None:
+            output = reply.get("content")
+        return Outcome(
+            session_id=live.session_id,
+            status=Standing(str(end.status)),
+            run_id=live.run_id,
+            input_id=live.invocation.input_id,
+            output=output,
+            reply=reply,
+            error=end.error,
+            waits=tuple(waits),
+            version=live.copy.version,
+        )
+
+
+def _every_call(live: LiveTurn, fresh: Sequence[Any]) -> set[str]:
+    return set(live.copy.history.open) | {call["id"] for each in fresh for call in each.get("tool_calls") or ()}
+
+
+def _told(live: LiveTurn, output: JSON) -> JSON:
+    if output is not None:
+        return output
+    record: Any = outcome_record(live, None) or {}
+    return live.copy.messages[record["reply"][2]].get("content") if "reply" in record else record.get("output")
+
+
+def _stop_record(stop: Stop) -> JSON:
+    return {"category": "run_interrupted", "message": stop.reason or "The run was interrupted."}

@@ -1,0 +1,97 @@
+"""Handles: a session that is open, and a run that was started."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tenuto.codec import JSON
+from tenuto.model.effect import Effect
+from tenuto.model.run import StopKind, StopReply, Wait
+from tenuto.model.session import SessionKey
+from tenuto.model.usage import UsageReport
+from tenuto.session.outcome import Outcome
+from tenuto.session.streams import StreamFrame
+from tenuto.session.value import Session
+
+if TYPE_CHECKING:
+    from tenuto.session.runtime import SessionRuntime
+
+
+class SessionHandle:
+    """One session of a runtime: the runtime's verbs without naming it each time. It holds nothing open."""
+
+    __slots__ = ("_runtime", "key")
+
+    def __init__(self, runtime: "SessionRuntime", key: SessionKey) -> None:
+        self._runtime = runtime
+        self.key = key
+
+    @property
+    def session_id(self) -> str:
+        """The caller's id of the session."""
+        return self.key.session_id
+
+    async def send(self, message: Any, **options: Any) -> Outcome:
+        """See `SessionRuntime.send`."""
+        return await self._runtime.send(self.key, message, **options)
+
+    async def start(self, message: Any, **options: Any) -> "RunHandle":
+        """See `SessionRuntime.start`."""
+        return await self._runtime.start(self.key, message, **options)
+
+    async def execute(self, action: Any, **options: Any) -> Any:
+        """See `SessionRuntime.execute`."""
+        return await self._runtime.execute(self.key, action, **options)
+
+    async def get(self) -> Session:
+        """See `SessionRuntime.get`."""
+        return await self._runtime.get(self.key)
+
+    async def runs(self, **options: Any) -> Sequence[Any]:
+        """See `SessionRuntime.runs`."""
+        return await self._runtime.runs(self.key, **options)
+
+    async def waits(self) -> Sequence[Wait]:
+        """Return what the session waits for."""
+        return await self._runtime.waits(self.key)
+
+    async def effects_in_doubt(self) -> tuple[Effect, ...]:
+        """Return the calls of which nobody knows whether they were carried out."""
+        return await self._runtime.effects_in_doubt(self.key)
+
+    async def usage_report(self, *, cascade: bool = True) -> UsageReport:
+        """Return what the session's model calls cost, its children's included."""
+        return await self._runtime.usage_report(self.key, cascade=cascade)
+
+    def events(self, *, after: int = 0, run: str | None = None, live: bool = True) -> AsyncIterator[StreamFrame]:
+        """See `SessionRuntime.events`."""
+        return self._runtime.events(self.key, after=after, run=run, live=live)
+
+
+class RunHandle:
+    """A turn that was started, or queued; it goes on whether or not anybody waits for it."""
+
+    def __init__(
+        self, runtime: "SessionRuntime", key: SessionKey, task: "asyncio.Task[Outcome]", run_id: str | None, after: int
+    ) -> None:
+        self._runtime = runtime
+        self._task = task
+        self._after = after
+        self.key = key
+        self.run_id = run_id
+
+    async def wait(self) -> Outcome:
+        """Wait until the turn is over and return how it went."""
+        return await asyncio.shield(self._task)
+
+    async def result(self) -> JSON:
+        """Wait for the turn and return its output; one that did not complete is `RunFailed`."""
+        return (await self.wait()).result()
+
+    def events(self) -> AsyncIterator[StreamFrame]:
+        """Yield the run's frames, from its start to its end."""
+        return self._runtime.events(self.key, after=self._after, run=self.run_id)
+
+    async def stop(self, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None) -> StopReply:
+        """Ask the run to stop, and return at once."""
+        return await self._runtime.stop(self.key, kind=kind, reason=reason, run_id=self.run_id)

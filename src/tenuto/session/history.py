@@ -1,0 +1,182 @@
+"""Valid message histories (law 6): every tool call is answered, or something stands for the answer that is to come.
+
+A message is a mapping with `role` (`system`, `user`, `assistant`, `tool`) and `content`; an assistant's may have
+`tool_calls`, each with `id`, `name` and `arguments`; a tool's has the `tool_call_id` it answers. The mark of a frame
+has the role `frame`.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tenuto.errors import InvalidHistory
+
+Message = Mapping[str, Any]
+
+FRAME = "frame"
+ROLES = ("system", "user", "assistant", "tool", FRAME)
+
+NOT_EXECUTED = "not_executed"
+"""Marks the result of a call that was never carried out."""
+
+OUTCOME_UNKNOWN = "outcome_unknown"
+"""Marks the result of a call that may have been carried out."""
+
+
+class Judged(NamedTuple):
+    """What a history will be once judged messages are added: the calls left open, and the ids they made."""
+
+    open: dict[str, None]
+    made: set[str]
+
+
+@dataclass(slots=True)
+class History:
+    """What has to be known of a history to judge what is added to it: its open calls and the call ids it has used."""
+
+    open: dict[str, None] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, messages: Iterable[Any]) -> "History":
+        """Return what is known of a stored history, whose order was judged when it was written."""
+        history = cls()
+        for message in messages:
+            if not isinstance(message, Mapping):
+                continue  # of a log that never was declared a conversation
+            for call in calls_of(message):
+                history.open[call["id"]] = None
+                history.used.add(call["id"])
+            history.open.pop(message.get("tool_call_id", ""), None)
+        return history
+
+    def judged(self, messages: Sequence[Message], excused: Iterable[str] = ()) -> "Judged":
+        """Judge messages to be added; the first that does not fit is refused. Nothing is added yet.
+
+        `excused` are the calls that something stands for: an open wait, a started effect. They may stay open at the
+        end, but nothing passes them: no user message and no answer of the model comes before theirs.
+        """
+        opened, made = dict(self.open), set[str]()
+        for index, message in enumerate(messages):
+            self._judge(message, f"message {index}", opened, made)
+        left = [call for call in opened if call not in set(excused)] if opened else []
+        if left:
+            raise InvalidHistory(
+                f"The call {left[0]!r} has no result and nothing stands for one; add its result, or suspend on it.",
+                call_id=left[0],
+            )
+        return Judged(opened, made)
+
+    def accept(self, judged: "Judged") -> None:
+        """Count judged messages as added."""
+        self.open = judged.open
+        self.used |= judged.made
+
+    def _judge(self, message: Message, where: str, opened: dict[str, None], made: set[str]) -> None:
+        role = check_message(message, where)
+        if role == "tool":
+            call = message["tool_call_id"]
+            if call not in opened:
+                state = "is answered already" if call in self.used or call in made else "was never made"
+                raise InvalidHistory(f"{where}: the call {call!r} {state}.", call_id=call)
+            del opened[call]
+            return
+        if opened and role != "system":
+            first = next(iter(opened))
+            raise InvalidHistory(
+                f"{where}: a message of the {role} cannot come before the result of the call {first!r}.", call_id=first
+            )
+        for call in calls_of(message):
+            if call["id"] in self.used or call["id"] in made:
+                raise InvalidHistory(f"{where}: the call id {call['id']!r} was used before.", call_id=call["id"])
+            made.add(call["id"])
+            opened[call["id"]] = None
+
+
+def check_message(message: Any, where: str = "the message") -> str:
+    """Refuse what is no message; return its role."""
+    if not isinstance(message, Mapping):
+        raise InvalidHistory(f"{where} is {type(message).__name__}, not a mapping with a role.")
+    role = message.get("role")
+    if role not in ROLES:
+        raise InvalidHistory(f"{where} has the role {role!r}; it must be one of {', '.join(ROLES)}.")
+    if role == "tool" and not (isinstance(message.get("tool_call_id"), str) and message["tool_call_id"]):
+        raise InvalidHistory(f"{where} is a tool's result without a tool_call_id.")
+    for call in message.get("tool_calls") or ():
+        if role != "assistant":
+            raise InvalidHistory(f"{where} has tool calls, but is of the {role}.")
+        if not isinstance(call, Mapping) or not isinstance(call.get("id"), str) or not call["id"]:
+            raise InvalidHistory(f"{where} has a tool call without an id.")
+    return str(role)
+
+
+def calls_of(message: Message) -> Sequence[Mapping[str, Any]]:
+    """Return the tool calls a message makes."""
+    return message.get("tool_calls") or ()
+
+
+def with_unique_calls(message: Message, used: Container[str]) -> dict[str, Any]:
+    """Return the message with call ids that were used before made unique: `<id>_<n>` with the smallest free n."""
+    taken, calls = set[str](), []
+    for call in calls_of(message):
+        call_id, number = call["id"], 2
+        while call_id in taken or call_id in used:
+            call_id, number = f"{call['id']}_{number}", number + 1
+        taken.add(call_id)
+        calls.append({**call, "id": call_id})
+    return {**message, "tool_calls": calls} if calls else dict(message)
+
+
+def not_executed(call_id: str, reason: str) -> dict[str, Any]:
+    """Return the result of a call that was not carried out, and why."""
+    return {
+        "role": "tool",
+        "tool_call_id": call_id,
+        "content": f"Not executed: {reason}.",
+        "metadata": {NOT_EXECUTED: reason},
+    }
+
+
+def outcome_unknown(call_id: str) -> dict[str, Any]:
+    """Return the result of a call of which nobody knows whether it was carried out."""
+    return {
+        "role": "tool",
+        "tool_call_id": call_id,
+        "content": "Outcome unknown: the call was begun, and nobody knows whether it was carried out.",
+        "metadata": {OUTCOME_UNKNOWN: True},
+    }
+
+
+def repaired(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return a history that comes from elsewhere as a valid one.
+
+    Calls without a result get one that says so, before whatever would have passed them; results move up to their
+    calls, those without a call are dropped, and repeated call ids are made unique. What is no message is refused.
+    """
+    found = [dict(message) for message in messages]
+    for index, message in enumerate(found):
+        check_message(message, f"message {index}")
+    fixed: list[dict[str, Any]] = []
+    used: set[str] = set()
+    for index, message in enumerate(found):
+        if message["role"] == "tool":
+            continue  # it stands after its call
+        unique = with_unique_calls(message, used)
+        fixed.append(unique)
+        for old, new in zip(calls_of(message), calls_of(unique), strict=True):
+            used.add(new["id"])
+            result = _result_of(old["id"], found, index)
+            fixed.append(
+                {**result, "tool_call_id": new["id"]} if result else not_executed(new["id"], "the result was lost")
+            )
+    return fixed
+
+
+def _result_of(call_id: str, messages: Sequence[dict[str, Any]], made_at: int) -> dict[str, Any] | None:
+    """Return the result of a call: the first after it, before the same id is used again."""
+    for message in messages[made_at + 1 :]:
+        if message["role"] == "tool" and message["tool_call_id"] == call_id:
+            return message
+        if any(call["id"] == call_id for call in calls_of(message)):
+            return None
+    return None

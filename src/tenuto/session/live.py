@@ -1,0 +1,521 @@
+"""A turn as its program sees it: the session, and everything a program may do while it runs.
+
+Changes are made in memory and written together: by `save`, at the end of each step, when the turn suspends, and when it
+ends. After a suspension or a crash the program runs again, on what was written; what it calls through `effect` is not
+called again if its outcome is known.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from tenuto.codec import JSON, dumps
+from tenuto.errors import InvalidInput, StepBudgetExceeded, StoreError, TenutoError, WaitExpired
+from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
+from tenuto.model.effect import EffectKind
+from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Boundary, Consume
+from tenuto.model.outbox import NewOutgoing
+from tenuto.model.run import Stop, StopKind, Wait, WaitStatus
+from tenuto.model.session import SessionKey
+from tenuto.model.usage import NewUsage
+from tenuto.session.calling import call_effect
+from tenuto.session.children import spawning
+from tenuto.session.chunks import REPLY_SAVED, REWOUND, Chunks
+from tenuto.session.copy import Copy
+from tenuto.session.definition import Definition
+from tenuto.session.effects import InDoubt, Journal, Place
+from tenuto.session.frames import FrameKind, frame_mark, seen_since
+from tenuto.session.history import with_unique_calls
+from tenuto.session.invocation import Invocation, TurnStopped, TurnSuspended
+from tenuto.session.pending import Pending
+from tenuto.session.sending import WAKE
+from tenuto.session.turn import LogChange, Turn
+from tenuto.session.value import MESSAGES, LogView, Session
+from tenuto.session.waiting import WaitFor, Waits
+
+DEFAULT_STEPS = 50
+"""How many steps a turn may take."""
+
+_TRIES = 5
+_FIRST_PAUSE = 0.05
+
+
+@dataclass(slots=True)
+class LiveTurn:
+    """One turn under way. Programs get it as their only argument."""
+
+    copy: Copy
+    writer: Turn
+    invocation: Invocation
+    journal: Journal
+    pending: Pending
+    in_doubt: InDoubt = InDoubt.ASK
+    budget: int = DEFAULT_STEPS
+    chunks: Chunks = field(init=False)
+    waits: Waits = field(init=False)
+    stop: Stop | None = None
+    closed: bool = False
+    steps: int = 0
+    in_step: bool = False
+    said: str = ""
+    tools_under_way: int = 0
+    opened_waits: tuple[str, ...] = ()
+    first_entry: dict[str, int] = field(default_factory=dict)
+    _marks: bool = False
+    _task: "asyncio.Task[Any] | None" = None
+
+    def __post_init__(self) -> None:
+        self.chunks = Chunks(self.writer)
+        self.waits = Waits(self.invocation.waits)
+        self.first_entry = {name: len(items) for name, items in self.copy.logs.items()}
+        self.writer.rider = self
+
+    @property
+    def key(self) -> SessionKey:
+        """The session's full name."""
+        return self.copy.key
+
+    @property
+    def session_id(self) -> str:
+        """The caller's id of the session."""
+        return self.copy.key.session_id
+
+    @property
+    def run_id(self) -> str:
+        """The run this turn is."""
+        return self.writer.run_id
+
+    @property
+    def attempt(self) -> int:
+        """Which runner of this run this is: 1, or more after a takeover."""
+        return self.writer.attempt
+
+    @property
+    def input(self) -> JSON:
+        """The message that began the turn, or the last one that came in since; None where none did."""
+        return self.invocation.input
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier run, or an earlier runner of this one, got somewhere already."""
+        return self.invocation.resumes is not None or self.attempt > 1
+
+    @property
+    def definition(self) -> Definition:
+        """What the program is told about itself: prompt, model, tools, tasks."""
+        definition = self.copy.definition
+        assert definition is not None
+        return definition
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace all turns of the session belong to."""
+        trace = self.copy.profile.trace
+        return str(trace["trace_id"]) if isinstance(trace, Mapping) else None
+
+    @property
+    def session(self) -> Session:
+        """The session as it is now, with what this turn has done to it."""
+        return self.copy.value()
+
+    @property
+    def messages(self) -> LogView:
+        """The whole conversation."""
+        return LogView(self.copy.messages)
+
+    @property
+    def seen(self) -> list[Any]:
+        """What the program is to go by: the frame's summary, its buffer, then the messages since."""
+        return seen_since(self.copy.messages, self.copy.frame_at)
+
+    @property
+    def step(self) -> int:
+        """The step under way, counted over all turns of the invocation, from 1."""
+        return self.invocation.steps_before + self.steps + 1
+
+    @property
+    def open_calls(self) -> list[Mapping[str, Any]]:
+        """The tool calls of the conversation that have no result yet."""
+        waiting = self.copy.history.judged(self.messages[self._judged :], self._all_calls()).open
+        if not waiting:
+            return []
+        return [
+            call for message in self.copy.messages for call in message.get("tool_calls") or () if call["id"] in waiting
+        ]
+
+    @property
+    def _judged(self) -> int:
+        return self.pending.written(MESSAGES)
+
+    def _all_calls(self) -> set[str]:
+        fresh = self.messages[self._judged :]
+        return set(self.copy.history.open) | {call["id"] for each in fresh for call in each.get("tool_calls") or ()}
+
+    def get(self, name: str, default: JSON = None) -> JSON:
+        """Return a field of the session's document."""
+        return self.copy.document.get(name, default)
+
+    def set(self, **fields: JSON) -> None:
+        """Set fields of the session's document."""
+        self.check_open()
+        for name, value in fields.items():
+            dumps(value, name)
+        self.copy.document = self.copy.document | fields
+        self.pending.document |= fields
+
+    def update(self, name: str, change: Callable[[Any], JSON], default: JSON = None) -> JSON:
+        """Change a field by a function of its value; tools that run side by side lose nothing this way."""
+        value = change(self.copy.document.get(name, default))
+        self.set(**{name: value})
+        return value
+
+    def append(self, *messages: JSON, once: str | None = None) -> list[Any]:
+        """Add messages to the conversation and return them as they will be stored, call ids made unique.
+
+        With `once`, a program that runs again does not add them again: the key is journaled with them.
+        """
+        self.check_open()
+        if once is not None and self._was_done(once):
+            return []
+        used = _Used(self.copy.history.used, self._all_calls())
+        added = []
+        for message in messages:
+            unique = with_unique_calls(message, used) if isinstance(message, Mapping) else message
+            dumps(unique, "message")
+            added.append(unique)
+            if isinstance(unique, Mapping) and unique.get("role") == "assistant":
+                self.said = ""
+                used.more |= {call["id"] for call in unique.get("tool_calls") or ()}
+        self.pending.add(MESSAGES, added)
+        return added
+
+    def add(self, log: str, *items: JSON, once: str | None = None) -> None:
+        """Add items to a log that is not the conversation."""
+        self.check_open()
+        if "/" in log or log == MESSAGES:
+            raise InvalidInput(f"{log!r} cannot be added to this way; messages are appended.")
+        if once is not None and self._was_done(once):
+            return
+        for item in items:
+            dumps(item, log)
+        self.pending.add(log, items)
+
+    def _was_done(self, once: str) -> bool:
+        place = Place("once", self.step, once)
+        if self.journal.find(place) is not None:
+            return True
+        self.pending.effects.append(self.journal.start(place, EffectKind.OTHER, None, idempotent=True, call_id=None))
+        self.pending.effects.append(self.journal.finish(place))
+        return False
+
+    async def save(self) -> None:
+        """Write everything done so far, in one commit."""
+        self.check_open()
+        if not self.pending.is_empty:
+            await self.commit()
+
+    async def each_step(self) -> AsyncIterator[int]:
+        """Yield the number of each step; when the body is done the step is written, and input meant for it comes in."""
+        while True:
+            yield await self.begin_step()
+            await self.finish_step()
+
+    async def begin_step(self) -> int:
+        """Begin a step, if the turn's budget has one left, and return its number."""
+        self.check_stop()
+        if self.steps >= self.budget:
+            raise StepBudgetExceeded(
+                f"This turn of {self.key} took all of its {self.budget} steps; the next message has a new budget.",
+                limit=self.budget,
+            )
+        self.in_step = True
+        return self.step
+
+    async def finish_step(self) -> bool:
+        """Write a finished step and take in what was sent for after it; return whether something was."""
+        self.check_open()
+        self.steps += 1
+        self.in_step = False
+        self.pending.steps = self.steps
+        self._marks = True
+        await self.commit()
+        return bool(await self.steer(Boundary.AFTER_STEP))
+
+    async def steer(self, boundary: Boundary) -> list[Any]:
+        """Take in the input that was sent for this boundary of the run, and return it."""
+        stamp = await self.writer.store.stamp(self.key)
+        if stamp is None or not stamp.has_input:
+            return []
+        found = await self.writer.store.inbox.next(self.key, boundary=boundary, run_id=self.run_id)
+        messages = []
+        for each in found.inputs:
+            body: Any = each.body
+            message = body["message"] if isinstance(body, Mapping) and "message" in body else body
+            item = self.pending.add(MESSAGES, [message])
+            self.pending.consume.append(Consume(input_id=each.input_id, log=MESSAGES, item=item))
+            messages.append(message)
+        if messages:
+            await self.commit()
+            self.invocation = replace(self.invocation, input=messages[-1])
+        return messages
+
+    async def effect(
+        self,
+        key: str,
+        call: Callable[[], Awaitable[JSON]],
+        request: JSON = None,
+        *,
+        kind: EffectKind | str = EffectKind.TOOL,
+        idempotent: bool = False,
+        call_id: str | None = None,
+        namespace: str = "",
+        record: Callable[[JSON, JSON], None] | None = None,
+    ) -> JSON:
+        """Make a call to the outside once, and return its result, or raise `EffectFailed`; replay gives the same.
+
+        A tool's start is on record before it is called and its result before this returns; a model's rides with the
+        next commit, and is asked for again if that never came. The same key with another request is `EffectMismatch`.
+        A call that was begun by a runner that is gone is in doubt: it is made again if it is a model's, idempotent, or
+        the policy says so; else the turn suspends until somebody says what became of it, or fails. `record` is called
+        with result and error before they are written: what it adds goes into the same commit.
+        """
+        return await call_effect(
+            self,
+            Place(namespace, self.step, key),
+            call,
+            request,
+            kind=kind,
+            idempotent=idempotent,
+            call_id=call_id,
+            record=record,
+        )
+
+    def start_call(self, call_id: str, request: JSON, *, idempotent: bool) -> None:
+        """Put a tool call on record as begun with the next commit, beside the message that makes it."""
+        place = Place("", self.step, call_id)
+        if self.journal.find(place) is None:
+            started = self.journal.start(place, EffectKind.TOOL, request, idempotent=idempotent, call_id=call_id)
+            self.pending.effects.append(started)
+
+    async def wait(
+        self,
+        signal_id: str,
+        *,
+        kind: str = "signal",
+        schema: JSON = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - of the wait, not of this call
+        metadata: Mapping[str, JSON] | None = None,
+    ) -> JSON:
+        """Return the answer to a wait; until there is one, the turn suspends here, and nothing waits in memory.
+
+        When the program runs again, the first `wait` for a signal finds the first such wait of this invocation, the
+        second the second. One that was not answered in time is `WaitExpired`.
+        """
+        (answer,) = await self.wait_all(
+            [WaitFor(signal_id=signal_id, kind=kind, schema=schema, timeout=timeout, metadata=metadata or {})]
+        )
+        return answer
+
+    async def wait_all(self, wanted: Sequence[WaitFor], *, partial: bool = False) -> list[JSON]:
+        """Return the answers to several waits; until all are settled, the turn suspends here."""
+        self.check_open()
+        found = [self.waits.next(each) for each in wanted]
+        missing = [each.opening() for each, wait in zip(wanted, found, strict=True) if wait is None]
+        if missing or any(wait is not None and wait.status is WaitStatus.OPEN for wait in found):
+            self.suspend(missing, partial=partial)
+        return [_answer(wait) for wait in found if wait is not None]
+
+    def suspend(self, waits: Sequence[OpenWait], *, partial: bool = False) -> NoReturn:
+        """End the turn here as suspended, with these waits open; another turn goes on once they are settled."""
+        raise TurnSuspended(waits, partial=partial)
+
+    async def open_waits(self, waits: Sequence[OpenWait]) -> None:
+        """Open waits now, in one commit with what is pending, while the turn goes on."""
+        self.check_open()
+        receipt = await self.commit(waits=tuple(waits))
+        for wait_id, opened in zip(receipt.wait_ids, waits, strict=True):
+            self.waits.opened(wait_id, opened, self.key, self.run_id, receipt)
+        self.opened_waits += receipt.wait_ids
+
+    async def sleep(self, seconds: float, name: str = "sleep") -> None:
+        """Sleep without a process: the turn suspends and a worker wakes it."""
+        if seconds < 0:
+            raise InvalidInput(f"A turn cannot sleep {seconds} seconds.")
+        wanted = WaitFor(signal_id=name, kind="time", timeout=seconds)
+        wait = self.waits.next(wanted)
+        if wait is None or wait.status is WaitStatus.OPEN:
+            self.suspend([] if wait else [wanted.opening()])
+
+    def emit(self, chunk: JSON) -> None:
+        """Show a part of the reply under way to whoever follows the session's stream.
+
+        Text, or the `text` of a mapping, also counts as said, should the turn be interrupted before the message.
+        """
+        self.check_open()
+        dumps(chunk, "chunk")
+        text = chunk.get("text") if isinstance(chunk, Mapping) else chunk
+        if isinstance(text, str):
+            self.said += text
+        self.chunks.add(self.step, chunk)
+
+    def discard_chunks(self) -> None:
+        """Mark what was emitted since the last finished step as taken back, before it is said again."""
+        self.note(NewEvent(type=REWOUND, data={"from": self.chunks.boundary, "attempt": self.attempt}))
+        self.said = ""
+
+    def use(self, model: str, source: str = "", **counted: int) -> None:
+        """Count the tokens of a model call: `input`, `output`, `cache_read`, `cache_write`, `reasoning`."""
+        self.check_open()
+        self.pending.usage.append(NewUsage(model=model, source=source, **counted))
+
+    def frame(self, kind: FrameKind | str = FrameKind.COMPACTION, *, summary: str | None = None, keep: int = 0) -> None:
+        """Begin a frame: from here on the program sees the summary, the last `keep` messages, and what follows."""
+        self.append(frame_mark(FrameKind(kind), self.copy.messages, summary=summary, keep=keep))
+
+    def hand_off(self, program: str, *, summary: str | None = None, keep: int = 0, message: JSON = None) -> None:
+        """Let another program go on with the session from the next turn, and perhaps tell it something to begin with.
+
+        Frame, definition and message are one commit; the message is queued once that stands.
+        """
+        self.append(frame_mark(FrameKind.HANDOFF, self.copy.messages, summary=summary, keep=keep, program=program))
+        name, _, version = program.partition("@")
+        definition = self.definition.changed(name=name, label=name, version=version or "1")
+        self.copy.definition = definition
+        self.pending.profile["definition"] = definition.record()
+        if message is not None:
+            self.pending.outgoing.append(NewOutgoing(kind=WAKE, target=self.key, body={"message": message}))
+
+    async def child(
+        self,
+        program: str,
+        message: JSON,
+        *,
+        session_id: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - of the wait, not of this call
+        call_id: str | None = None,
+        name: str = "child",
+    ) -> JSON:
+        """Ask another session and return how its turn went; this turn suspends until it has.
+
+        The child is begun once this is committed; a `session_id` of an earlier one is consulted again.
+        """
+        wanted, sent = spawning(
+            self, program, message, session_id=session_id, seconds=timeout, call_id=call_id, name=name
+        )
+        wait = self.waits.peek(wanted)
+        if wait is None:
+            self.pending.outgoing.append(sent)
+        return (await self.wait_all([wanted]))[0]
+
+    async def commit(
+        self,
+        *,
+        end: EndRun | None = None,
+        waits: tuple[OpenWait, ...] = (),
+        settled: Iterable[SettleWait] = (),
+    ) -> Receipt:
+        """Write what is pending, in one commit; a reply that was lost is asked for again under the same operation."""
+        self.pending.settled.extend(settled)
+        logs = self.pending.logs()
+        save = self.pending.save(logs)
+        try:
+            return await self.writer.write(logs=logs, save=save, end=end, waits=waits)
+        except StoreError as error:
+            if not error.retryable:
+                raise
+            return await self._again(error)
+
+    async def _again(self, error: TenutoError) -> Receipt:
+        pause = _FIRST_PAUSE
+        for _ in range(_TRIES):
+            await asyncio.sleep(pause)
+            pause *= 2
+            try:
+                return await self.writer.write_again()
+            except StoreError as failure:
+                if not failure.retryable:
+                    raise
+                error = failure
+        raise error
+
+    def parts(
+        self, logs: Mapping[str, LogChange], waits: tuple[OpenWait, ...], end: EndRun | None, *, begins: bool
+    ) -> dict[str, Any]:
+        """See `Rider.parts`."""
+        self.pending.events.extend(self.chunks.take())
+        if end is None and self.chunks.unmarked and (self._marks or _has_reply(logs)):
+            self._marks = True
+            self.pending.events.append(NewEvent(type=REPLY_SAVED, data={"step": self.step}))
+        else:
+            self._marks = False
+        self.pending.excused = self.journal.open_calls() | self.waits.open_calls()
+        for wait in waits:
+            if wait.timeout is not None:
+                wake = NewOutgoing(kind=WAKE, target=self.key, body={"run_id": self.run_id}, delay=wait.timeout)
+                self.pending.outgoing.append(wake)
+        return self.pending.parts(logs, waits, end, begins=begins)
+
+    def landed(self, receipt: Receipt) -> None:
+        """See `Rider.landed`."""
+        self.pending.landed(receipt)
+        if self._marks:
+            self._marks = False
+            self.chunks.mark(receipt.event_seq)
+
+    def note(self, event: NewEvent) -> None:
+        """Put an event into the stream with the next commit, after the chunks that came before it."""
+        self.pending.events.extend(self.chunks.take())
+        self.pending.events.append(event)
+
+    def ask_to_stop(self, stop: Stop) -> None:
+        """Tell the program of a stop: at once, or, if a tool is at work and need not be aborted, when that is done."""
+        self.stop = stop
+        soft = stop.kind is StopKind.INTERRUPT and self.tools_under_way
+        if self._task is not None and not soft and not self.closed:
+            self._task.cancel()
+
+    def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
+        """Say which task the program runs in, as long as it can be stopped."""
+        self._task = task
+
+    def check_stop(self) -> None:
+        """Leave the program if its run was asked to stop."""
+        if self.stop is not None:
+            raise TurnStopped
+
+    def check_open(self) -> None:
+        """Refuse to do anything in a turn that is over."""
+        if self.closed:
+            raise InvalidInput(f"This turn of {self.key} is over; nothing can be done in it any more.")
+
+
+class _Used:
+    """The call ids that are taken: those of the history, and those added since."""
+
+    def __init__(self, history: set[str], more: set[str]) -> None:
+        self.history = history
+        self.more = more
+
+    def __contains__(self, call_id: object) -> bool:
+        return call_id in self.history or call_id in self.more
+
+
+def _has_reply(logs: Mapping[str, LogChange]) -> bool:
+    change = logs.get(MESSAGES)
+    return change is not None and any(_role(each) == "assistant" for each in change.items)
+
+
+def _role(message: Any) -> Any:
+    return message.get("role") if isinstance(message, Mapping) else None
+
+
+def _answer(wait: Wait) -> JSON:
+    if wait.status is WaitStatus.ANSWERED:
+        return wait.answer
+    raise WaitExpired(
+        f"Nobody answered {wait.signal_id or wait.kind!r} in time (wait {wait.wait_id} is {wait.status}).",
+        wait_id=wait.wait_id,
+        status=str(wait.status),
+    )

@@ -1,0 +1,210 @@
+"""What a runtime tells its listeners: typed notices, in order; those of a commit are in the durable stream too.
+
+A notice's `type` is its name in the stream, its `data` what stands there.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeAlias
+
+from tenuto.codec import JSON
+from tenuto.model.event import NewEvent
+from tenuto.model.session import SessionKey
+
+_log = logging.getLogger("tenuto.session")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something happened to a session."""
+
+    type: ClassVar[str] = "notice"
+    key: SessionKey
+
+    @property
+    def session_id(self) -> str:
+        """The caller's id of the session."""
+        return self.key.session_id
+
+    def data(self) -> dict[str, JSON]:
+        """Return the notice as the stream keeps it, without the session, whose stream it is."""
+        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "key"}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def event(self) -> NewEvent:
+        """Return the notice as an event of the session's stream."""
+        return NewEvent(type=self.type, data=self.data())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLoaded(Notice):
+    """A session was loaded for an action or a turn; the values are those after the `after_load` controllers."""
+
+    type: ClassVar[str] = "session_loaded"
+    version: int
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionActionExecuted(Notice):
+    """An action changed the session; what it made of it is about to be saved."""
+
+    type: ClassVar[str] = "session_action_executed"
+    action: str
+    before_version: int
+    before_status: str
+    after_status: str
+    input_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSaved(Notice):
+    """What was done to a session is committed."""
+
+    type: ClassVar[str] = "session_saved"
+    version: int
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure(Notice):
+    """A stage failed, and nothing was saved; `stage` names it."""
+
+    stage: str
+    error: str
+    category: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFailed(Failure):
+    """A session could not be loaded, or a controller refused it at `after_load`."""
+
+    type: ClassVar[str] = "session_load_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionFailed(Failure):
+    """An action, or a controller after it, failed."""
+
+    type: ClassVar[str] = "session_action_failed"
+    action: str
+    input_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveFailed(Failure):
+    """What was done could not be saved."""
+
+    type: ClassVar[str] = "session_save_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(Notice):
+    """A turn began; it goes on with an earlier run if `resumes` names one."""
+
+    type: ClassVar[str] = "run_started"
+    run_id: str
+    invocation_id: str
+    attempt: int = 1
+    input_id: str | None = None
+    resumes: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded(Notice):
+    """A turn ended; `error` says why, if it failed."""
+
+    type: ClassVar[str] = "run_ended"
+    run_id: str
+    status: str
+    steps: int
+    error: JSON = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneTakenOver(Notice):
+    """Another runner's lane was taken over, because it was gone."""
+
+    type: ClassVar[str] = "lane_taken_over"
+    owner: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitSettled(Notice):
+    """Something a run waited for was answered, or is not waited for any more."""
+
+    type: ClassVar[str] = "wait_settled"
+    wait_id: str
+    kind: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectSettled(Notice):
+    """It was decided what became of a call in doubt."""
+
+    type: ClassVar[str] = "effect_settled"
+    effect: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookFailed(Notice):
+    """A controller failed after the commit; what was committed stands."""
+
+    type: ClassVar[str] = "hook_failed"
+    stage: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerFailed(Notice):
+    """A listener failed; nothing else is touched by it."""
+
+    type: ClassVar[str] = "listener_failed"
+    listener: str
+    notice: str
+    error: str
+
+
+Listener: TypeAlias = Callable[[Notice], Awaitable[None] | None]
+"""Hears notices: a function or a coroutine function."""
+
+
+class Listeners:
+    """Tells every listener every notice, in order; one that fails is reported to the others and disturbs nothing."""
+
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        self._listeners = tuple(listeners)
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    async def tell(self, *notices: Notice) -> None:
+        """Tell notices; never raises."""
+        for notice in notices:
+            for listener in self._listeners:
+                await self._tell(listener, notice)
+
+    async def _tell(self, listener: Listener, notice: Notice) -> None:
+        try:
+            told = listener(notice)
+            if inspect.isawaitable(told):
+                await told
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            name = getattr(listener, "__qualname__", type(listener).__name__)
+            _log.exception("The listener %s failed on %s of %s", name, notice.type, notice.key)
+            if not isinstance(notice, ListenerFailed):
+                fault = ListenerFailed(key=notice.key, listener=name, notice=notice.type, error=repr(error))
+                await Listeners(each for each in self._listeners if each is not listener).tell(fault)
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """Return what a failure notice says of an error."""
+    return {"error": str(error), "category": getattr(error, "category", type(error).__name__)}

@@ -1,0 +1,70 @@
+"""How a turn went, for whoever asked for it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import RunFailed
+from tenuto.model.run import Wait
+
+
+class Standing(StrEnum):
+    """Where an input stands: waiting, being worked on, or how its run ended."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    SUSPENDED = "suspended"
+    CANCELLED = "cancelled"
+    ROLLED_BACK = "rolled_back"
+    EXECUTED = "executed"
+
+
+OVER = frozenset(Standing) - {Standing.QUEUED, Standing.RUNNING}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a turn went, the same for every repeat of its message.
+
+    `output` is what the program returned, or the text of its last message; `reply` is that message. `waits` are what a
+    suspended run still waits for; `error` is plain data. An input that no run has taken yet has no run.
+    """
+
+    session_id: str
+    status: Standing
+    run_id: str | None = None
+    input_id: str | None = None
+    output: JSON = None
+    reply: Any = None
+    error: Any = None
+    waits: tuple[Wait, ...] = ()
+    version: int | None = None
+
+    @property
+    def completed(self) -> bool:
+        """Whether the turn came to its end."""
+        return self.status is Standing.COMPLETED
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the turn waits for something."""
+        return self.status is Standing.SUSPENDED
+
+    def result(self) -> JSON:
+        """Return the output of a completed turn; any other is `RunFailed`."""
+        if self.status in (Standing.COMPLETED, Standing.EXECUTED):
+            return self.output
+        told: Any = self.error or {}
+        raise RunFailed(
+            f"The run {self.run_id} of session {self.session_id!r} is {self.status}"
+            + (f": {told.get('message')}" if told else "")
+            + (f"; it waits for {', '.join(w.signal_id or w.kind for w in self.waits)}" if self.waits else "")
+            + ".",
+            run_id=self.run_id,
+            status=str(self.status),
+            error=self.error,
+        )

@@ -1,0 +1,82 @@
+"""How inputs and runs went, read from their records by anybody anywhere."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput, TenutoError
+from tenuto.model.inbox import Input, InputStatus
+from tenuto.model.run import Run, RunStatus
+from tenuto.model.session import LogEnd
+from tenuto.session.outcome import Outcome, Standing
+from tenuto.session.value import MESSAGES
+from tenuto.store.port import Store
+
+
+class Outcomes:
+    """Reads outcomes."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def of_input(self, input_id: str) -> Outcome:
+        """Return where an input stands, or how its turn went, asked by anybody anywhere."""
+        found = await self.store.inbox.get(input_id)
+        if found is None:
+            raise InvalidInput(f"There is no input {input_id}; it may have been pruned or deleted.", input_id=input_id)
+        session_id = found.key.session_id
+        if found.status is InputStatus.OPEN or found.status is InputStatus.CANCELLED:
+            status = Standing.QUEUED if found.status is InputStatus.OPEN else Standing.CANCELLED
+            return Outcome(session_id=session_id, status=status, input_id=input_id)
+        if found.run_id is None:
+            return await self._executed(found)
+        run = await self.store.runs.get(found.run_id)
+        if run is None:
+            raise InvalidInput(f"The run of input {input_id} was pruned; its outcome is known no more.")
+        outcome = await self.of_run(run, input_id)
+        if found.rolled_back:
+            return Outcome(session_id=session_id, status=Standing.ROLLED_BACK, run_id=run.run_id, input_id=input_id)
+        return outcome
+
+    async def of_run(self, run: Run, input_id: str | None = None) -> Outcome:
+        """Return how a run went, from its record."""
+        record: Any = run.outcome or {}
+        reply = None
+        if "reply" in record:
+            session, branch, position = record["reply"]
+            with suppress(TenutoError):  # rewound and collected since
+                end = LogEnd(session, branch, position + 1)
+                reply = (await self.store.logs.read(run.key, MESSAGES, start=position, end=end))[0].value
+        waits = await self.store.waits.of_session(run.key, run_id=run.run_id)
+        output = record.get("output", reply.get("content") if isinstance(reply, Mapping) else None)
+        return Outcome(
+            session_id=run.key.session_id,
+            status=Standing(str(run.status)),
+            run_id=run.run_id,
+            input_id=input_id,
+            output=output,
+            reply=reply,
+            error=run.error,
+            waits=tuple(waits) if run.status is RunStatus.SUSPENDED else (),
+        )
+
+    async def _executed(self, found: Input) -> Outcome:
+        """Return how a command went, which the session's stream tells."""
+        after = found.seq
+        while True:
+            page = await self.store.events.read(found.key, after=after)
+            for event in page.events:
+                data: Any = event.data
+                if isinstance(data, Mapping) and data.get("input_id") == found.input_id:
+                    if event.type == "session_action_failed":
+                        return _command_outcome(found, Standing.FAILED, data.get("error"))
+                    if event.type == "session_action_executed":
+                        return _command_outcome(found, Standing.EXECUTED, None)
+            if page.next == after or page.next >= page.tail:
+                return _command_outcome(found, Standing.EXECUTED, None)
+            after = page.next
+
+
+def _command_outcome(found: Input, status: Standing, error: JSON) -> Outcome:
+    return Outcome(session_id=found.key.session_id, status=status, input_id=found.input_id, error=error)

@@ -1,0 +1,206 @@
+"""What a turn has done and not yet written: it goes into the turn's next commit, whoever makes that."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.model.commit import EndRun, OpenWait, Receipt
+from tenuto.model.effect import EffectChange
+from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Consume, NewInput
+from tenuto.model.outbox import NewOutgoing
+from tenuto.model.session import SessionStatus
+from tenuto.model.usage import NewUsage
+from tenuto.session.copy import Copy
+from tenuto.session.history import Judged
+from tenuto.session.turn import LogChange, Save
+from tenuto.session.value import MESSAGES, Changes, Session
+
+_LISTS = ("events", "effects", "usage", "outgoing", "consume", "inputs", "settled")
+
+
+@dataclass(slots=True)
+class Pending:
+    """Changes of a session's copy that are made already and not yet written, and what goes along with them.
+
+    Entries stand in the copy's lists as soon as they are added; `_written` is how far each list is in the store, and
+    a log that began anew is in `_anew`. It rides with every commit of the turn (`turn.Rider`).
+    """
+
+    copy: Copy
+    message_logs: frozenset[str] = frozenset({MESSAGES})
+    document: dict[str, JSON] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    profile: dict[str, JSON] = field(default_factory=dict)
+    status: SessionStatus | None = None
+    events: list[NewEvent] = field(default_factory=list)
+    effects: list[EffectChange] = field(default_factory=list)
+    usage: list[NewUsage] = field(default_factory=list)
+    outgoing: list[NewOutgoing] = field(default_factory=list)
+    inputs: list[NewInput] = field(default_factory=list)
+    consume: list[Consume] = field(default_factory=list)
+    settled: list[Any] = field(default_factory=list)
+    further: dict[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+    excused: set[str] = field(default_factory=set)
+    _written: dict[str, int] = field(default_factory=dict)
+    _anew: dict[str, int] = field(default_factory=dict)
+    _before: dict[str, list[Any]] = field(default_factory=dict)
+    _under_way: "_UnderWay | None" = None
+
+    def __post_init__(self) -> None:
+        self._written = {name: len(items) for name, items in self.copy.logs.items()}
+
+    def add(self, log: str, items: Iterable[JSON]) -> int:
+        """Add entries to a log and return the place of the first among those not yet written."""
+        entries = list(items)
+        written = self._written.setdefault(log, 0)
+        first = len(self.copy.logs.get(log, ())) - written
+        self.copy.add(log, entries)
+        return first
+
+    def begin_anew(self, log: str, items: Iterable[JSON] = (), kept: int = 0) -> None:
+        """Let a log begin anew: the first `kept` entries it has, then the items."""
+        old = self.copy.logs.get(log, [])
+        self._before.setdefault(log, old)
+        self.copy.logs[log] = [*old[:kept], *items]
+        self._anew[log] = kept
+        self._written[log] = kept
+        if log == MESSAGES:
+            self.copy.judge()
+
+    def take(self, changes: Changes, after: Session) -> None:
+        """Make what an action or a controller changed part of what is to be written."""
+        self.document |= changes.document
+        self.removed |= changes.removed
+        for name in changes.removed:
+            self.document.pop(name, None)
+        if changes.document or changes.removed:
+            values = self.copy.document | dict(changes.document)
+            self.copy.document = {name: value for name, value in values.items() if name not in changes.removed}
+        for name, change in changes.logs.items():
+            if change.anew:
+                self.begin_anew(name, change.items, change.kept)
+            else:
+                self.add(name, change.items)
+        self.profile |= changes.profile
+        if changes.status is not None:
+            self.status = changes.status
+        self.copy.status, self.copy.definition, self.copy.profile = after.status, after.definition, after.profile
+
+    def written(self, log: str) -> int:
+        """Return how many entries of a log are in the store."""
+        return self._written.get(log, 0)
+
+    def begins_anew(self, log: str) -> bool:
+        """Tell whether a log is to be written to a new branch."""
+        return log in self._anew
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a commit would have nothing to write."""
+        parts = (self.document, self.removed, self.profile, self.status, self.further, self.steps, self._anew)
+        return not any(parts) and not any(getattr(self, name) for name in _LISTS) and not self.logs()
+
+    def logs(self) -> dict[str, LogChange]:
+        """Return what is to be written to logs."""
+        changes = {}
+        for name, items in self.copy.logs.items():
+            written = self._written.get(name, 0)
+            if name in self._anew:
+                changes[name] = LogChange(items=items[written:], anew=True, kept=self._anew[name])
+            elif len(items) > written or name not in self._written:
+                changes[name] = LogChange(items=items[written:])
+        return changes
+
+    def save(self, logs: Mapping[str, LogChange]) -> Save | None:
+        """Return what this does to the session's head, or None if that does not change."""
+        if not (logs or self.document or self.removed):
+            return None
+        copy = self.copy
+        return Save(
+            document=dict(self.document),
+            whole=lambda: copy.document,
+            logs=frozenset(copy.logs),
+            schema_version=copy.schema_version,
+            removed=frozenset(self.removed),
+        )
+
+    def discard(self) -> None:
+        """Take back every change of the state that is not written; what goes along with it stays."""
+        for name, items in self._before.items():
+            self.copy.logs[name] = items
+        for name, count in self._written.items():
+            if name not in self._anew:
+                del self.copy.logs.get(name, [])[count:]
+        for name in self._before:
+            self._written[name] = len(self.copy.logs[name])
+        self._anew, self._before = {}, {}
+        self.document, self.removed, self.profile, self.status = {}, set(), {}, None
+        self.outgoing, self.consume = [], []
+        self.copy.judge()
+
+    def parts(
+        self,
+        logs: Mapping[str, LogChange],
+        waits: tuple[OpenWait, ...],
+        end: EndRun | None,  # noqa: ARG002
+        *,
+        begins: bool,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """See `Rider.parts`."""
+        judged = self._judged(logs, waits)
+        counts = {name: len(getattr(self, name)) for name in _LISTS}
+        self._under_way = _UnderWay(counts, judged, dict(logs), dict(self.document), set(self.removed))
+        parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in _LISTS if counts[name]}
+        parts |= self.further
+        if "settled" in parts:
+            parts["settle_waits"] = parts.pop("settled")
+        if self.profile:
+            parts["profile"] = dict(self.profile)
+        if self.status is not None:
+            parts["status"] = self.status
+        if self.steps is not None:
+            parts["steps"] = self.steps
+        return parts
+
+    def _judged(self, logs: Mapping[str, LogChange], waits: tuple[OpenWait, ...]) -> Judged | None:
+        change = logs.get(MESSAGES) if MESSAGES in self.message_logs else None
+        if change is None:
+            return None
+        waiting = {str(wait.metadata["call_id"]) for wait in waits if "call_id" in wait.metadata}
+        excused = waiting | self.excused
+        if change.anew:
+            return None  # it was judged when it began anew
+        return self.copy.history.judged(change.items, excused)
+
+    def landed(self, receipt: Receipt) -> None:
+        """See `Rider.landed`."""
+        under_way, self._under_way = self._under_way, None
+        assert under_way is not None
+        for name, count in under_way.counts.items():
+            if count:
+                del getattr(self, name)[:count]
+        if under_way.judged is not None:
+            self.copy.history.accept(under_way.judged)
+        for name, change in under_way.logs.items():
+            if name in self.copy.logs and "/" not in name:
+                kept = self._anew.pop(name, None)
+                self._written[name] = (self._written.get(name, 0) if kept is None else kept) + len(change.items)
+                self._before.pop(name, None)
+        saved = bool(under_way.logs or under_way.document or under_way.removed)
+        self.document = {n: v for n, v in self.document.items() if under_way.document.get(n, self) is not v}
+        self.removed -= under_way.removed
+        self.profile, self.status, self.steps = {}, None, None
+        self.further = {}
+        self.copy.landed(receipt, saved=saved)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    counts: dict[str, int]
+    judged: Judged | None
+    logs: dict[str, LogChange]
+    document: dict[str, JSON]
+    removed: set[str]

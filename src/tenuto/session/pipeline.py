@@ -1,0 +1,206 @@
+"""The pipelines of a session besides its turns: create it, look at it, and execute an action on it.
+
+Every stage that fails is told of by exactly one notice that names it. What fails after the commit never makes the
+commit a failure: it is told of by a notice of its own.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.ids import new_id
+from tenuto.model.commit import Commit, Receipt
+from tenuto.model.inbox import Consume
+from tenuto.model.lane import Lane
+from tenuto.model.session import Profile, SessionKey, SessionStatus
+from tenuto.session.actions import Action
+from tenuto.session.copy import Copy
+from tenuto.session.definition import Definition
+from tenuto.session.history import History
+from tenuto.session.hooks import Controller, Stage
+from tenuto.session.notices import (
+    ActionFailed,
+    HookFailed,
+    Listeners,
+    LoadFailed,
+    SaveFailed,
+    SessionActionExecuted,
+    SessionLoaded,
+    SessionSaved,
+    failure,
+)
+from tenuto.session.status import check_transition
+from tenuto.session.value import MESSAGES, Changes, Session, changes_between
+from tenuto.store.port import Store
+
+
+class Pipeline:
+    """Runs a session through its controllers and tells listeners, in the order that is the contract."""
+
+    def __init__(self, store: Store, hooks: Controller | None, listeners: Listeners) -> None:
+        self._store = store
+        self._hooks = hooks
+        self._listeners = listeners
+
+    async def create(self, session: Session, operation_id: str) -> Session:
+        """Create a session: before_create, before_save, the commit, after_save, after_create."""
+        key, stage = session.key, str(Stage.BEFORE_CREATE)
+        try:
+            session = await self._stage(Stage.BEFORE_CREATE, session)
+            stage = str(Stage.BEFORE_SAVE)
+            session = await self._stage(Stage.BEFORE_SAVE, session)
+            stage = "save"
+            History().judged([each for each in session.messages if isinstance(each, Mapping)])
+            receipt = await self._store.create(
+                key,
+                state={**session.document, **{name: list(items) for name, items in session.logs.items()}},
+                logs=frozenset(session.logs),
+                schema_version=session.schema_version,
+                profile=_profile_of(session),
+                operation_id=operation_id,
+            )
+        except Exception as error:
+            await self._listeners.tell(SaveFailed(key=key, stage=stage, **failure(error)))
+            raise
+        session = _stored(session, receipt)
+        session = await self._after_commit(Stage.AFTER_SAVE, session)
+        session = await self._after_commit(Stage.AFTER_CREATE, session)
+        await self._listeners.tell(SessionSaved(key=key, version=session.version, status=str(session.status)))
+        return session
+
+    async def look(self, copy: Copy) -> Session:
+        """Let the controllers see a session that is only read; nothing is saved."""
+        try:
+            session = await self._stage(Stage.AFTER_LOAD, copy.value())
+        except Exception as error:
+            await self.load_failed(copy.key, error, str(Stage.AFTER_LOAD))
+            raise
+        notice = SessionLoaded(key=copy.key, version=session.version, status=str(session.status))
+        await self._listeners.tell(notice)
+        return session
+
+    async def load_failed(self, key: SessionKey, error: Exception, stage: str = "load") -> None:
+        """Tell that a session could not be loaded."""
+        await self._listeners.tell(LoadFailed(key=key, stage=stage, **failure(error)))
+
+    async def execute(
+        self, copy: Copy, lane: Lane, action: Action, *, consume: tuple[Consume, ...] = (), input_id: str | None = None
+    ) -> Session:
+        """Execute an action under the lane: after_load, the action, after_action, before_save, the commit, after_save.
+
+        The state is saved only if it changed; a change of definition, metadata or status alone moves no head.
+        """
+        name, before = type(action).__name__, copy.value()
+        loaded = await self.look(copy)
+        loading = SessionLoaded(key=copy.key, version=loaded.version, status=str(loaded.status))
+        stage = "action"
+        try:
+            after = await action.apply(loaded)
+            stage = str(Stage.AFTER_ACTION)
+            after = await self._stage(Stage.AFTER_ACTION, after)
+        except Exception as error:
+            notice = ActionFailed(key=copy.key, stage=stage, action=name, input_id=input_id, **failure(error))
+            await self._listeners.tell(notice)
+            raise
+        stage = str(Stage.BEFORE_SAVE)
+        try:
+            after = await self._stage(Stage.BEFORE_SAVE, after)
+            stage = "save"
+            executed = SessionActionExecuted(
+                key=copy.key,
+                action=name,
+                before_version=copy.version,
+                before_status=str(loaded.status),
+                after_status=str(after.status),
+                input_id=input_id,
+            )
+            await self._listeners.tell(executed)
+            changes = changes_between(before, after)
+            check_transition(copy.key, copy.status, after.status, copy.version)
+            saved = SessionSaved(key=copy.key, version=copy.version + int(changes.moves_head), status=str(after.status))
+            events = tuple(notice.event() for notice in (loading, executed, saved))
+            receipt = await self._save(copy, lane, changes, events, consume)
+        except Exception as error:
+            await self._listeners.tell(SaveFailed(key=copy.key, stage=stage, **failure(error)))
+            raise
+        copy.take(changes, after)
+        copy.landed(receipt, saved=changes.moves_head)
+        session = await self._after_commit(Stage.AFTER_SAVE, copy.value())
+        await self._listeners.tell(saved)
+        return session
+
+    async def _save(
+        self, copy: Copy, lane: Lane, changes: Changes, events: tuple[Any, ...], consume: tuple[Consume, ...]
+    ) -> Receipt:
+        if change := changes.logs.get(MESSAGES):
+            history = History.of(copy.messages[: change.kept]) if change.anew else copy.history
+            history.judged(change.items, copy.history.open)
+        return await self._store.commit(
+            Commit(
+                key=copy.key,
+                operation_id=new_id(),
+                life=lane.life,
+                generation=lane.generation,
+                expected_version=copy.version,
+                save=changes.moves_head,
+                document=changes.document,
+                removed=changes.removed,
+                logs={name: change.write(copy.ends.get(name)) for name, change in changes.logs.items()},
+                schema_version=copy.schema_version if changes.moves_head else None,
+                profile=changes.profile,
+                status=changes.status,
+                statuses=frozenset({copy.status}),
+                consume=consume,
+                events=events,
+            )
+        )
+
+    async def _stage(self, stage: Stage, session: Session) -> Session:
+        return session if self._hooks is None else await self._hooks.on_stage(stage, session)
+
+    async def _after_commit(self, stage: Stage, session: Session) -> Session:
+        try:
+            return await self._stage(stage, session)
+        except Exception as error:
+            await self._listeners.tell(HookFailed(key=session.key, stage=str(stage), error=repr(error)))
+            return session
+
+
+def new_session(
+    key: SessionKey,
+    definition: Definition,
+    *,
+    seed: Mapping[str, JSON] | None,
+    logs: Iterable[str],
+    profile: Profile,
+) -> Session:
+    """Return a session that is about to be created; what of the seed is a list of messages is the conversation."""
+    state = dict(seed or {})
+    names = {MESSAGES, *logs}
+    return Session(
+        key=key,
+        status=SessionStatus.ACTIVE,
+        version=0,
+        commit_number=0,
+        definition=definition,
+        profile=profile,
+        document={name: value for name, value in state.items() if name not in names},
+        logs={name: list(state.get(name, [])) for name in names},
+    )
+
+
+def _profile_of(session: Session) -> Profile:
+    definition = session.definition
+    record = None if definition is None else definition.record()
+    return replace(session.profile, definition=record, agent=definition.name if definition else None)
+
+
+def _stored(session: Session, receipt: Receipt) -> Session:
+    return replace(
+        session,
+        version=receipt.version,
+        commit_number=receipt.commit_number,
+        created_at=receipt.committed_at,
+        updated_at=receipt.committed_at,
+    )

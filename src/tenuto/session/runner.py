@@ -1,0 +1,71 @@
+"""Runs turns that have begun, to whatever end they come."""
+
+import asyncio
+
+from tenuto.errors import (
+    StopWithdrawn,
+    TenutoError,
+)
+from tenuto.model.inbox import Boundary
+from tenuto.session.endings import Endings
+from tenuto.session.invocation import TurnStopped, TurnSuspended
+from tenuto.session.live import LiveTurn
+from tenuto.session.outcome import Outcome
+from tenuto.session.program import Programs, Result
+
+
+class Runner:
+    """Runs programs in their turns, and knows which turns are live here."""
+
+    def __init__(self, programs: Programs, endings: Endings) -> None:
+        self.live: dict[str, LiveTurn] = {}
+        self._programs = programs
+        self._endings = endings
+
+    async def run(self, live: LiveTurn) -> Outcome:
+        """Run a begun turn to its end and say how it went; the end is one commit."""
+        self.live[live.run_id] = live
+        try:
+            while True:
+                try:
+                    return await self._run(live)
+                except StopWithdrawn:
+                    live.stop = None
+                    live.pending.discard()
+        finally:
+            self.live.pop(live.run_id, None)
+            live.closed = True
+            live.writer.release()
+
+    async def _run(self, live: LiveTurn) -> Outcome:
+        live.runs_in(asyncio.current_task())
+        try:
+            result = await self._executed(live)
+        except TurnSuspended as signal:
+            live.runs_in(None)
+            return await self._endings.suspended(live, signal)
+        except (TurnStopped, asyncio.CancelledError) as signal:
+            live.runs_in(None)
+            return await self._endings.cut_off(live, signal)
+        live.runs_in(None)
+        if result.error is not None:
+            return await self._endings.failed(live, result.error)
+        return await self._endings.completed(live, result)
+
+    async def _executed(self, live: LiveTurn) -> Result:
+        program = self._programs.of(live.copy.definition)
+        while True:
+            try:
+                result = await program.run(live)
+            except Exception as error:
+                return Result(outcome="errored", error=error)
+            if result.error is not None or live.writer.ended:
+                return result
+            if live.stop is not None:
+                raise TurnStopped
+            try:
+                if not await live.steer(Boundary.BEFORE_COMPLETION):
+                    return result
+            except TenutoError as error:
+                return Result(outcome="errored", error=error)
+            live.steps += 1

@@ -1,0 +1,24 @@
+"""What sessions send each other through the outbox, as plain data."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tenuto.codec import JSON
+
+WAKE = "wake"
+"""Go on: an answer is there, a time has come, or a message follows a hand-off."""
+
+CHILD = "child"
+"""Begin a child session, or consult one again."""
+
+RESULT = "child_result"
+"""How a child's turn went, for the parent that waits for it."""
+
+STOP = "stop_child"
+"""A parent does not wait for a child any more: a debt that is owed until the child has stopped."""
+
+
+def token_of(body: JSON) -> str | None:
+    """Return the token of whoever waits for the turn that this input begins."""
+    origin: Any = body.get("for") if isinstance(body, Mapping) else None
+    return origin["token"] if isinstance(origin, Mapping) else None

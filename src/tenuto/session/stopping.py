@@ -1,0 +1,48 @@
+"""Stops that others asked of the runs of this process."""
+
+import asyncio
+
+from tenuto.errors import TenutoError
+from tenuto.session.runner import Runner
+from tenuto.store.port import Store
+
+STOP_POLL = 0.2
+"""How often the runs of this process are checked for stops, in seconds."""
+
+
+class StopWatch:
+    """Looks now and then whether a live run was asked to stop elsewhere; while none is live it does nothing."""
+
+    def __init__(self, store: Store, runner: Runner) -> None:
+        self._store = store
+        self._runner = runner
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def watch(self) -> None:
+        """Look from now on, as long as there are live runs."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(STOP_POLL, self._look)
+
+    def end(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._runner.live:
+            self._task = asyncio.create_task(self._find())
+
+    async def _find(self) -> None:
+        try:
+            stops = await self._store.runs.stops(list(self._runner.live))
+        except TenutoError:
+            stops = {}
+        for run_id, stop in stops.items():
+            live = self._runner.live.get(run_id)
+            if live is not None and live.stop is None:
+                live.ask_to_stop(stop)
+        if self._runner.live:
+            self.watch()

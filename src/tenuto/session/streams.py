@@ -1,0 +1,127 @@
+"""A session's stream as its readers see it: every stored event as a frame, once, in order, live and replayed.
+
+Every reader gets the same raw stream; `fold` drops what was rewound.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import StreamDropped
+from tenuto.model.event import Event
+from tenuto.model.run import RunStatus
+from tenuto.model.session import SessionKey
+from tenuto.session.chunks import CHUNK, REWOUND
+from tenuto.store.port import Store
+
+
+class FrameType(StrEnum):
+    """What a frame of the stream is."""
+
+    CHUNK = "chunk"
+    EVENT = "event"
+    END = "end"
+    FAIL = "fail"
+    TRUNCATED = "truncated"
+    REWOUND = "rewound"
+    CAUGHT_UP = "caught_up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFrame:
+    """One frame: a stored event, or a remark to the reader. `seq` is the cursor to read on after it.
+
+    `name` is the event's type and `data` what it says; a chunk's data is the chunk, with `attempt` and `step` beside
+    it. An `end` has the run's status, a `fail` its error; `truncated` says from where on events are kept.
+    """
+
+    type: FrameType
+    seq: int
+    name: str = ""
+    run_id: str | None = None
+    data: JSON = None
+    attempt: int = 1
+    step: int | None = None
+    at: datetime | None = None
+
+    @property
+    def is_end(self) -> bool:
+        """Whether a run ends with this frame."""
+        return self.type in (FrameType.END, FrameType.FAIL)
+
+
+def frame_of(event: Event) -> StreamFrame:
+    """Return a stored event as a frame."""
+    data: Any = event.data
+    common: dict[str, Any] = {"seq": event.seq, "name": event.type, "run_id": event.run_id, "at": event.at}
+    if event.type == CHUNK:
+        parts = {"data": data["chunk"], "attempt": data["attempt"], "step": data["step"]}
+        return StreamFrame(type=FrameType.CHUNK, **common, **parts)
+    if event.type == REWOUND:
+        return StreamFrame(type=FrameType.REWOUND, **common, data={"from": data["from"]}, attempt=data["attempt"])
+    if event.type == "run_ended":
+        failed = data["status"] == RunStatus.FAILED
+        return StreamFrame(type=FrameType.FAIL if failed else FrameType.END, **common, data=data)
+    return StreamFrame(type=FrameType.EVENT, **common, data=data)
+
+
+async def read_stream(
+    store: Store, key: SessionKey, *, after: int = 0, run: str | None = None, live: bool = True
+) -> AsyncIterator[StreamFrame]:
+    """Yield the frames after a cursor, of the whole session or of one run.
+
+    Stored ones come first, then `caught_up`, then live ones. A run's stream ends with its end or fail frame; one that
+    stops without it is `StreamDropped`. Without `live`, reading stops where the stream stands.
+    """
+    caught_up = False
+    ended = False
+    if not live:
+        async for frame in _stored(store, key, after, run):
+            yield frame
+        return
+    async for page in store.events.subscribe(key, after=after, run_id=run):
+        if page.truncated:
+            yield StreamFrame(type=FrameType.TRUNCATED, seq=page.floor, data={"floor": page.floor})
+        for event in page.events:
+            frame = frame_of(event)
+            yield frame
+            ended = run is not None and frame.is_end and frame.run_id == run
+            if ended:
+                return
+        after = page.next
+        if not caught_up and page.next >= page.tail:
+            caught_up = True
+            yield StreamFrame(type=FrameType.CAUGHT_UP, seq=page.tail)
+    raise StreamDropped(f"The stream of {key} stopped; read on after {after}.", cursor=after)
+
+
+async def _stored(store: Store, key: SessionKey, after: int, run: str | None) -> AsyncIterator[StreamFrame]:
+    while True:
+        page = await store.events.read(key, after=after, run_id=run)
+        if page.truncated:
+            yield StreamFrame(type=FrameType.TRUNCATED, seq=page.floor, data={"floor": page.floor})
+        for event in page.events:
+            yield frame_of(event)
+        if page.next >= page.tail or page.next == after:
+            yield StreamFrame(type=FrameType.CAUGHT_UP, seq=page.tail)
+            return
+        after = page.next
+
+
+def fold(frames: Iterable[StreamFrame]) -> list[StreamFrame]:
+    """Return the frames that count: chunks of a discarded attempt, and the marks that discard them, are left out."""
+    kept: list[StreamFrame] = []
+    for frame in frames:
+        if frame.type is FrameType.REWOUND:
+            data: Any = frame.data
+            kept = [
+                each
+                for each in kept
+                if not (each.type is FrameType.CHUNK and each.run_id == frame.run_id and each.seq > data["from"])
+            ]
+        else:
+            kept.append(frame)
+    return kept

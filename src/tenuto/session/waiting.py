@@ -1,0 +1,105 @@
+"""What a program waits for, and which waits of its invocation are there already."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from tenuto.codec import JSON
+from tenuto.model.commit import OpenWait, Receipt
+from tenuto.model.run import Wait, WaitStatus
+from tenuto.model.session import SessionKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFor:
+    """Something a program needs before it goes on; `signal_id` is its own word for it."""
+
+    signal_id: str
+    kind: str = "signal"
+    schema: JSON = None
+    timeout: float | None = None
+    deadline: datetime | None = None
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+
+    def opening(self) -> OpenWait:
+        """Return what opens the wait in a commit."""
+        return OpenWait(
+            kind=self.kind,
+            signal_id=self.signal_id,
+            deadline=self.deadline,
+            timeout=self.timeout,
+            schema=self.schema,
+            metadata=dict(self.metadata),
+        )
+
+
+class Waits:
+    """The waits of one invocation, in the order they were opened.
+
+    A program that runs again asks for them in the same order: the first time it names a signal it means the first.
+    """
+
+    def __init__(self, waits: Iterable[Wait] = ()) -> None:
+        self._waits = list(waits)
+        self._asked: dict[tuple[str, str | None], int] = {}
+
+    def next(self, wanted: WaitFor) -> Wait | None:
+        """Return the wait this asking means, if it was opened before."""
+        found = self.peek(wanted)
+        if found is not None:
+            place = (wanted.kind, wanted.signal_id)
+            self._asked[place] = self._asked.get(place, 0) + 1
+        return found
+
+    def peek(self, wanted: WaitFor) -> Wait | None:
+        """Return the wait the next asking will mean, if it was opened before."""
+        place = (wanted.kind, wanted.signal_id)
+        found = [wait for wait in self._waits if (wait.kind, wait.signal_id) == place]
+        asked = self._asked.get(place, 0)
+        return found[asked] if asked < len(found) else None
+
+    def of_call(self, call_id: str, kind: str) -> Wait | None:
+        """Return the last wait of a kind for a tool call."""
+        found = [wait for wait in self._waits if wait.kind == kind and wait.metadata.get("call_id") == call_id]
+        return found[-1] if found else None
+
+    def opened(self, wait_id: str, opened: OpenWait, key: SessionKey, run_id: str, receipt: Receipt) -> None:
+        """Note a wait this turn has opened."""
+        self._waits.append(
+            Wait(
+                wait_id=wait_id,
+                key=key,
+                run_id=run_id,
+                kind=opened.kind,
+                signal_id=opened.signal_id,
+                status=WaitStatus.OPEN,
+                deadline=opened.deadline,
+                schema=opened.schema,
+                metadata=opened.metadata,
+                commit_number=receipt.commit_number,
+                created_at=receipt.committed_at,
+                settled_at=None,
+            )
+        )
+
+    def of_run(self, run_id: str) -> list[Wait]:
+        """Return the waits one run opened."""
+        return [wait for wait in self._waits if wait.run_id == run_id]
+
+    def expire(self, run_id: str) -> None:
+        """Note that what a run still waited for did not come in time."""
+        self._waits = [
+            replace(wait, status=WaitStatus.EXPIRED)
+            if wait.run_id == run_id and wait.status is WaitStatus.OPEN
+            else wait
+            for wait in self._waits
+        ]
+
+    def open_calls(self) -> set[str]:
+        """Return the tool calls that wait for something, or whose answer this turn is to act on."""
+        stands = (WaitStatus.OPEN, WaitStatus.ANSWERED)
+        return {
+            str(wait.metadata["call_id"])
+            for wait in self._waits
+            if wait.status in stands and "call_id" in wait.metadata
+        }
