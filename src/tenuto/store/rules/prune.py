@@ -11,9 +11,10 @@ from tenuto.store.rules.rows import RunRow
 
 @dataclass(slots=True)
 class OldRun:
-    """A run that may be pruned, and what would go with it."""
+    """A run that may be pruned, how the last run of its invocation stands, and what would go with it."""
 
     run: RunRow | None
+    last: str
     checkpoints: int
     waits: int
     effects: int
@@ -22,17 +23,20 @@ class OldRun:
 def gather_run(run_id: str) -> Script[OldRun]:
     """Read a run and count what hangs on it."""
     rows = yield "bare_run", (run_id,)
+    run = RunRow(*rows[0]) if rows else None
+    chain = (yield "runs_by_invocation", (run.tenant, run.invocation_id)) if run else []
+    last = max((RunRow(*row) for row in chain), key=lambda each: each.chain, default=run)
     ((checkpoints, waits, effects),) = yield "counts_of_run", (run_id,)
-    return OldRun(RunRow(*rows[0]) if rows else None, checkpoints, waits, effects)
+    return OldRun(run, last.status if last else "", checkpoints, waits, effects)
 
 
 def decide_prune_run(old: OldRun) -> Plan[dict[str, int]]:
-    """Remove an ended run with its checkpoints, waits and known effects; one that runs or is suspended stays.
+    """Remove an ended run with its checkpoints, waits and known effects; one whose invocation may go on stays.
 
     What it left in doubt stays listed until somebody settles it.
     """
     run = old.run
-    if run is None or run.status in {RunStatus.RUNNING, RunStatus.SUSPENDED}:
+    if run is None or run.status == RunStatus.RUNNING or old.last in {RunStatus.RUNNING, RunStatus.SUSPENDED}:
         return Plan({})
     writes = [
         Write("delete_run", [(run.run_id, run.status)], must=True),

@@ -263,6 +263,27 @@ async def test_prune_takes_ended_runs_with_their_checkpoints_and_waits(harness: 
     assert await store.upkeep.prune(runs_older_than=50) == PruneReport()
 
 
+async def test_prune_takes_an_invocation_that_is_over_whole_and_one_that_may_go_on_not_at_all(harness: Harness) -> None:
+    """D8: a suspended run that was gone on with goes with its successor, so that nobody takes it for one that waits."""
+    store, clock = await _timed(harness)
+    key, _ = await a_session(store)
+    ends = {RunStatus.COMPLETED: "over", RunStatus.SUSPENDED: "paused again", None: "under way"}
+    for end, name in ends.items():
+        sent = await store.inbox.enqueue(key, NewInput(kind=InputKind.MESSAGE, body=name, key=name))
+        first = BeginRun(run_id=f"{name} 1", invocation_id=name)
+        consume = (Consume(input_id=sent.input.input_id),)
+        paused = EndRun(status=RunStatus.SUSPENDED)
+        await store.commit(a_commit(key, run=first, end=paused, consume=consume, checkpoint=NewCheckpoint(step=1)))
+        second = BeginRun(run_id=f"{name} 2", invocation_id=name, fresh=False)
+        await store.commit(a_commit(key, run=second, end=EndRun(status=end) if end else None))
+    clock.advance(100)
+    report = await store.upkeep.prune(runs_older_than=50, inputs_older_than=50)
+    assert (report.runs, report.checkpoints, report.inputs) == (2, 1, 1)
+    assert await store.runs.of_invocation("over") == []
+    for name in ("paused again", "under way"):
+        assert len(await store.runs.of_invocation(name)) == 2
+
+
 async def test_prune_takes_settled_input_whose_run_is_over(harness: Harness) -> None:
     """D8: consumed or cancelled, by when; open input and that of a run that goes on stay, however old."""
     store, clock = await _timed(harness)

@@ -307,10 +307,14 @@ class Reads(RuntimeReads):
     def old_runs(self, now: int | None, age: int, limit: int) -> list[Row]:
         cutoff = moment_of(now) - age
         current = {s.current_run for s in self._t.session.values()}
+        going = self._t.going_on()
         found = [
             run
             for run in self._t.run.values()
-            if run.status not in ("running", "suspended") and run.run_id not in current and (run.ended_at or 0) < cutoff
+            if run.status != "running"
+            and (run.tenant, run.invocation_id) not in going
+            and run.run_id not in current
+            and (run.ended_at or 0) < cutoff
         ]
         found.sort(key=lambda run: ((run.ended_at or 0), run.run_id))
         return [(run.run_id,) for run in found[:limit]]

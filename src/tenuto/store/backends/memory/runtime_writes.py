@@ -120,7 +120,8 @@ class RuntimeWrites:
 
     def prune_inputs(self, now: int | None, age: int, limit: int) -> list[Row]:
         cutoff, t = moment_of(now) - age, self._t
-        going = {run.run_id for run in t.run.values() if run.status in ("running", "suspended")}
+        live = t.going_on()
+        going = {run.run_id for run in t.run.values() if (run.tenant, run.invocation_id) in live}
         settled = [row for row in t.input.values() if row.status in ("consumed", "cancelled")]
         old = [row for row in settled if (row.settled_at or 0) < cutoff and row.run_id not in going][:limit]
         t.drop(t.input_key, [(row.session, row.life, row.key) for row in old if row.key is not None])

@@ -52,6 +52,13 @@ class Tables:
         self.lock = threading.RLock()
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
 
+    def going_on(self) -> set[tuple[str, str]]:
+        """Return the invocations, by tenant and id, whose last run is under way or suspended."""
+        last: dict[tuple[str, str], RunRow] = {}
+        for run in sorted(self.run.values(), key=lambda each: each.chain):
+            last[run.tenant, run.invocation_id] = run
+        return {place for place, run in last.items() if run.status in ("running", "suspended")}
+
     @contextmanager
     def transaction(self) -> Any:
         """Keep everything written inside, or nothing of it."""

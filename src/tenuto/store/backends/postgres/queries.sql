@@ -388,9 +388,12 @@ Which values a family's sessions hold.
 SELECT h.session, h.hash FROM session s JOIN holding h ON h.session = s.sid WHERE s.family = $1
 
 -- old_runs --
-Runs that ended long ago and are not their session's current one.
+Runs that ended long ago, whose invocation is over, and that are not their session's current one.
 SELECT r.run_id FROM run r JOIN session s ON s.sid = r.session
-WHERE r.status NOT IN ('running', 'suspended') AND r.run_id IS DISTINCT FROM s.current_run
+WHERE r.status <> 'running' AND (
+        SELECT l.status FROM run l WHERE l.tenant = r.tenant AND l.invocation_id = r.invocation_id
+        ORDER BY l.chain DESC LIMIT 1
+    ) NOT IN ('running', 'suspended') AND r.run_id IS DISTINCT FROM s.current_run
     AND r.ended_at < moment($1) - $2
 ORDER BY r.ended_at, r.run_id LIMIT $3
 
@@ -801,11 +804,14 @@ DELETE FROM receipt WHERE (session, life, operation_id) IN (
 ) RETURNING 1
 
 -- prune_inputs --
-Remove inputs settled longer ago than an age whose run is over, some at a time.
+Remove inputs settled longer ago than an age whose invocation is over, some at a time.
 DELETE FROM input WHERE input_id IN (
     SELECT i.input_id FROM input i
     WHERE i.status IN ('consumed', 'cancelled') AND i.settled_at < moment($1) - $2
-        AND NOT EXISTS (SELECT 1 FROM run r WHERE r.run_id = i.run_id AND r.status IN ('running', 'suspended'))
+        AND NOT EXISTS (SELECT 1 FROM run r WHERE r.run_id = i.run_id AND (
+        SELECT l.status FROM run l WHERE l.tenant = r.tenant AND l.invocation_id = r.invocation_id
+        ORDER BY l.chain DESC LIMIT 1
+    ) IN ('running', 'suspended'))
     LIMIT $3
 ) RETURNING 1
 
