@@ -1,39 +1,32 @@
-"""The command line: `tenuto graph show`, `tenuto state check`, `tenuto state migrate`."""
+"""The command line: `tenuto graph`, `tenuto state`, `tenuto session` and `tenuto worker`."""
 
 import asyncio
-import importlib
 import inspect
 import json
-import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from tenuto.commands.places import Address, AsJson, Schema, named, opening
+from tenuto.commands.sessions import sessions
+from tenuto.commands.worker import worker
 from tenuto.errors import TenutoError
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.migrating import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
-from tenuto.store.opening import open_store, sqlite_path
 
 app = typer.Typer(help="Tenuto holds an agent's session.", no_args_is_help=True, add_completion=False)
 graphs = typer.Typer(help="Look at graphs.", no_args_is_help=True)
 app.add_typer(graphs, name="graph")
 states = typer.Typer(help="Bring stored sessions along when a state changes.", no_args_is_help=True)
 app.add_typer(states, name="state")
+app.add_typer(sessions, name="session")
+app.command("worker")(worker)
 
 Place = Annotated[str, typer.Argument(help="Where the graph is: module:name, a graph or a function of the store.")]
-Address = Annotated[
-    str,
-    typer.Option("--store", envvar="TENUTO_STORE", help="sqlite:///file.db or postgresql://...", show_default=False),
-]
 Tenant = Annotated[str | None, typer.Option(help="Only this tenant's sessions.", show_default="all tenants")]
-Schema = Annotated[
-    str | None, typer.Option("--schema", help="The PostgreSQL schema the store is in.", show_default="tenuto")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the report for scripts.")]
 
 Work = Callable[[StoredStates, Progress], Awaitable[dict[str, list[Tally]]]]
 
@@ -101,13 +94,12 @@ def _run(
     place: str, url: str, work: Work, *, tenant: str | None, schema: str | None, batch: int, migrate: bool
 ) -> tuple[StoredStates, dict[str, list[Tally]]]:
     """Open the store, find the graph, do the work; what keeps it from being done at all ends the program with 2."""
-    named = _import(place)
-    options: dict[str, Any] = {} if schema is None else {"schema": schema}
+    found_there = _import(place)
 
     async def run() -> tuple[StoredStates, dict[str, list[Tally]]]:
         console = Console(stderr=True)
-        async with open_store(url, migrate=migrate, **options) as store:
-            graph = named if isinstance(named, CompiledGraph) else named(store)
+        async with opening(url, schema, migrate=migrate) as store:
+            graph = found_there if isinstance(found_there, CompiledGraph) else found_there(store)
             if inspect.isawaitable(graph):
                 graph = await graph
             found = StoredStates(_graph(graph, place), store, tenant=tenant, batch=batch)
@@ -115,17 +107,10 @@ def _run(
                 return found, await work(found, progress)
 
     try:
-        _check_file(url)
         return asyncio.run(run())
     except TenutoError as error:
         typer.echo(f"Error: {error.message}", err=True)
         raise typer.Exit(2) from error
-
-
-def _check_file(url: str) -> None:
-    """Refuse a file that is not there; opening would make an empty one."""
-    if url.startswith("sqlite:") and not Path(sqlite_path(url)).exists():
-        raise typer.BadParameter(f"there is no file {sqlite_path(url)!r}.", param_hint="--store")
 
 
 def _steps(progress: Progress, what: str, total: int | None) -> Step:
@@ -199,19 +184,10 @@ def _graph(found: Any, place: str) -> CompiledGraph[Any]:
 
 
 def _import(place: str) -> Any:
-    module_name, _, name = place.partition(":")
-    if not module_name or not name:
-        raise typer.BadParameter(f"{place!r} is not of the form module:name.")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise typer.BadParameter(f"{module_name!r} cannot be imported: {error!r}.") from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
-    found = getattr(module, name, None)
+    found = named(place)
     if not isinstance(found, CompiledGraph) and not callable(found):
-        raise typer.BadParameter(f"{name!r} of {module_name!r} is not a compiled graph, nor a function that makes one.")
+        module, _, name = place.partition(":")
+        raise typer.BadParameter(f"{name!r} of {module!r} is not a compiled graph, nor a function that makes one.")
     return found
 
 

@@ -14,6 +14,7 @@ from tenuto.model.commit import EndRun, NewCheckpoint, Receipt, SettleWait
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
+from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import Run, RunStatus, Wait, WaitStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.session.chunks import BOUNDARIES, REWOUND
@@ -23,6 +24,7 @@ from tenuto.session.ending import (
     MOST_ATTEMPTS,
     RUN_ABANDONED,
     given_up,
+    result_for_parent,
 )
 from tenuto.session.endings import Endings
 from tenuto.session.history import not_executed, outcome_unknown
@@ -95,16 +97,12 @@ class Beginnings:
 
         With `warm`, that commit takes the lane back, if nothing happened to the session since it was copied.
         """
-        self.programs.of(copy.definition)
-        if copy.status is not SessionStatus.ACTIVE:
-            raise StatusRefused(
-                f"{copy.key} is {copy.status}; it takes no messages. Resume it first.", key=copy.key, found=copy.status
-            )
         store = self.store
         writer = Turn.rearming(store, lane, copy.commit_number) if warm else Turn.under(store, lane)
         if run_id is not None:
             writer.run_id = run_id
         try:
+            self._check_takes_turns(copy)
             writer.stand(copy.base)
             reply_to = given.body.get("for") if isinstance(given.body, Mapping) else None
             invocation_id = new_id()
@@ -122,6 +120,13 @@ class Beginnings:
         except BaseException:
             await writer.abandon()
             raise
+
+    def _check_takes_turns(self, copy: Copy) -> None:
+        self.programs.of(copy.definition)
+        if copy.status is not SessionStatus.ACTIVE:
+            raise StatusRefused(
+                f"{copy.key} is {copy.status}; it takes no messages. Resume it first.", key=copy.key, found=copy.status
+            )
 
     def _turn(self, copy: Copy, writer: Turn, invocation: Invocation, journal: Journal) -> LiveTurn:
         return LiveTurn(
@@ -201,6 +206,8 @@ class Beginnings:
         settled, owed = given_up(waits, live.key.tenant)
         live.pending.settled.extend(settled)
         live.pending.outgoing.extend(owed)
+        if (told := await self._told_parent(live.key, run_id)) is not None:
+            live.pending.outgoing.append(told)
         answered = {str(w.metadata["call_id"]): w for w in waits if _is_answered_call(w)}
         doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == "in_doubt"}
         begun = {each.call_id for each in await self.store.effects.list(live.key, in_doubt=True)}
@@ -212,6 +219,14 @@ class Beginnings:
             else:
                 message = not_executed(call, "it was abandoned for a new message")
             live.pending.add(MESSAGES, [message])
+
+    async def _told_parent(self, key: SessionKey, run_id: str) -> NewOutgoing | None:
+        """Return what tells a parent that the run it waits for is given up, if one does."""
+        point = await self.store.checkpoints.latest(key, run_id=run_id)
+        cursor: Any = point.cursor if point else None
+        error = {"category": "child_abandoned", "message": "The child was told something else and gave this up."}
+        reply_to = cursor.get("for") if isinstance(cursor, Mapping) else None
+        return result_for_parent(reply_to, key, status="abandoned", error=error)
 
     def _take_notices(self, live: LiveTurn, inputs: Sequence[Input]) -> None:
         for each in inputs:
@@ -236,11 +251,9 @@ class Beginnings:
 
     async def resume(self, copy: Copy, lane: Lane, run: Run, wakes: Sequence[Input] = ()) -> LiveTurn:
         """Go on with a suspended, interrupted or failed run as a new run of its invocation, in one commit."""
-        self.programs.of(copy.definition)
-        if copy.status is not SessionStatus.ACTIVE:
-            raise StatusRefused(f"{copy.key} is {copy.status}; resume it first.", key=copy.key, found=copy.status)
         writer = Turn.under(self.store, lane)
         try:
+            self._check_takes_turns(copy)
             writer.stand(copy.base)
             live = await self._going_on(copy, writer, run, resumes=run.run_id)
             writer.begins(

@@ -43,6 +43,7 @@ from tenuto.session.resuming import RUN_LOST
 from tenuto.session.runner import Runner
 from tenuto.session.turn import error_record, is_let_go
 from tenuto.session.value import MESSAGES
+from tenuto.store.host import is_dead
 from tenuto.store.port import Store
 
 T = TypeVar("T")
@@ -194,7 +195,7 @@ class Dispatcher:
             try:
                 deadline = asyncio.get_running_loop().time() + pause
                 async with in_line(self.store, key, deadline):
-                    if not done.done() and await self.advance(key, until=input_id):
+                    if not done.done() and await self._is_free(key) and await self.advance(key, until=input_id):
                         pause = _FIRST_POLL
                         continue
                 with suppress(TimeoutError):
@@ -204,13 +205,20 @@ class Dispatcher:
                     del self._done[input_id]
             pause = min(2 * pause, _LONGEST_POLL)
 
-    async def advance(self, key: SessionKey, *, until: str | None = None) -> bool:
+    async def _is_free(self, key: SessionKey) -> bool:
+        """Tell whether the lane can be taken, without trying to: a look writes nothing."""
+        lane = await self.store.lanes.inspect(key)
+        return lane is None or lane.state != "held" or (lane.owner is not None and is_dead(lane.owner.host))
+
+    async def advance(
+        self, key: SessionKey, *, until: str | None = None, go_on: Callable[[], bool] | None = None
+    ) -> bool:
         """Do what is due for a session, as long as nobody else has it; return whether anything was done.
 
-        With `until`, stop once that input was worked on.
+        With `until`, stop once that input was worked on; `go_on` is asked before each turn.
         """
         worked = False
-        while True:
+        while go_on is None or go_on():
             try:
                 lane = await self._acquire(key)
             except LaneBusy:
@@ -235,6 +243,7 @@ class Dispatcher:
             worked = True
             if until is not None and first is not None and first.input_id == until:
                 return True
+        return worked
 
     async def act(
         self, key: SessionKey, work: "Callable[[Copy, Lane], Awaitable[T]]", *, keeps_lane: bool = False
@@ -264,11 +273,14 @@ class Dispatcher:
                 if run is not None and run.status is RunStatus.RUNNING:
                     await self._take_over(copy, lane, run)
                     continue
+                holding = self.store.keeper.hold(lane, lambda: None)
                 try:
                     done = await work(copy, lane)
                 except BaseException:
                     await self._free(lane)
                     raise
+                finally:
+                    self.store.keeper.release(holding)
                 if not keeps_lane:
                     await self._free(lane)
                 return done
@@ -331,8 +343,10 @@ class Dispatcher:
                 end=EndRun(status=RunStatus.INTERRUPTED, error=RUN_LOST),
                 disarm=True,
             )
-            with suppress(RunNotLive):
+            try:
                 await self.store.commit(commit)
+            except RunNotLive:
+                await self._free(lane)
             return
         live = await self._beginnings.take_over(copy, lane, run)
         if live is not None:

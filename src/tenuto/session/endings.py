@@ -139,7 +139,6 @@ class Endings:
             except WaitNotOpen:  # answered at this very moment: look again
                 live.pending.settled.clear()
                 live.pending.outgoing.clear()
-                live.pending.events.clear()
                 if results:
                     del live.copy.messages[-len(results) :]
 

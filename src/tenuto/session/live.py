@@ -7,6 +7,7 @@ called again if its outcome is known.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -426,6 +427,11 @@ class LiveTurn:
             if not error.retryable:
                 raise
             return await self._again(error)
+        except asyncio.CancelledError:
+            # It may have landed all the same: what this turn writes next has to know.
+            with suppress(TenutoError):
+                await self.writer.write_again()
+            raise
 
     async def _again(self, error: TenutoError) -> Receipt:
         pause = _FIRST_PAUSE
@@ -433,7 +439,9 @@ class LiveTurn:
             await asyncio.sleep(pause)
             pause *= 2
             try:
-                return await self.writer.write_again()
+                receipt = await self.writer.write_again()
+                assert receipt is not None
+                return receipt
             except StoreError as failure:
                 if not failure.retryable:
                     raise

@@ -10,10 +10,11 @@ from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume, NewInput
 from tenuto.model.outbox import NewOutgoing
-from tenuto.model.session import SessionStatus
+from tenuto.model.session import Profile, SessionStatus
 from tenuto.model.usage import NewUsage
 from tenuto.session.copy import Copy
-from tenuto.session.history import Judged
+from tenuto.session.definition import Definition
+from tenuto.session.history import History, Judged
 from tenuto.session.turn import LogChange, Save
 from tenuto.session.value import MESSAGES, Changes, Session
 
@@ -48,8 +49,10 @@ class Pending:
     _anew: dict[str, int] = field(default_factory=dict)
     _before: dict[str, list[Any]] = field(default_factory=dict)
     _under_way: "_UnderWay | None" = None
+    _stored: "_Stored" = field(init=False)
 
     def __post_init__(self) -> None:
+        self._stored = _Stored.of(self.copy)
         self._written = {name: len(items) for name, items in self.copy.logs.items()}
 
     def add(self, log: str, items: Iterable[JSON]) -> int:
@@ -137,6 +140,9 @@ class Pending:
         for name in self._before:
             self._written[name] = len(self.copy.logs[name])
         self._anew, self._before = {}, {}
+        stored, copy = self._stored, self.copy
+        copy.document, copy.status = stored.document, stored.status
+        copy.definition, copy.profile = stored.definition, stored.profile
         self.document, self.removed, self.profile, self.status = {}, set(), {}, None
         self.outgoing, self.consume = [], []
         self.copy.judge()
@@ -170,10 +176,8 @@ class Pending:
         if change is None:
             return None
         waiting = {str(wait.metadata["call_id"]) for wait in waits if "call_id" in wait.metadata}
-        excused = waiting | self.excused
-        if change.anew:
-            return None  # it was judged when it began anew
-        return self.copy.history.judged(change.items, excused)
+        history = History.of(self.copy.messages[: change.kept]) if change.anew else self.copy.history
+        return history.judged(change.items, waiting | self.excused)
 
     def landed(self, receipt: Receipt) -> None:
         """See `Rider.landed`."""
@@ -182,7 +186,7 @@ class Pending:
         for name, count in under_way.counts.items():
             if count:
                 del getattr(self, name)[:count]
-        if under_way.judged is not None:
+        if under_way.judged is not None and not under_way.logs[MESSAGES].anew:
             self.copy.history.accept(under_way.judged)
         for name, change in under_way.logs.items():
             if name in self.copy.logs and "/" not in name:
@@ -194,7 +198,23 @@ class Pending:
         self.removed -= under_way.removed
         self.profile, self.status, self.steps = {}, None, None
         self.further = {}
+        values = {n: v for n, v in self._stored.document.items() if n not in under_way.removed}
+        self._stored = _Stored.of(self.copy, values | under_way.document)
         self.copy.landed(receipt, saved=saved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What of the session is in the store, to be gone back to."""
+
+    document: dict[str, JSON]
+    status: SessionStatus
+    definition: Definition | None
+    profile: Profile
+
+    @classmethod
+    def of(cls, copy: Copy, document: dict[str, JSON] | None = None) -> "_Stored":
+        return cls(copy.document if document is None else document, copy.status, copy.definition, copy.profile)
 
 
 @dataclass(frozen=True, slots=True)

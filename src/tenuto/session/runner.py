@@ -1,6 +1,7 @@
 """Runs turns that have begun, to whatever end they come."""
 
 import asyncio
+from collections.abc import Callable
 
 from tenuto.errors import (
     StopWithdrawn,
@@ -21,10 +22,12 @@ class Runner:
         self.live: dict[str, LiveTurn] = {}
         self._programs = programs
         self._endings = endings
+        self.on_live: Callable[[], None] = lambda: None
 
     async def run(self, live: LiveTurn) -> Outcome:
         """Run a begun turn to its end and say how it went; the end is one commit."""
         self.live[live.run_id] = live
+        self.on_live()
         try:
             while True:
                 try:

@@ -135,6 +135,7 @@ class SessionRuntime:
         self._deliveries = Deliveries(store, self._dispatcher, self._answers, self._create_child)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stops = StopWatch(store, self._runner)
+        self._runner.on_live = self._stops.watch
         self._with_store: Callable[[Store], SessionRuntime] = lambda other: SessionRuntime(
             other,
             programs,
@@ -242,7 +243,6 @@ class SessionRuntime:
         body = {"message": as_message(message)}
         begun = await self._begin(name, body, key, policy, None)
         if isinstance(begun, LiveTurn):
-            self._stops.watch()
             return await self._dispatcher.run(begun)
         if isinstance(begun, Outcome):
             return begun
@@ -260,7 +260,6 @@ class SessionRuntime:
         body = {"message": as_message(message)}
         begun = await self._begin(name, body, key, policy, None)
         if isinstance(begun, LiveTurn):
-            self._stops.watch()
             run_id: str | None = begun.run_id
             after = begun.writer.event_seq - 2
             task = asyncio.create_task(self._dispatcher.run(begun))
@@ -473,7 +472,6 @@ class SessionRuntime:
             return await self._beginnings.resume(copy, lane, run)
 
         live = await self._dispatcher.act(key, work, keeps_lane=True)
-        self._stops.watch()
         return await self._dispatcher.run(live)
 
     async def stop(
@@ -582,10 +580,12 @@ class SessionRuntime:
             raise SessionNotFound(f"There is no {key} to delete.", key=key)
         return await self.store.delete(key, cascade=cascade)
 
-    async def advance(self, session_id: Key) -> bool:
-        """Do what is due for one session, if nobody else has it; return whether anything was done."""
-        self._stops.watch()
-        return await self._dispatcher.advance(as_key(session_id))
+    async def advance(self, session_id: Key, *, go_on: Callable[[], bool] | None = None) -> bool:
+        """Do what is due for one session, if nobody else has it; return whether anything was done.
+
+        `go_on` is asked before each turn: on no, the rest is left to others.
+        """
+        return await self._dispatcher.advance(as_key(session_id), go_on=go_on)
 
     async def deliver(self) -> int:
         """Hand over what sessions sent each other and is due; return how many items there were."""

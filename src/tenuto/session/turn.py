@@ -252,11 +252,10 @@ class Turn:
             self._again = land
             return await land()
 
-    async def write_again(self) -> Receipt:
-        """Write the last commit once more under its own operation id, after an error that left it in doubt."""
+    async def write_again(self) -> Receipt | None:
+        """Write the last commit once more under its own operation id, if an error left it in doubt."""
         async with self.writing:
-            assert self._again is not None
-            return await self._again()
+            return await self._again() if self._again is not None else None
 
     async def resolve(self) -> Receipt | None:
         """Ask whether the last commit, whose reply was an error, landed all the same; then it counts as written."""

@@ -34,11 +34,17 @@ class Worker:
         self._poll = poll
         self._busy: dict[SessionKey, asyncio.Task[bool]] = {}
         self._finished = asyncio.Event()
+        self._ending = False
+
+    def finish(self) -> None:
+        """Take nothing new in hand and end once the turns under way have ended; what is queued is left to others."""
+        self._ending = True
+        self._finished.set()
 
     async def work(self, *, until_idle: bool = False) -> None:
-        """Work until cancelled, or, with `until_idle`, until nothing is due; what is under way is finished first."""
+        """Work until cancelled or told to finish, or, with `until_idle`, until nothing is due."""
         try:
-            while True:
+            while not self._ending:
                 self._finished.clear()
                 started = await self._look()
                 if until_idle and not started and not self._busy:
@@ -46,6 +52,7 @@ class Worker:
                 if not started or len(self._busy) >= self._concurrency:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._finished.wait(), self._poll)
+            await asyncio.gather(*self._busy.values(), return_exceptions=True)
         finally:
             for task in list(self._busy.values()):
                 task.cancel()
@@ -79,7 +86,7 @@ class Worker:
 
     async def _advance(self, key: SessionKey) -> bool:
         try:
-            return await self._runtime.advance(key)
+            return await self._runtime.advance(key, go_on=lambda: not self._ending)
         except (ProgramNotRegistered, SessionNotFound, StatusRefused) as error:
             _log.info("%s is not for this worker: %s", key, error)
         except TenutoError as error:
