@@ -5,6 +5,12 @@ from datetime import datetime
 
 from tenuto.codec import JSON
 
+CHUNK = "chunk"
+"""The type of a part of a reply, shown while it was under way; once the run is over, it may be pruned."""
+
+ELIDED = "elided"
+"""The type of what stands for events that were pruned; its data say `from` which number `to` which."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:

@@ -44,6 +44,7 @@ class PruneReport:
 
     receipts: int = 0
     events: int = 0
+    chunks: int = 0
     runs: int = 0
     checkpoints: int = 0
     waits: int = 0

@@ -58,7 +58,7 @@ async def call_effect(
     finally:
         turn.tools_under_way -= 1
         if turn.journal.is_over(place) and not turn.closed:
-            await turn.commit()
+            await turn.save()
 
 
 async def _called(turn: "LiveTurn", place: Place, call: Call, record: Record | None) -> JSON:

@@ -6,11 +6,10 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import StoreError, TenutoError
-from tenuto.model.event import NewEvent
+from tenuto.model.event import CHUNK, NewEvent
 from tenuto.model.run import RunRef
 from tenuto.session.turn import Turn
 
-CHUNK = "chunk"
 REWOUND = "rewound"
 REPLY_SAVED = "reply_saved"
 

@@ -214,8 +214,9 @@ class LiveTurn:
     async def save(self) -> None:
         """Write everything done so far, in one commit."""
         self.check_open()
-        if not self.pending.is_empty:
-            await self.commit()
+        async with self.writer.writing:
+            if not self.pending.is_empty:
+                await self._write(None, ())
 
     async def each_step(self) -> AsyncIterator[int]:
         """Yield the number of each step; when the body is done the step is written, and input meant for it comes in."""
@@ -419,14 +420,20 @@ class LiveTurn:
     ) -> Receipt:
         """Write what is pending, in one commit; a reply that was lost is asked for again under the same operation."""
         self.pending.settled.extend(settled)
+        async with self.writer.writing:
+            return await self._write(end, waits)
+
+    async def _write(self, end: EndRun | None, waits: tuple[OpenWait, ...]) -> Receipt:
+        # What is pending is looked up only here: a commit that was under way, of a tool beside, took its part.
         logs = self.pending.logs()
         save = self.pending.save(logs)
         try:
-            return await self.writer.write(logs=logs, save=save, end=end, waits=waits)
-        except StoreError as error:
-            if not error.retryable:
-                raise
-            return await self._again(error)
+            try:
+                return await self.writer.write_next(logs=logs, save=save, end=end, waits=waits)
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                return await self._again(error)
         except asyncio.CancelledError:
             # It may have landed all the same: what this turn writes next has to know.
             with suppress(TenutoError):

@@ -11,10 +11,10 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import StreamDropped
-from tenuto.model.event import Event
+from tenuto.model.event import CHUNK, ELIDED, Event
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.session.chunks import CHUNK, REWOUND
+from tenuto.session.chunks import REWOUND
 from tenuto.store.port import Store
 
 
@@ -27,6 +27,7 @@ class FrameType(StrEnum):
     FAIL = "fail"
     TRUNCATED = "truncated"
     REWOUND = "rewound"
+    ELIDED = "elided"
     CAUGHT_UP = "caught_up"
 
 
@@ -62,6 +63,8 @@ def frame_of(event: Event) -> StreamFrame:
         return StreamFrame(type=FrameType.CHUNK, **common, **parts)
     if event.type == REWOUND:
         return StreamFrame(type=FrameType.REWOUND, **common, data={"from": data["from"]}, attempt=data["attempt"])
+    if event.type == ELIDED:
+        return StreamFrame(type=FrameType.ELIDED, **common, data=data)
     if event.type == "run_ended":
         failed = data["status"] == RunStatus.FAILED
         return StreamFrame(type=FrameType.FAIL if failed else FrameType.END, **common, data=data)

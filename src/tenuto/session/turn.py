@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from tenuto.codec import JSON, dumps, encode
-from tenuto.errors import LaneLost, NotJson, TenutoError, VersionConflict
+from tenuto.errors import LaneLost, NotJson, StoreError, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import (
     Append,
@@ -221,41 +221,62 @@ class Turn:
         A big value that is the same object as last time is named by its handle, and costs nothing.
         """
         async with self.writing:
-            operation_id = self._next_operation()
-            if point is not None or save is not None:
-                logs = await self._ahead(operation_id, self._mended(logs or {}))
-            logs = logs or {}
-            parts: dict[str, Any] = {"end": end, "open_waits": waits, "settle_waits": settled}
+            return await self.write_next(point=point, logs=logs, save=save, end=end, waits=waits, settled=settled)
+
+    async def write_next(
+        self,
+        *,
+        point: Point | None = None,
+        logs: Mapping[str, LogChange] | None = None,
+        save: Save | None = None,
+        end: EndRun | None = None,
+        waits: tuple[OpenWait, ...] = (),
+        settled: tuple[SettleWait, ...] = (),
+    ) -> Receipt:
+        """Write one commit for a caller that has `writing`, and has had it since it looked up what to write."""
+        operation_id = self._next_operation()
+        if point is not None or save is not None:
+            logs = await self._ahead(operation_id, self._mended(logs or {}))
+        logs = logs or {}
+        parts: dict[str, Any] = {"end": end, "open_waits": waits, "settle_waits": settled}
+        if self.rider is not None:
+            parts |= self.rider.parts(logs, waits, end, begins=not self.begun)
+        if point is not None:
+            parts["steps"] = point.step
+            parts["checkpoint"] = NewCheckpoint(
+                step=point.step,
+                cursor=point.cursor,
+                document=self._short(point.document),
+                schema_version=point.schema_version,
+            )
+        self._unsure = (operation_id, logs, save, end)
+
+        async def land() -> Receipt:
+            receipt = await self._land(operation_id, parts, logs, save)
+            self._unsure = self._again = None
+            self._landed(receipt, logs, save, end)
             if self.rider is not None:
-                parts |= self.rider.parts(logs, waits, end, begins=not self.begun)
-            if point is not None:
-                parts["steps"] = point.step
-                parts["checkpoint"] = NewCheckpoint(
-                    step=point.step,
-                    cursor=point.cursor,
-                    document=self._short(point.document),
-                    schema_version=point.schema_version,
-                )
-            self._unsure = (operation_id, logs, save, end)
+                self.rider.landed(receipt)
+            self._partly = {}
+            for document in (point.document if point else {}, save.document if save else {}):
+                self._remember(document)
+            return receipt
 
-            async def land() -> Receipt:
-                receipt = await self._land(operation_id, parts, logs, save)
-                self._unsure = self._again = None
-                self._landed(receipt, logs, save, end)
-                if self.rider is not None:
-                    self.rider.landed(receipt)
-                self._partly = {}
-                for document in (point.document if point else {}, save.document if save else {}):
-                    self._remember(document)
-                return receipt
-
-            self._again = land
+        self._again = land
+        try:
             return await land()
+        except StoreError:
+            raise
+        except TenutoError:
+            self._again = None  # refused: it did not land
+            raise
 
     async def write_again(self) -> Receipt | None:
-        """Write the last commit once more under its own operation id, if an error left it in doubt."""
-        async with self.writing:
-            return await self._again() if self._again is not None else None
+        """Write the last commit once more under its own operation id, if an error left it in doubt.
+
+        For a caller that has kept `writing` since: nothing else is written before this is known.
+        """
+        return await self._again() if self._again is not None else None
 
     async def resolve(self) -> Receipt | None:
         """Ask whether the last commit, whose reply was an error, landed all the same; then it counts as written."""

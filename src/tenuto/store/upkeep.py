@@ -16,6 +16,7 @@ from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneRepor
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, columns_of, family_lock, session_lock
 from tenuto.store.rules.collect import ROWS_PER_SLICE, decide_collect, gather_family
+from tenuto.store.rules.events import decide_elide, gather_run_events
 from tenuto.store.rules.found import Ask, gather
 from tenuto.store.rules.lane import is_live
 from tenuto.store.rules.limits import check_count
@@ -103,15 +104,17 @@ class Upkeep:
         receipts_older_than: float | None = None,
         events_older_than: float | None = None,
         events_keep: int | None = None,
+        chunks_older_than: float | None = None,
         runs_older_than: float | None = None,
         inputs_older_than: float | None = None,
         outgoing_older_than: float | None = None,
     ) -> PruneReport:
         """Remove what is old, by age in seconds or by count per session; what is not named is left alone.
 
-        Events leave a floor behind, so that a reader below it is told. Runs go with their checkpoints, waits and the
-        effects whose outcome is known, once they have ended (a suspended run has not), except each session's current
-        one; ids that were never saved go with their last run.
+        Events leave a floor behind, so that a reader below it is told; chunks of runs that are over leave an `elided`
+        event for each stretch of them, and everything else stays where it is. Runs go with their checkpoints, waits
+        and the effects whose outcome is known, once their invocation is over (a suspended one is not), except each
+        session's current one; ids that were never saved go with their last run.
 
         Input goes once it was consumed or cancelled that long ago and its run has ended, and its key is forgotten with
         it: the same key is then new input, so this age is how long a sender may repeat itself. Outgoing items go that
@@ -128,6 +131,8 @@ class Upkeep:
             if events_older_than is not None or events_keep is not None:
                 async for removed in self._slices("sweep_events"):
                     progress.add(events=removed)
+            if chunks_older_than is not None:
+                await self._prune_chunks(chunks_older_than, progress)
             if runs_older_than is not None:
                 await self._prune_runs(runs_older_than, progress)
             if inputs_older_than is not None:
@@ -193,6 +198,18 @@ class Upkeep:
         async with self._store.backend.view() as view:
             ((waiting,),) = await view.read("loose_contents")
         progress.add(waiting=waiting)
+
+    async def _prune_chunks(self, age: float, progress: _Progress) -> None:
+        cut = self._cut(age)
+        while True:
+            async with self._store.backend.view() as view:
+                runs = await view.read("runs_with_chunks", *cut, _PAGE)
+            for session, run_id in runs:
+                lock = Lock("lock_run", run_id)
+                read = partial(gather_run_events, session, run_id)
+                progress.add(chunks=await self._store.backend.transact(read, decide_elide, lock))
+            if len(runs) < _PAGE:
+                return
 
     async def _prune_runs(self, age: float, progress: _Progress) -> None:
         cut = self._cut(age)

@@ -1,14 +1,15 @@
 """The stream's rules: batches outside a commit, and reading what is stored."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from tenuto.clock import to_datetime
-from tenuto.codec import loads
+from tenuto.codec import encode, loads
 from tenuto.errors import VersionConflict
-from tenuto.model.event import Event
+from tenuto.model.event import CHUNK, ELIDED, Event
 from tenuto.model.run import RunRef
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.found import Found, Moved, Plan, Write
+from tenuto.store.rules.found import Found, Moved, Plan, Script, Write
 from tenuto.store.rules.guards import check_run_live
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.rows import EventRow
@@ -47,10 +48,60 @@ def decide_events(
 
 
 def read_events(rows: Iterable[EventRow], after: int) -> list[Event]:
-    """Unfold stored rows into the events after a cursor."""
-    return [
-        Event(seq=row.first_seq + index, type=kind, data=data, run_id=row.run_id, at=to_datetime(row.at))
-        for row in rows
-        for index, (kind, data) in enumerate(loads(row.body, f"events from {row.first_seq}"))
-        if row.first_seq + index > after
+    """Unfold stored rows into the events after a cursor; what stands for several has the number of the last."""
+    found = []
+    for row in rows:
+        seq, at = row.first_seq - 1, to_datetime(row.at)
+        for kind, data in _body(row):
+            seq = data["to"] if kind == ELIDED else seq + 1
+            if seq > after:
+                found.append(Event(seq=seq, type=kind, data=data, run_id=row.run_id, at=at))
+    return found
+
+
+def _body(row: EventRow) -> list[Any]:
+    events: list[Any] = loads(row.body, f"events from {row.first_seq}")
+    return events
+
+
+def gather_run_events(session: int, run_id: str) -> Script[list[EventRow]]:
+    """Read the events of a run."""
+    rows = yield "events_of_run", (session, run_id)
+    return [EventRow(*row) for row in rows]
+
+
+def decide_elide(rows: list[EventRow]) -> Plan[int]:
+    """Let one mark stand for each stretch of a run's chunks; return how many went."""
+    new: list[EventRow] = []
+    count = 0
+    for row in rows:
+        body, seq = [], row.first_seq - 1
+        for kind, data in _body(row):
+            first = data["from"] if kind == ELIDED else seq + 1
+            seq = data["to"] if kind == ELIDED else seq + 1
+            count += kind == CHUNK
+            if kind not in (CHUNK, ELIDED):
+                body.append([kind, data])
+            elif body and body[-1][0] == ELIDED:
+                body[-1] = [ELIDED, {"from": body[-1][1]["from"], "to": seq}]
+            else:
+                body.append([ELIDED, {"from": first, "to": seq}])
+        before = new[-1] if new else None
+        if before and before.last_seq + 1 == row.first_seq and _is_mark(before) and body[0][0] == ELIDED:
+            mark = [ELIDED, {"from": before.first_seq, "to": body[0][1]["to"]}]
+            new[-1] = row._replace(first_seq=before.first_seq, body=encode([mark, *body[1:]]))
+        else:
+            new.append(row._replace(body=encode(body)))
+    if not count:
+        return Plan(0)
+    gone = [row for row in rows if row not in new]
+    writes = [
+        Write("delete_events", [(row.session, row.first_seq, row.last_seq) for row in gone], must=True),
+        Write("insert_events", [row for row in new if row not in rows]),
     ]
+    return Plan(count, writes)
+
+
+def _is_mark(row: EventRow) -> bool:
+    body = _body(row)
+    return len(body) == 1 and body[0][0] == ELIDED

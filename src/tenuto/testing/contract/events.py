@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tenuto.errors import CursorBeyondTail, InvalidInput, LaneLost, VersionConflict
-from tenuto.model.commit import BeginRun
+from tenuto.model.commit import BeginRun, EndRun
 from tenuto.model.event import Event, EventPage, NewEvent
 from tenuto.model.lane import Lane
-from tenuto.model.run import RunRef
+from tenuto.model.report import PruneReport
+from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
@@ -489,3 +490,41 @@ async def test_a_head_carries_the_event_number_of_its_own_instant(store: Store) 
         async with _subscribed(store, key, after=head.event_seq) as reader:
             if head.event_seq < 12:
                 assert [event.seq for event in await reader.upto(12)] == list(range(head.event_seq + 1, 13))
+
+
+async def test_pruned_chunks_of_a_run_that_is_over_leave_one_mark_for_each_stretch(harness: Harness) -> None:
+    """DESIGN 11, Stream: what was elided keeps its numbers, everything else stays, and no run under way is touched."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    fence = {"generation": lane.generation, "life": lane.life}
+    run = RunRef(run_id=an_id("run"))
+    begin = BeginRun(run_id=run.run_id, invocation_id=an_id("inv"))
+    await store.commit(a_commit(key, run=begin, events=(NewEvent(type="run_started"),), **fence))
+    chunks = [NewEvent(type="chunk", data={"n": n}) for n in range(7)]
+    await store.events.append(lane, chunks[:3], run=run)
+    await store.events.append(lane, chunks[3:5], run=run)
+    await store.commit(a_commit(key, run=run, events=(*chunks[5:6], NewEvent(type="reply_saved")), **fence))
+    await store.events.append(lane, chunks[6:], run=run)
+    tail = (await store.events.read(key)).tail
+    clock.advance(100)
+    assert (await store.upkeep.prune(chunks_older_than=10)).chunks == 0
+    end = EndRun(status=RunStatus.COMPLETED)
+    await store.commit(a_commit(key, run=run, end=end, events=(NewEvent(type="run_ended"),), **fence))
+    assert (await store.upkeep.prune(chunks_older_than=101)).chunks == 0
+    clock.advance(1)
+    assert (await store.upkeep.prune(chunks_older_than=10)) == PruneReport(chunks=7)
+    kept = await _all(store, key)
+    start = tail - 8
+    assert [(event.seq, event.type, event.data) for event in kept] == [
+        (start, "run_started", None),
+        (start + 6, "elided", {"from": start + 1, "to": start + 6}),
+        (start + 7, "reply_saved", None),
+        (start + 8, "elided", {"from": start + 8, "to": start + 8}),
+        (start + 9, "run_ended", None),
+    ]
+    assert await _all(store, key, after=start + 3) == kept[1:]
+    assert await _all(store, key, after=start + 6) == kept[2:]
+    assert (await store.upkeep.prune(chunks_older_than=0)) == PruneReport()
+    assert await _all(store, key) == kept

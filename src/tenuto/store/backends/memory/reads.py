@@ -229,6 +229,21 @@ class Reads(RuntimeReads):
         kin = [s for s in self._family(family) if s.sid != sid and (s.alive or s.status != "deleted")]
         return [(len(kin),)]
 
+    def runs_with_chunks(self, now: int | None, age: int, limit: int) -> list[Row]:
+        cutoff = moment_of(now) - age
+        running = {run.run_id for run in self._t.run.values() if run.status == "running"}
+        found = {
+            (e.session, e.run_id)
+            for e in self._t.event.values()
+            if e.run_id is not None and e.at < cutoff and e.run_id not in running and e.body.startswith('[["chunk",')
+        }
+        return sorted(found)[:limit]
+
+    def events_of_run(self, sid: int, run_id: str) -> list[Row]:
+        found = [e for e in self._t.event.values() if e.session == sid and e.run_id == run_id]
+        found.sort(key=lambda event: event.first_seq)
+        return list(found)
+
     def events_after(self, sid: int, after: int, run_id: str | None, limit: int) -> list[Row]:
         found = [
             e for e in self._t.event.values() if e.session == sid and e.last_seq > after and run_id in (None, e.run_id)

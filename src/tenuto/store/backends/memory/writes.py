@@ -161,6 +161,10 @@ class Writes(RuntimeWrites):
         self._t.add(self._t.event, (row.session, row.first_seq), row)
         return 1
 
+    def delete_events(self, session: int, first_seq: int, last_seq: int) -> int:
+        row = self._t.event.get((session, first_seq))
+        return self._t.drop(self._t.event, [(session, first_seq)]) if row and row.last_seq == last_seq else 0
+
     def hold_contents(self, content: str, encoding: str, body: str) -> int:
         self._t.put(self._t.content, content, ContentRow(content, encoding, body, None))
         return 1

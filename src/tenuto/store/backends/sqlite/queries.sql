@@ -721,6 +721,21 @@ DELETE FROM event WHERE rowid IN (
     WHERE s.sid = ?1 AND e.last_seq <= s.event_floor LIMIT ?2
 ) RETURNING last_seq - first_seq + 1
 
+-- runs_with_chunks --
+Runs that are over and have chunks older than an age.
+SELECT DISTINCT e.session, e.run_id FROM event e
+WHERE e.run_id IS NOT NULL AND e.body LIKE '[["chunk",%' AND e.at < coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) - ?2
+    AND NOT EXISTS (SELECT 1 FROM run r WHERE r.run_id = e.run_id AND r.status = 'running')
+LIMIT ?3
+
+-- events_of_run --
+The event rows of a run, in order.
+SELECT * FROM event WHERE session = ?1 AND run_id = ?2 ORDER BY first_seq
+
+-- delete_events --
+Remove an event row as it was found.
+DELETE FROM event WHERE session = ?1 AND first_seq = ?2 AND last_seq = ?3
+
 -- prune_receipts --
 Remove receipts older than an age, some at a time.
 DELETE FROM receipt WHERE (session, life, operation_id) IN (
