@@ -17,7 +17,24 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from bench.harness import Measure, Result, Scene
-from bench.measures import crowd, engine, file, fork, history, listing, load, postgres, resume, sessions, turn
+from bench.measures import (
+    calls,
+    crowd,
+    engine,
+    file,
+    fork,
+    handles,
+    history,
+    listing,
+    load,
+    postgres,
+    resume,
+    runtime,
+    sessions,
+    stream,
+    turn,
+    workers,
+)
 
 RESULTS = Path(__file__).parent / "results.json"
 MEASURES: tuple[Measure, ...] = (
@@ -32,6 +49,11 @@ MEASURES: tuple[Measure, ...] = (
     *engine.MEASURES,
     *resume.MEASURES,
     *sessions.MEASURES,
+    *runtime.MEASURES,
+    *stream.MEASURES,
+    *calls.MEASURES,
+    *handles.MEASURES,
+    *workers.MEASURES,
 )
 
 

@@ -21,7 +21,8 @@ ROOMS: dict[str, set[str]] = {
     "graph": VALUES | {"session", "store"},
     "observe": VALUES | {"graph"},
     "testing": VALUES | {"session", "store", "store.rules", "store.backend", "store.backends"},
-    "cli": VALUES | {"graph", "session", "store"},
+    "commands": VALUES | {"graph", "session", "store"},
+    "cli": VALUES | {"commands", "graph", "session", "store"},
     "demo": VALUES | {"", "store", "testing"},
     "": VALUES | {"store", "graph", "session"},
 }

@@ -24,8 +24,9 @@ from tenuto.model.commit import (
     TakeRun,
 )
 from tenuto.model.event import NewEvent
+from tenuto.model.inbox import Boundary
 from tenuto.model.lane import Owner, Rearm
-from tenuto.model.run import RunRef, RunStatus
+from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import (
     Kind,
     Profile,
@@ -34,23 +35,41 @@ from tenuto.model.session import (
     SessionRecord,
     SessionStatus,
 )
+from tenuto.session.definition import Definition
+from tenuto.session.dispatch import WhenBusy
+from tenuto.session.effects import InDoubt
+from tenuto.session.frames import FrameKind
+from tenuto.session.hooks import At, HookStack, Stage
+from tenuto.session.live import LiveTurn
 from tenuto.session.program import program
+from tenuto.session.runtime import SessionRuntime
 from tenuto.session.state import SessionState
+from tenuto.session.streams import StreamFrame, fold
+from tenuto.session.tools import Tool, run_calls
+from tenuto.session.value import Session
+from tenuto.session.waiting import WaitFor
 from tenuto.store.opening import open_store
 from tenuto.store.port import Store
 
 __all__ = [
     "END",
     "Append",
+    "At",
     "BeginRun",
+    "Boundary",
     "Branch",
     "Bucket",
     "Budget",
     "Commit",
+    "Definition",
     "EndRun",
+    "FrameKind",
     "GraphBuilder",
     "Held",
+    "HookStack",
+    "InDoubt",
     "Kind",
+    "LiveTurn",
     "NewCheckpoint",
     "NewEvent",
     "OpenWait",
@@ -62,19 +81,29 @@ __all__ = [
     "Reset",
     "RunRef",
     "RunStatus",
+    "Session",
     "SessionFilter",
     "SessionKey",
     "SessionRecord",
+    "SessionRuntime",
     "SessionState",
     "SessionStatus",
     "SettleWait",
     "SignalDescriptor",
+    "Stage",
     "State",
+    "StopKind",
     "Store",
+    "StreamFrame",
     "TakeRun",
     "TenutoError",
+    "Tool",
+    "WaitFor",
+    "WhenBusy",
+    "fold",
     "open_store",
     "program",
+    "run_calls",
     "save_session",
     "suspend",
 ]

@@ -86,15 +86,15 @@ class Dispatcher:
         self._copies = Copies(warm_bytes)
         self._lane_wait = lane_wait
         self._outcomes = Outcomes(store)
-        self._done: dict[str, asyncio.Future[Outcome]] = {}
+        self._waiting: dict[str, list[asyncio.Future[Outcome]]] = {}
 
     async def begin(
         self, key: SessionKey, message: JSON, *, input_key: str | None, body: JSON, run_id: str | None
-    ) -> LiveTurn | Outcome:
+    ) -> LiveTurn | Input:
         """Begin a turn with a message if the session is idle: on the copy in memory, or with the lane and a load.
 
-        What was left undone before it comes first. A message whose key is known gets its first outcome. A session
-        that is busy is `LaneBusy`.
+        What was left undone before it comes first. For a message whose key is known, its first input is returned. A
+        session that is busy is `LaneBusy`.
         """
         given = Given(message=message, body=body, key=input_key)
         copy = self._copies.take(key)
@@ -106,29 +106,23 @@ class Dispatcher:
             return known
         while True:
             lane = await self._acquire(key)
-            try:
+            async with self._freed_on_error(lane):
                 copy, run = await self._load(key, lane)
                 due = await self.store.inbox.next(key)
-            except BaseException:
-                await self._free(lane)
-                raise
-            first = due.inputs[0] if due.inputs else None
-            if run is not None and run.status is RunStatus.RUNNING:
-                await self._take_over(copy, lane, run)
-            elif first is not None and not _waits_for_turn(first):
-                await self._handle(copy, lane, first)
-            elif first is not None:
-                await self._free(lane)
-                raise QueuedFirst
-            else:
-                notices = tuple(each for each in due.inputs)
-                given = Given(message=message, body=body, key=input_key, before=notices)
-                try:
-                    return await self._beginnings.begin(copy, lane, given, warm=False, run_id=run_id)
-                except ClaimLost:
-                    if input_key is None or (known := await self.known(key, input_key, body)) is None:
-                        raise
-                    return known
+                first = due.inputs[0] if due.inputs else None
+                if run is not None and run.status is RunStatus.RUNNING:
+                    await self._take_over(copy, lane, run)
+                elif first is not None and not _waits_for_turn(first):
+                    await self._handle(copy, lane, first)
+                elif first is not None:
+                    raise QueuedFirst
+                else:
+                    try:
+                        return await self._beginnings.begin(copy, lane, given, warm=False, run_id=run_id)
+                    except ClaimLost:
+                        if input_key is None or (known := await self.known(key, input_key, body)) is None:
+                            raise
+                        return known
 
     async def _begin_warm(self, copy: Copy, given: Given, run_id: str | None) -> LiveTurn | None:
         stamp = await self.store.stamp(copy.key)
@@ -149,32 +143,39 @@ class Dispatcher:
             return await self._beginnings.begin(copy, lane, given, warm=True, run_id=run_id)
         return None
 
-    async def known(self, key: SessionKey, input_key: str, body: JSON) -> Outcome | None:
-        """Return how it went with the input that was sent with this key, awaiting its end; None if there is none."""
+    async def known(self, key: SessionKey, input_key: str, body: JSON) -> Input | None:
+        """Return the input that was sent with this key, None if there is none; other content is refused."""
         found = await self.store.inbox.find(key, input_key)
         if found is None:
             return None
-        if found.digest != self.store.inbox.digest(InputKind.MESSAGE, body):
+        digest = self.store.inbox.digest
+        if found.digest not in (digest(InputKind.MESSAGE, each) for each in (body, _rolling_back(body))):
             raise OperationConflict(
                 f"The key {input_key!r} was used before for other input ({found.input_id}); mint a new key.",
                 operation_id=input_key,
                 input_id=found.input_id,
             )
-        return await self.settled(key, found.input_id)
+        return found
 
     async def queue(
-        self, key: SessionKey, body: dict[str, Any], *, input_key: str | None, when_busy: WhenBusy
-    ) -> Enqueued:
+        self, key: SessionKey, body: JSON, *, input_key: str | None, when_busy: WhenBusy
+    ) -> Input:
         """Queue a message durably, and ask the run under way to stop if it is to make room."""
-        run = await self.store.runs.current(key) if when_busy is not WhenBusy.QUEUE else None
-        live = run is not None and run.status is RunStatus.RUNNING
-        if live and run is not None and when_busy is WhenBusy.ROLLBACK:
-            body = {**body, "rolls_back": run.run_id}
-        new = NewInput(kind=InputKind.MESSAGE, body=body, key=input_key)
-        enqueued = await self.store.inbox.enqueue(key, new)
-        if live and run is not None and not enqueued.replayed:
-            await self.stop(run.run_id, StopKind.INTERRUPT, "a new message came in")
-        return enqueued
+        queued = _rolling_back(body) if when_busy is WhenBusy.ROLLBACK else body
+        try:
+            enqueued = await self.store.inbox.enqueue(
+                key, NewInput(kind=InputKind.MESSAGE, body=queued, key=input_key)
+            )
+        except OperationConflict:
+            known = None if input_key is None else await self.known(key, input_key, body)
+            if known is None:
+                raise
+            return known
+        if not enqueued.replayed and when_busy in (WhenBusy.INTERRUPT, WhenBusy.ROLLBACK):
+            run = await self.store.runs.current(key)
+            if run is not None and run.status is RunStatus.RUNNING and run.start_sequence < enqueued.input.seq:
+                await self.stop(run.run_id, StopKind.INTERRUPT, "a new message came in")
+        return enqueued.input
 
     async def stop(self, run_id: str, kind: StopKind, reason: str | None) -> StopReply:
         """Record a stop on a run, and tell it at once if it runs here."""

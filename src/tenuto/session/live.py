@@ -65,6 +65,7 @@ class LiveTurn:
     opened_waits: tuple[str, ...] = ()
     first_entry: dict[str, int] = field(default_factory=dict)
     _marks: bool = False
+    _committing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
@@ -420,25 +421,20 @@ class LiveTurn:
     ) -> Receipt:
         """Write what is pending, in one commit; a reply that was lost is asked for again under the same operation."""
         self.pending.settled.extend(settled)
-        async with self.writer.writing:
-            return await self._write(end, waits)
-
-    async def _write(self, end: EndRun | None, waits: tuple[OpenWait, ...]) -> Receipt:
-        # What is pending is looked up only here: a commit that was under way, of a tool beside, took its part.
-        logs = self.pending.logs()
-        save = self.pending.save(logs)
-        try:
+        async with self._committing:  # what is pending is taken along by one commit only
+            logs = self.pending.logs()
+            save = self.pending.save(logs)
             try:
-                return await self.writer.write_next(logs=logs, save=save, end=end, waits=waits)
+                return await self.writer.write(logs=logs, save=save, end=end, waits=waits)
             except StoreError as error:
                 if not error.retryable:
                     raise
                 return await self._again(error)
-        except asyncio.CancelledError:
-            # It may have landed all the same: what this turn writes next has to know.
-            with suppress(TenutoError):
-                await self.writer.write_again()
-            raise
+            except asyncio.CancelledError:
+                # It may have landed all the same: what this turn writes next has to know.
+                with suppress(TenutoError):
+                    await self.writer.write_again()
+                raise
 
     async def _again(self, error: TenutoError) -> Receipt:
         pause = _FIRST_PAUSE
