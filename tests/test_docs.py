@@ -1,9 +1,11 @@
 """The documents tell the truth: the README's example runs, and so does the tour."""
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,21 @@ def test_a_guides_example_runs(guide: str, made: str, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code + told)
     run(["example.py"], tmp_path)
     assert (tmp_path / made).exists()
+
+
+async def test_the_runtime_guides_examples_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "runtime.md").read_text(), re.DOTALL)
+    for number, block in enumerate(blocks):
+        made = compile(block, f"runtime.md, example {number}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        ran = eval(made, names)
+        if ran is not None:
+            await ran
+    await names["store"].aclose()
+    assert len(blocks) > 5
 
 
 def test_the_tour_ends_with_every_message_once_and_a_fork(tmp_path: Path) -> None:

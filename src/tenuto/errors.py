@@ -7,6 +7,7 @@
     │   ├── CommitTooLarge
     │   ├── CursorBeyondTail
     │   ├── InvalidHistory
+    │   ├── MessageRefused
     │   └── Unsupported
     ├── SessionError                 what was asked does not fit what the session is now
     │   ├── SessionNotFound
@@ -159,6 +160,12 @@ class InvalidHistory(InvalidInput):
 
     category = "history_invalid"
     call_id: str | None
+
+
+class MessageRefused(InvalidInput):
+    """A message has not the form the session's program keeps; nothing was written."""
+
+    category = "message_refused"
 
 
 class Unsupported(InvalidInput):

@@ -1,11 +1,15 @@
 """The core of a turn, and programs that run in one."""
 
+from typing import Any
+
 import pytest
 
 from tenuto import EndRun, Kind, RunStatus, SessionKey, Store, program
 from tenuto.codec import JSON
-from tenuto.errors import CheckpointNotFound, InvalidInput, RunNotLive
+from tenuto.errors import CheckpointNotFound, InvalidInput, RunFailed, RunNotLive
+from tenuto.session.live import LiveTurn
 from tenuto.session.resuming import find_resumable
+from tenuto.session.runtime import SessionRuntime
 from tenuto.session.turn import LogChange, Point, Turn
 from tests.conftest import OurHarness
 
@@ -64,20 +68,31 @@ async def test_an_invocation_without_checkpoint_has_none_to_find(store: Store) -
             await find_resumable(store, invocation_id)
 
 
-async def test_a_plain_function_is_a_program(store: Store) -> None:
+async def test_a_plain_function_is_a_program_and_its_output_is_the_outcomes(store: Store) -> None:
     @program
-    async def greet(turn: Turn) -> str:
-        return f"hello from {turn.key.session_id}"
+    async def greet(turn: LiveTurn) -> str:
+        return f"hello from {turn.session_id}"
 
     @program(name="sour", version="2")
-    async def fail(_: Turn) -> None:
+    async def fail(turn: LiveTurn) -> None:
         raise ValueError("no")
 
-    turn = await begun(store)
-    result = await greet.run(turn)
-    assert (greet.name, greet.version, result.outcome, result.output) == ("greet", "1", "completed", "hello from inv-1")
-    failed = await fail.run(turn)
-    assert (fail.name, fail.version, failed.outcome) == ("sour", "2", "errored")
-    assert isinstance(failed.error, ValueError)
+    assert [(each.name, each.version) for each in (greet, fail)] == [("greet", "1"), ("sour", "2")]
+    runtime = SessionRuntime(store, [greet, fail])
+    await runtime.create("greet", session_id="a")
+    await runtime.create("sour", session_id="b")
+    outcome = await runtime.send("a", "go")
+    assert (outcome.status, outcome.output, outcome.reply) == ("completed", "hello from a", None)
+    assert outcome.result() == "hello from a"
+    failed = await runtime.send("b", "go")
+    assert (failed.status, failed.error) == ("failed", {"category": "ValueError", "message": "no"})
+    with pytest.raises(RunFailed):
+        failed.result()
     with pytest.raises(InvalidInput):
         program(version="")(fail._function)
+
+
+async def test_what_is_no_program_is_refused(store: Store) -> None:
+    wrong: Any = lambda turn: None  # noqa: E731
+    with pytest.raises(InvalidInput):
+        SessionRuntime(store, [wrong])

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, InvocationSuspended, SessionSaveFailed, TenutoError
 from tenuto.graph.events import InvocationEvent, Phase
 from tenuto.graph.invocation import UNSET, Call, Opened, check_options, execute, open_fresh
@@ -22,6 +23,9 @@ from tenuto.model.run import Wait
 from tenuto.session.migration import MigrationRegistry
 from tenuto.session.resuming import cancel_paused
 from tenuto.store.port import Store
+
+if TYPE_CHECKING:
+    from tenuto.graph.program import GraphProgram
 
 S = TypeVar("S", bound=State)
 
@@ -160,9 +164,10 @@ class CompiledGraph(Generic[S]):
                 opened = await opening(self, call, scope, stack)
             except TenutoError as error:
                 return outcome_of("errored", scope, error=error)
-            return await self._ran(call, opened)
+            return await self.ran(call, opened)
 
-    async def _ran(self, call: Call, opened: Opened) -> Outcome[S]:
+    async def ran(self, call: Call, opened: Opened) -> Outcome[S]:
+        """Run an invocation that was opened, and return how it went."""
         scope, own = opened.scope, call.observers
         token = scope_variable.set(scope)
         # Made once the scope stands, so that observers see the invocation's identities too.
@@ -180,6 +185,40 @@ class CompiledGraph(Generic[S]):
             if delivery is not None:
                 delivery.close()
             scope_variable.reset(token)
+
+    def as_program(
+        self,
+        *,
+        name: str | None = None,
+        version: str = "1",
+        input: str = "messages",  # noqa: A002 - the word for it
+        message_logs: Iterable[str] | None = None,
+        entry: Callable[[Any], JSON] | None = None,
+        output: str | Callable[[S], JSON] | None = None,
+        checkpoints: bool | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+    ) -> "GraphProgram":
+        """Return the graph as a program for `SessionRuntime(programs=[...])`, by default under its own name.
+
+        A message goes to the log `input`, a session field that only grows, in the form `entry` gives it; one that does
+        not fit is `MessageRefused`. `message_logs` says whether `messages` is a conversation, by default if its entries
+        have roles. `output` is the field, or the function of the final state, that a turn's outcome shows; by default
+        its reply. `checkpoints` are left after every node if the graph has a checkpointer, or as said here; they and
+        the sessions are kept in the runtime's store.
+        """
+        from tenuto.graph.program import GraphProgram
+
+        return GraphProgram(
+            self,
+            name=self.name if name is None else name,
+            version=version,
+            input_log=input,
+            message_logs=message_logs,
+            entry=entry,
+            output=output,
+            checkpoints=self.store is not None if checkpoints is None else checkpoints,
+            step_limit=step_limit,
+        )
 
     async def save_again(self, error: SessionSaveFailed) -> None:
         """Repeat the save of a run whose save failed, and only that; one that had landed after all stays as it is."""

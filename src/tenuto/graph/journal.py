@@ -33,6 +33,7 @@ from tenuto.model.run import RunStatus, WaitStatus
 from tenuto.session.turn import LogChange, Point, Turn, error_record
 
 if TYPE_CHECKING:
+    from tenuto.graph.riding import RidingTurn
     from tenuto.graph.run import Frame, Run
 
 PROGRESS = "*"
@@ -46,7 +47,7 @@ class Journal:
     write a run to, only, perhaps, a session of the user's own.
     """
 
-    turn: Turn | None
+    turn: "Turn | RidingTurn | None"
     schema_version: str
     progress: Progress = field(default_factory=Progress)
     step: int = -1
@@ -90,6 +91,10 @@ class Journal:
         """Stand where a stored run stood; its first write says so too."""
         self._cursor = {"frames": stops}
         self._unwritten = True
+
+    async def stand_here(self) -> None:
+        """Leave a checkpoint where a stored run goes on, before it does."""
+        await self._write({})
 
     async def stopped(self) -> None:
         """Leave a checkpoint of a run that stops, if it has none, or if instances that are done wait to be written."""
@@ -243,7 +248,9 @@ class Journal:
         frames = [*signal.frame.above(), (signal.frame, signal.state)]
         linear = [pair for pair in frames if pair[0].linear]
         outermost = frames[0][1]
-        self.step = max(self.step, run.step)
+        # A node that runs again is the same step again, as it is after a crash.
+        again = not signal.completed and signal.step is not None
+        self.step = max(self.step, signal.step - 1 if again and signal.step is not None else run.step)
         own = session if isinstance(session, OwnSession) else None
         saves = own is not None and own.plan.auto_save
         receipt: Receipt | None = None
@@ -262,7 +269,7 @@ class Journal:
                 logs=logs,
                 save=own.save_of(outermost) if own and saves else None,
                 end=EndRun(status=RunStatus.SUSPENDED),
-                waits=(_wait_for(signal),),
+                waits=signal.waits or (_wait_for(signal),),
             )
         except LaneLost:
             raise
@@ -355,7 +362,7 @@ class Journal:
             self.ledger.pending = all_joined(changes, self.ledger.pending)
             self.progress.put_back(done)
 
-    async def _checked(self, turn: Turn, writing: Awaitable[Any]) -> None:
+    async def _checked(self, turn: "Turn | RidingTurn", writing: Awaitable[Any]) -> None:
         try:
             await writing
         except LaneLost:

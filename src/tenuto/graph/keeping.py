@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from tenuto.codec import JSON
 from tenuto.errors import (
+    InvalidHistory,
     InvalidInput,
     InvocationExists,
     LaneLost,
@@ -22,7 +23,7 @@ from tenuto.errors import (
 )
 from tenuto.graph.sessions import Concurrency, Loaded, SessionPlan
 from tenuto.model.session import SessionKey, SessionRecord
-from tenuto.session.turn import Base, LogChange, Save, Turn
+from tenuto.session.turn import Base, LogChange, Save
 
 
 class OwnSession:
@@ -72,7 +73,7 @@ class OwnSession:
         )
         return logs, save
 
-    def saved(self, turn: Turn, state: Any, added: int) -> None:
+    def saved(self, turn: Any, state: Any, added: int) -> None:
         """Note that the session now is as in this state."""
         values = self.plan.values(state)
         self._values = values
@@ -168,8 +169,8 @@ def base_of(run: Any) -> Base:
 
 def save_error(error: TenutoError, key: SessionKey, operation_id: str, state: Any, repeat: Any) -> TenutoError:
     """Return what a failed save is to the caller: a conflict stays one, and whatever it is carries the final state."""
-    if isinstance(error, LaneLost | RunNotLive):
-        return error  # another runner goes on with it; there is nothing to repeat
+    if isinstance(error, LaneLost | RunNotLive | InvalidHistory):
+        return error  # another runner goes on with it, or it never will be right; there is nothing to repeat
     if isinstance(error, VersionConflict | SessionDeleted | InvocationExists):  # repeating will not help
         return type(error)(error.message, **error.details(), final_state=state, operation_id=operation_id)
     return SessionSaveFailed(

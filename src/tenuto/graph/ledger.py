@@ -117,7 +117,7 @@ def joined(begun: LogChange | None, change: LogChange | None) -> LogChange | Non
     """Return two changes of a log as one."""
     if begun is None or change is None or change.anew:
         return change or begun
-    return LogChange(items=[*begun.items, *change.items], anew=begun.anew, kept=begun.kept)
+    return begun._replace(items=[*begun.items, *change.items])
 
 
 def all_joined(begun: Mapping[str, LogChange], changes: Mapping[str, LogChange]) -> dict[str, LogChange]:
@@ -127,10 +127,11 @@ def all_joined(begun: Mapping[str, LogChange], changes: Mapping[str, LogChange])
 
 def log_name(path: Path, name: str) -> str:
     """Return the name of a frame's field, or log, in the store."""
-    return "/".join([*(_escaped(step) for step in path), name]) if path else f"/{name}"
+    return "/".join([*(escaped(step) for step in path), name]) if path else f"/{name}"
 
 
-def _escaped(step: str) -> str:
+def escaped(step: str) -> str:
+    """Return a node's name as a part of a path."""
     return step.replace("~", "~0").replace("/", "~1")
 
 

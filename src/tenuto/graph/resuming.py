@@ -71,7 +71,7 @@ async def open_paused(graph: "CompiledGraph[Any]", call: Call, scope: Scope, sta
     taken, ends = paused.taken, paused.found.checkpoint.ends
     await _bind_session(graph, journal, base_of(taken or paused.run), paused.found, call, scope, stack)
     if paused.overlay:
-        _overlay(journal, payload, invocation_id)
+        overlay(journal, payload, invocation_id)
     if taken is None:
         turn.begins(
             invocation_id=invocation_id,
@@ -118,7 +118,7 @@ async def open_lost(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stack
     journal.turn = turn
     await _bind_session(graph, journal, base_of(run), found, call, scope, stack)
     if answer is not None:
-        _overlay(journal, answer, invocation_id)
+        overlay(journal, answer, invocation_id)
     turn.begins(
         invocation_id=scope.invocation_id,
         correlation_id=run.correlation_id,
@@ -160,7 +160,7 @@ def _plain(payload: dict[str, Any], invocation_id: str) -> dict[str, Any]:
     return payload
 
 
-def _overlay(journal: Journal, payload: dict[str, Any], invocation_id: str) -> None:
+def overlay(journal: Journal, payload: dict[str, Any], invocation_id: str) -> None:
     """Put the payload over the fields it names, past their reducers."""
     for path, checked in _fitting(journal, payload, invocation_id).items():
         state = journal.stops.at(path).state
@@ -219,7 +219,7 @@ async def _bind_session(
     plan, turn = graph.session, journal.turn
     if plan is None or scope.session_id is None:
         return
-    assert turn is not None
+    assert isinstance(turn, Turn)
     key = SessionKey(scope.session_id, tenant=call.tenant)
     if plan.own is None or turn.key.kind is not Kind.SESSION:
         await lock_foreign(plan, key, stack)

@@ -217,7 +217,7 @@ class Frame:
     async def _step(self, node: Node, state: Any) -> tuple[Any, Any]:
         graph = self.graph
         self.run.count(graph.name, node.name, state)
-        if not self.linear and self.run.journal is not None and self.run.journal.every_node:
+        if not self.linear and self.run.journal is not None:
             # Inside an instance no cursor tells the rounds of a loop apart; attempts at one node are of one round.
             self.rounds[node.name] = self.rounds.get(node.name, -1) + 1
         attempt = _Attempt(self, node, state, self.run.next_step() if node.has_events else -1)
@@ -300,6 +300,11 @@ class _Attempt:
         """The node's name."""
         return self._node.name
 
+    @property
+    def step(self) -> int:
+        """The number of this node execution; -1 for a node that only stands for what runs inside it."""
+        return self._step
+
     async def __call__(self, state: Any) -> Update:
         frame, node = self._frame, self._node
         observed = frame.run.delivery is not None and node.has_events
@@ -314,6 +319,8 @@ class _Attempt:
             return await node.execute(frame, state, described)
         except Suspending as signal:
             signal.left(node.name, self.state, (*frame.scope.namespace, node.name))
+            if frame.linear:
+                signal.stands_before(self._step)
             if self._pending is not None:
                 frame.emit(self._pending.suspended(signal.descriptor))
                 self._pending = None

@@ -36,6 +36,7 @@ class Scope(NamedTuple):
     attempt_index: int = 0
     frame: Any = None
     callbacks: Any = None
+    turn: Any = None
 
     @property
     def fan_out_index(self) -> int | None:

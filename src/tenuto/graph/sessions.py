@@ -72,7 +72,7 @@ class SessionPlan:
         self.store = store
         # In another store than the checkpoints, a session is saved beside them, as in a store of the user's own.
         self.own = store if isinstance(store, Store) and checkpoints in (None, store) else None
-        if self.own is None:
+        if self.own is None and store is not None:
             check_session_store(store, self.concurrency)
         self.is_whole = state is None
         self.fields = _fields(schema, state, mapping)
@@ -109,7 +109,7 @@ class SessionPlan:
             record = await store.load(key)
             if record is None or record.head is None:
                 continue  # deleted in between
-            found = self._read(key, record, Base(version=record.version, ends=record.head.ends), record.head.life)
+            found = self.read(key, record, Base(version=record.version, ends=record.head.ends), record.head.life)
             if found.rewrite is None:
                 self.remember(key, found.life, found.base, found.values, found.size)
             return found
@@ -128,34 +128,39 @@ class SessionPlan:
         record = await self.store.load(self.address(key))
         if record is None:
             return Loaded(0, Base(), False, {}, {})
-        return self._read(key, record, Base(version=getattr(record, "version", 0) or 0), 0)
+        return self.read(key, record, Base(version=getattr(record, "version", 0) or 0), 0)
 
     def remember(self, key: SessionKey, life: int, base: Base, values: dict[str, Any], size: int) -> None:
         """Keep a session's values for the next turn."""
         counts = {name: len(values[self.fields[name]]) for name in self.logs if self.fields[name] in values}
         self.warm.put(key, WarmState(life, self.schema_version, base, values, counts, size))
 
-    def _read(self, key: SessionKey, record: Any, base: Base, life: int) -> Loaded:
+    def read(self, key: SessionKey, record: Any, base: Base, life: int) -> Loaded:
+        """Return a record's values, migrated and valid."""
         stored = dict(record.state)
         found, version = record.schema_version, self.schema_version
         fields = self.migrations.apply(found, version, [stored])[0]
         changed = found != version
-        unknown = sorted(fields.keys() - self.fields.keys()) if self.is_whole else []
-        if unknown:
-            raise SessionLoadFailed(
-                f"{key} has {', '.join(unknown)} stored, which {self._schema.kind.__name__} (version {version!r}) does "
-                "not declare; register a session migration, or declare the fields.",
-                key=key,
-                fields=unknown,
-            )
         logs = getattr(record, "logs", frozenset()) if self.own else self.logs
-        if not changed:
-            self._check_kinds(key, fields, logs)
-        values = self._valid(key, fields)
+        self.check(key, fields, None if changed else logs)
+        values = self.valid(key, fields)
         rewrite = self._rewrite(stored, fields, logs) if changed else None
         counts = {name: len(stored[name]) for name in self.logs & stored.keys() & set(logs)}
         size = len(encode(stored))
         return Loaded(life, base, True, values, counts, size, rewrite, stored if self.own is None else None)
+
+    def check(self, key: SessionKey, fields: Mapping[str, Any], logs: frozenset[str] | None) -> None:
+        """Refuse a record with fields nobody declares, or, with `logs`, one that keeps them in another way."""
+        unknown = sorted(fields.keys() - self.fields.keys()) if self.is_whole else []
+        if unknown:
+            raise SessionLoadFailed(
+                f"{key} has {', '.join(unknown)} stored, which {self._schema.kind.__name__} (version "
+                f"{self.schema_version!r}) does not declare; register a session migration, or declare the fields.",
+                key=key,
+                fields=unknown,
+            )
+        if logs is not None:
+            self._check_kinds(key, fields, logs)
 
     def _check_kinds(self, key: SessionKey, fields: Mapping[str, Any], logs: frozenset[str]) -> None:
         wrong = sorted(name for name in self.fields.keys() & fields.keys() if (name in logs) != (name in self.logs))
@@ -167,7 +172,8 @@ class SessionPlan:
                 fields=wrong,
             )
 
-    def _valid(self, key: SessionKey, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def valid(self, key: SessionKey, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the valid values of a record's fields, by the state's names."""
         values = {}
         for name, field in self.fields.items():
             if name in fields:

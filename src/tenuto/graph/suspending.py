@@ -9,6 +9,7 @@ from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, SuspensionInUnsupportedContext
 from tenuto.graph.events import Ending
 from tenuto.graph.scope import scope_variable
+from tenuto.model.commit import OpenWait
 
 if TYPE_CHECKING:
     from tenuto.graph.run import Frame
@@ -58,11 +59,18 @@ class Suspending(BaseException):
         self.node = ""
         self.state: Any = None
         self.namespace: tuple[str, ...] = ()
+        self.step: int | None = None
+        self.waits: tuple[OpenWait, ...] = ()
 
     def left(self, node: str, state: Any, namespace: tuple[str, ...]) -> None:
         """Note the node that asked; the graphs around it do not change that."""
         if not self.node:
             self.node, self.state, self.namespace = node, state, namespace
+
+    def stands_before(self, step: int) -> None:
+        """Note the step of the innermost node a cursor can stand at: run again, it is the same step."""
+        if self.step is None and step >= 0:
+            self.step = step
 
     def annotate(self, **place: JSON) -> None:
         """Add to the descriptor where among instances or branches the asking node ran."""

@@ -39,6 +39,7 @@ class NewInput:
     `key` makes it idempotent within the session's life. Without a `boundary` it is for the next turn; with one, for
     the run `run_id`, or the session's current one. It is due at `due_at`, or `delay` seconds from now, or at once.
     `log` and `item` belong to a commit that brings its input along: the item of its append that is the input's entry.
+    With `spent` that entry is all anybody will read of it: its body is not kept while the run is under way.
     """
 
     kind: InputKind
@@ -50,18 +51,21 @@ class NewInput:
     delay: float | None = None
     log: str | None = None
     item: int | None = None
+    spent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consume:
     """An open input of the commit's session to be consumed by it.
 
-    `log` and `item` say which item of the commit's write to that log is the input's entry.
+    `log` and `item` say which item of the commit's write to that log is the input's entry; with `spent` its body is
+    dropped at once, otherwise with the end of the run.
     """
 
     input_id: str
     log: str | None = None
     item: int | None = None
+    spent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

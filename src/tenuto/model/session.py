@@ -131,7 +131,8 @@ class Profile:
 class Stamp(NamedTuple):
     """What tells whether a session is still what it was: any save raises the version, any commit the commit number.
 
-    `has_input` says whether any input is open in its inbox, due or not, for a turn or for a run.
+    `has_input` says whether any input is open in its inbox, due or not, for a turn or for a run; `steers`, whether some
+    of it is for a boundary of a run.
     """
 
     life: int
@@ -140,6 +141,7 @@ class Stamp(NamedTuple):
     generation: int
     schema_version: str
     has_input: bool = False
+    steers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tenuto.codec import JSON
+from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput
 from tenuto.model.run import StopKind
 from tenuto.model.session import SessionStatus
-from tenuto.session.definition import Task
+from tenuto.session.definition import Task, check_tasks
+from tenuto.session.history import check_message
 from tenuto.session.value import Session
 
 if TYPE_CHECKING:
+    from tenuto.session.handle import SessionHandle
     from tenuto.session.runtime import SessionRuntime
 
 
@@ -32,7 +34,7 @@ class Action(Protocol):
 class Deed(Protocol):
     """Does something about a session without changing it under its lane."""
 
-    async def perform(self, session: Session, runtime: "SessionRuntime") -> Any:
+    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
         """Do it, and return what came of it."""
         ...
 
@@ -44,7 +46,7 @@ class SendMessage:
     message: str | Mapping[str, Any]
     key: str | None = None
 
-    async def perform(self, session: Session, runtime: "SessionRuntime") -> Any:
+    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
         """See `Deed.perform`."""
         return await runtime.send(session.key, self.message, key=self.key)
 
@@ -52,11 +54,13 @@ class SendMessage:
 def as_message(message: Any) -> dict[str, Any]:
     """Return a message as it stands in the log; a text is the user's."""
     if isinstance(message, str):
-        if not message:
-            raise InvalidInput("A message needs some text.")
-        return {"role": "user", "content": message}
+        message = {"role": "user", "content": message}
     if not isinstance(message, Mapping) or message.get("role") not in ("user", "system"):
         raise InvalidInput("A message to a session is a text, or a mapping with the role 'user' or 'system'.")
+    if not message.get("content"):
+        raise InvalidInput("A message needs some content.")
+    check_message(message)
+    dumps(dict(message), "message")
     return dict(message)
 
 
@@ -117,7 +121,7 @@ class RewindSession:
 
     to: str | int
 
-    async def perform(self, session: Session, runtime: "SessionRuntime") -> Session:
+    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Session:
         """See `Deed.perform`."""
         return await runtime.rewind(session.key, self.to)
 
@@ -133,7 +137,7 @@ class ForkSession:
     session_id: str | None = None
     message: str | Mapping[str, Any] | None = None
 
-    async def perform(self, session: Session, runtime: "SessionRuntime") -> Session:
+    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Session:
         """See `Deed.perform`."""
         fork = await runtime.fork(session.key, at=self.at, target=self.session_id)
         if self.message is None:
@@ -182,7 +186,8 @@ class UpdateTask:
     tasks: tuple[Task, ...]
 
     def __init__(self, tasks: Iterable[Task | Mapping[str, Any]]) -> None:
-        found = tuple(task if isinstance(task, Task) else Task(**task) for task in tasks)
+        found = tuple(Task.given(task) for task in tasks)
+        check_tasks(found)
         object.__setattr__(self, "tasks", found)
 
     async def apply(self, session: Session) -> Session:
@@ -198,7 +203,7 @@ class StopRun:
     reason: str | None = None
     run_id: str | None = None
 
-    async def perform(self, session: Session, runtime: "SessionRuntime") -> Any:
+    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
         """See `Deed.perform`."""
         return await runtime.stop(session.key, kind=self.kind, reason=self.reason, run_id=self.run_id)
 
@@ -209,7 +214,7 @@ class DeleteSession:
 
     cascade: bool = False
 
-    async def perform(self, session: Session, runtime: "SessionRuntime") -> Any:
+    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
         """See `Deed.perform`."""
         return await runtime.delete(session.key, cascade=self.cascade)
 

@@ -61,13 +61,14 @@ def checked(kind: str, value: JSON, error: JSON, schema: JSON) -> JSON:
                 raise InvalidInput("An approval needs 'approved': true or false.")
             return answer
         case "tool_result" | "child":
-            return {"result": value} if error is None else {"error": _error(error)}
+            return {"result": value} if error is None else {"error": error_data(error)}
         case "in_doubt":
             if not isinstance(value, Mapping) or value.get("outcome") not in _OUTCOMES:
                 raise InvalidInput(
                     f"A call in doubt is settled with {{'outcome': one of {', '.join(_OUTCOMES)}, ...}}."
                 )
-            return dict(value)
+            error = value.get("error")
+            return dict(value) if error is None else {**value, "error": error_data(error)}
         case "time":
             raise InvalidInput("A sleeping run is woken by time alone; cancel it, or stop it.")
         case _:
@@ -75,7 +76,8 @@ def checked(kind: str, value: JSON, error: JSON, schema: JSON) -> JSON:
             return value
 
 
-def _error(error: JSON) -> JSON:
+def error_data(error: JSON) -> JSON:
+    """Return what went wrong as it is kept: a category, a message, and whatever else was given."""
     if isinstance(error, Mapping):
         return {"category": "tool_error", "message": "", **error}
     return {"category": "tool_error", "message": str(error)}

@@ -1,21 +1,25 @@
 """How turns begin: with a message, by going on with a run that stopped, or by taking over from a lost runner."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import (
+    ProgramNotRegistered,
     SessionNotFound,
     StatusRefused,
+    TenutoError,
 )
 from tenuto.ids import new_id
-from tenuto.model.commit import EndRun, NewCheckpoint, Receipt, SettleWait
+from tenuto.model.commit import EndRun, NewCheckpoint, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.outbox import NewOutgoing
-from tenuto.model.run import Run, RunStatus, Wait, WaitStatus
+from tenuto.model.run import Run, RunStatus, WaitStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.session.chunks import BOUNDARIES, REWOUND
 from tenuto.session.copy import Copy
@@ -24,6 +28,7 @@ from tenuto.session.ending import (
     MOST_ATTEMPTS,
     RUN_ABANDONED,
     given_up,
+    is_answered_call,
     result_for_parent,
 )
 from tenuto.session.endings import Endings
@@ -41,15 +46,14 @@ from tenuto.session.notices import (
     failure,
 )
 from tenuto.session.pending import Pending
-from tenuto.session.program import Programs
+from tenuto.session.program import Declared, Programs, declared_by
 from tenuto.session.rewinding import rewind
-from tenuto.session.tools import answer_message
+from tenuto.session.tools import ANSWERS_CALLS, answer_message
 from tenuto.session.turn import Turn, is_let_go
 from tenuto.session.value import MESSAGES, changes_between
 from tenuto.store.port import Store
 
 _ACTIVE = frozenset({SessionStatus.ACTIVE})
-_ANSWERS_CALLS = ("tool_result", "child")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,15 @@ class Beginnings:
         record = await self.store.load(key)
         if record is None:
             raise SessionNotFound(f"There is no {key}; create it first.", key=key)
-        return Copy.of(record)
+        copy = Copy.of(record)
+        copy.judge_as(conversation=self.declared(copy).is_conversation)
+        return copy
+
+    def declared(self, copy: Copy) -> Declared:
+        """Return how a session's program keeps it; one that is not registered here says nothing."""
+        with suppress(ProgramNotRegistered):
+            return declared_by(self.programs.of(copy.definition))
+        return Declared()
 
     async def loaded(self, pending: Pending) -> SessionLoaded:
         """Let the controllers see a loaded session, and return the notice of it."""
@@ -99,6 +111,7 @@ class Beginnings:
         """
         store = self.store
         writer = Turn.rearming(store, lane, copy.commit_number) if warm else Turn.under(store, lane)
+        live: LiveTurn | None = None
         if run_id is not None:
             writer.run_id = run_id
         try:
@@ -117,9 +130,21 @@ class Beginnings:
             writer.begins(invocation_id=invocation_id, correlation_id=invocation_id)
             live = self._turn(copy, writer, invocation, Journal())
             return await self._begun(live, given)
+        except asyncio.CancelledError as signal:
+            await self._cut_off(live, writer, signal)
+            raise
         except BaseException:
             await writer.abandon()
             raise
+
+    async def _cut_off(self, live: LiveTurn | None, writer: Turn, signal: asyncio.CancelledError) -> None:
+        """End a run whose caller went away as it began; if it had not begun, free the lane."""
+        try:
+            if live is not None and writer.begun and not writer.ended:
+                with suppress(asyncio.CancelledError, TenutoError):
+                    await self.ending.cut_off(live, signal)
+        finally:
+            await writer.abandon()
 
     def _check_takes_turns(self, copy: Copy) -> None:
         self.programs.of(copy.definition)
@@ -129,30 +154,34 @@ class Beginnings:
             )
 
     def _turn(self, copy: Copy, writer: Turn, invocation: Invocation, journal: Journal) -> LiveTurn:
+        declared = self.declared(copy)
         return LiveTurn(
             copy=copy,
             writer=writer,
             invocation=invocation,
             journal=journal,
-            pending=Pending(copy),
+            pending=Pending(copy, message_logs=declared.message_logs),
+            declared=declared,
             in_doubt=self.in_doubt,
             budget=self.budget,
+            programs=self.programs,
         )
 
     async def _begun(self, live: LiveTurn, given: Given) -> LiveTurn:
         copy, pending = live.copy, live.pending
+        log, entry = live.declared.input_log, live.declared.item(given.message)
         notices: list[Notice] = [await self._told_load(live)]
         if given.rolls_back is not None:
             await self._roll_back(live, given.rolls_back)
         elif copy.last_run is not None and copy.last_run[1] is RunStatus.SUSPENDED:
             await self._give_up(live, copy.last_run[0])
         self._take_notices(live, given.before)
-        item = pending.add(MESSAGES, [given.message])
+        item = pending.add(log, [entry])
         if given.queued is None:
-            arrived = NewInput(kind=InputKind.MESSAGE, body=given.body, key=given.key, log=MESSAGES, item=item)
+            arrived = NewInput(kind=InputKind.MESSAGE, body=given.body, key=given.key, log=log, item=item, spent=True)
             pending.inputs.append(arrived)
         else:
-            pending.consume.append(Consume(input_id=given.queued.input_id, log=MESSAGES, item=item))
+            pending.consume.append(Consume(input_id=given.queued.input_id, log=log, item=item, spent=True))
         pending.further["statuses"] = _ACTIVE
         self._leave_point(live)
         notices.append(self._started(live))
@@ -167,10 +196,13 @@ class Beginnings:
 
     async def _told_load(self, live: LiveTurn) -> SessionLoaded:
         try:
-            return await self.loaded(live.pending)
+            loaded = await self.loaded(live.pending)
         except Exception as error:
             await self.listeners.tell(LoadFailed(key=live.key, stage=str(Stage.AFTER_LOAD), **failure(error)))
             raise
+        if self.hooks is not None:
+            self._check_takes_turns(live.copy)
+        return loaded
 
     def _started(self, live: LiveTurn) -> RunStarted:
         return RunStarted(
@@ -191,7 +223,7 @@ class Beginnings:
         live.pending.further["checkpoint"] = NewCheckpoint(
             step=0,
             cursor=cursor,
-            document=live.copy.document,
+            document=live.pending.stored_document,
             schema_version=live.copy.schema_version,
             before=True,
         )
@@ -208,7 +240,7 @@ class Beginnings:
         live.pending.outgoing.extend(owed)
         if (told := await self._told_parent(live.key, run_id)) is not None:
             live.pending.outgoing.append(told)
-        answered = {str(w.metadata["call_id"]): w for w in waits if _is_answered_call(w)}
+        answered = {str(w.metadata["call_id"]): w for w in waits if is_answered_call(w)}
         doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == "in_doubt"}
         begun = {each.call_id for each in await self.store.effects.list(live.key, in_doubt=True)}
         for call in list(live.copy.history.open):
@@ -231,8 +263,9 @@ class Beginnings:
     def _take_notices(self, live: LiveTurn, inputs: Sequence[Input]) -> None:
         for each in inputs:
             body: Any = each.body
-            if isinstance(body, Mapping) and "notice" in body:
-                item = live.pending.add(MESSAGES, [notice_message(body["notice"])])
+            told = live.declared.notice(notice_message(body["notice"])) if _is_notice(each) else None
+            if told is not None:
+                item = live.pending.add(MESSAGES, [told])
                 live.pending.consume.append(Consume(input_id=each.input_id, log=MESSAGES, item=item))
             else:
                 live.pending.consume.append(Consume(input_id=each.input_id))
@@ -246,12 +279,14 @@ class Beginnings:
             return
         if run.status is RunStatus.SUSPENDED:
             await self._give_up(live, run_id)
-        rewind(live.pending, found[-1])
+        await rewind(self.store, live.pending, found[-1])
+        live.first_entry = {name: len(items) for name, items in live.copy.logs.items()}
         live.pending.further["rolls_back"] = run_id
 
     async def resume(self, copy: Copy, lane: Lane, run: Run, wakes: Sequence[Input] = ()) -> LiveTurn:
         """Go on with a suspended, interrupted or failed run as a new run of its invocation, in one commit."""
         writer = Turn.under(self.store, lane)
+        live: LiveTurn | None = None
         try:
             self._check_takes_turns(copy)
             writer.stand(copy.base)
@@ -263,17 +298,18 @@ class Beginnings:
                 fresh=False,
             )
             notices: list[Notice] = [await self._told_load(live)]
-            for wait in live.invocation.waits:
-                if wait.run_id == run.run_id and wait.status is WaitStatus.OPEN:
-                    live.pending.settled.append(SettleWait(wait_id=wait.wait_id, status=WaitStatus.EXPIRED))
+            overdue = [wait for wait in live.invocation.waits if wait.run_id == run.run_id]
+            settled, owed = given_up(overdue, copy.key.tenant, WaitStatus.EXPIRED)
+            live.pending.settled.extend(settled)
+            live.pending.outgoing.extend(owed)
             live.waits.expire(run.run_id)
             open_calls = set(copy.history.open)
             for wait in live.waits.of_run(run.run_id):
                 call = str(wait.metadata.get("call_id"))
-                if wait.kind in _ANSWERS_CALLS and call in open_calls:
+                if wait.kind in ANSWERS_CALLS and call in open_calls:
                     live.pending.add(MESSAGES, [answer_message(wait)])
                     open_calls.discard(call)
-            if open_calls:
+            if open_calls or live.declared.resumes:  # an engine goes on where it stood
                 self._take_notices(live, [each for each in wakes if not _is_notice(each)])
             else:
                 self._take_notices(live, wakes)
@@ -284,6 +320,9 @@ class Beginnings:
             receipt = await live.commit()
             copy.resume_count += 1
             self._is_live(live, receipt)
+        except asyncio.CancelledError as signal:
+            await self._cut_off(live, writer, signal)
+            raise
         except BaseException:
             await writer.abandon()
             raise
@@ -346,7 +385,7 @@ class Beginnings:
         journal = Journal(effects, run_id=writer.run_id, attempt=writer.attempt)
         live = self._turn(copy, writer, invocation, journal)
         if resumes is None:
-            live.steps = run.steps
+            live.steps, live.stop = run.steps, run.stop
         return live
 
     async def _last_boundary(self, run: Run) -> int:
@@ -368,10 +407,6 @@ def notice_message(notice: JSON) -> dict[str, Any]:
 
 def _is_notice(each: Input) -> bool:
     return isinstance(each.body, Mapping) and "notice" in each.body
-
-
-def _is_answered_call(wait: Wait) -> bool:
-    return wait.status is WaitStatus.ANSWERED and wait.kind in _ANSWERS_CALLS and "call_id" in wait.metadata
 
 
 def _last_said(copy: Copy) -> JSON:

@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tenuto.codec import JSON, dumps
-from tenuto.errors import EffectInDoubt, InvalidInput
+from tenuto.codec import JSON, dumps, loads
+from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidInput
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.session.effects import InDoubt, Known, Place, check_same, failed, replayed
 from tenuto.session.turn import error_record
+from tenuto.store.effects import check_effect
 
 if TYPE_CHECKING:
     from tenuto.session.live import LiveTurn
@@ -34,6 +35,9 @@ async def call_effect(
     if kind not in list(EffectKind):
         raise InvalidInput(f"Unknown kind of effect {kind!r}; known are {', '.join(EffectKind)}.", kind=kind)
     kind = EffectKind(kind)
+    check_effect(place.key, place.namespace, call_id)
+    # What the caller changes later is not what was asked.
+    request = loads(_sized(turn, dumps(request, "request"), f"request of {place}"), "request")
     turn.check_stop()
     known = turn.journal.find(place)
     if known is not None:
@@ -59,12 +63,29 @@ async def call_effect(
         turn.tools_under_way -= 1
         if turn.journal.is_over(place) and not turn.closed:
             await turn.save()
+        if turn.stop is not None and not turn.closed:
+            turn.ask_to_stop(turn.stop)  # it waited for this tool
+            if not turn.tools_under_way:
+                turn.check_stop()  # it let the calls under way finish, and no more
+
+
+def _sized(turn: "LiveTurn", text: str, what: str) -> str:
+    """Refuse what would fill the commit it has to be written with: it stands there up to four times."""
+    most = turn.writer.store.budget.max_bytes // 4
+    if len(text) > most:
+        raise CommitTooLarge(
+            f"The {what} has {len(text)} characters; {most} are the most.",
+            measure="bytes",
+            size=len(text),
+            budget=most,
+        )
+    return text
 
 
 async def _called(turn: "LiveTurn", place: Place, call: Call, record: Record | None) -> JSON:
     try:
         result = await call()
-        dumps(result, f"result of {place}")
+        text = _sized(turn, dumps(result, f"result of {place}"), f"result of {place}")
     except Exception as error:
         told = error_record(error)
         turn.pending.effects.append(turn.journal.finish(place, error=told))
@@ -74,7 +95,7 @@ async def _called(turn: "LiveTurn", place: Place, call: Call, record: Record | N
     turn.pending.effects.append(turn.journal.finish(place, result=result))
     if record is not None:
         record(result, None)
-    return result
+    return loads(text, f"result of {place}")  # a program that changes it changes nothing on record
 
 
 async def _settled(turn: "LiveTurn", place: Place, known: Known, *, idempotent: bool) -> Known | None:

@@ -34,4 +34,6 @@ def spawning(
         metadata["call_id"] = call_id
     wanted = WaitFor(signal_id=call_id or name, kind="child", timeout=seconds, metadata=metadata)
     body = {"program": program, "message": message, "parent": turn.session_id, "token": token}
+    if session_id is not None:
+        body["again"] = True
     return wanted, NewOutgoing(kind=CHILD, target=target, body=body)

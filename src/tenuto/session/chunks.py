@@ -19,6 +19,9 @@ BOUNDARIES = frozenset({"run_started", REPLY_SAVED, REWOUND})
 FLUSH_SECONDS = 0.05
 FLUSH_CHUNKS = 64
 
+_TRIES = 5
+_FIRST_PAUSE = 0.05
+
 
 class Chunks:
     """The chunks of one turn. The first is flushed at once, then every 50 ms or 64 chunks; a commit takes them along.
@@ -29,7 +32,9 @@ class Chunks:
     def __init__(self, writer: Turn) -> None:
         self._writer = writer
         self._waiting: list[NewEvent] = []
+        self._unsure: list[NewEvent] = []
         self._count = 0
+        self._taken = 0
         self._marked = 0
         self._flushed = False
         self._flush: asyncio.Task[None] | None = None
@@ -39,9 +44,15 @@ class Chunks:
 
     def add(self, step: int, chunk: JSON) -> None:
         """Take a chunk; it is flushed by itself."""
-        data = {"n": self._count, "attempt": self._writer.attempt, "step": step, "chunk": chunk}
+        self._add(CHUNK, {"step": step, "chunk": chunk})
+
+    def take_back(self) -> None:
+        """Mark what was emitted since the last boundary as taken back; chunks that follow come after the mark."""
+        self._add(REWOUND, {"from": self.boundary})
+
+    def _add(self, kind: str, data: dict[str, JSON]) -> None:
+        self._waiting.append(NewEvent(type=kind, data={"n": self._count, "attempt": self._writer.attempt, **data}))
         self._count += 1
-        self._waiting.append(NewEvent(type=CHUNK, data=data))
         if len(self._waiting) >= FLUSH_CHUNKS:
             self._full.set()
         if self._flush is None and not self._closing:
@@ -53,13 +64,14 @@ class Chunks:
         return self._count > self._marked
 
     def mark(self, event_seq: int) -> None:
-        """Note a boundary: what was emitted up to here stays."""
-        self._marked = self._count
+        """Note a boundary: what was handed over for it stays."""
+        self._marked = self._taken
         self.boundary = event_seq
 
     def take(self) -> list[NewEvent]:
         """Hand over what waits, for a commit to take along."""
         waiting, self._waiting = self._waiting, []
+        self._taken = self._count
         self._full.clear()
         return waiting
 
@@ -80,35 +92,45 @@ class Chunks:
 
     async def _write(self) -> None:
         async with self._writer.writing:
+            await self.resolve()
             batch = self.take()
             if not batch or self._writer.ended or self._writer.lane is None:
                 return
+            run = RunRef(run_id=self._writer.run_id, attempt=self._writer.attempt)
+            self._unsure = batch
             try:
-                await self._append(batch)
-            except BaseException:
-                self._waiting = batch + self._waiting
-                raise
+                await self._writer.store.events.append(self._writer.lane, batch, run=run)
+            except StoreError:
+                return  # whoever writes next finds out whether it landed
+            self._unsure = []
 
-    async def _append(self, batch: list[NewEvent]) -> None:
-        writer = self._writer
-        run = RunRef(run_id=writer.run_id, attempt=writer.attempt)
-        assert writer.lane is not None
-        try:
-            await writer.store.events.append(writer.lane, batch, run=run)
-        except StoreError:
-            last: Any = batch[-1].data
-            if not await self._is_stored(last["n"]):
-                raise
+    async def resolve(self) -> None:
+        """Find out what became of a batch whose reply was lost, for a caller that has the writer's `writing`."""
+        if not self._unsure:
+            return
+        last: Any = self._unsure[-1].data
+        pause = _FIRST_PAUSE
+        for left in reversed(range(_TRIES)):
+            try:
+                stored = await self._is_stored(last["n"])
+                break
+            except StoreError:
+                if not left:
+                    raise
+                await asyncio.sleep(pause)
+                pause *= 2
+        lost = [] if stored else self._unsure
+        self._unsure, self._waiting = [], lost + self._waiting
 
     async def _is_stored(self, number: int) -> bool:
-        """Tell whether a chunk of this attempt is in the stream."""
+        """Tell whether the chunk or mark of that number of this attempt is in the stream."""
         after = self.boundary
         writer = self._writer
         while True:
             page = await writer.store.events.read(writer.key, after=after, run_id=writer.run_id)
             for event in page.events:
                 data: Any = event.data
-                if event.type == CHUNK and (data["attempt"], data["n"]) == (writer.attempt, number):
+                if event.type in (CHUNK, REWOUND) and (data["attempt"], data.get("n")) == (writer.attempt, number):
                     return True
             if page.next == after or page.next >= page.tail:
                 return False
@@ -120,3 +142,4 @@ class Chunks:
         if self._flush is not None:
             self._full.set()
             await self._flush
+        self._closing = False

@@ -13,7 +13,12 @@ class Commands:
     """Which actions can be queued: dataclasses, by their names."""
 
     def __init__(self, actions: Iterable[type[Any]] = ()) -> None:
-        self._by_name = {kind.__name__: kind for kind in (*COMMANDS, *actions)}
+        self._by_name = {kind.__name__: kind for kind in COMMANDS}
+        for kind in actions:
+            if not (isinstance(kind, type) and dataclasses.is_dataclass(kind) and hasattr(kind, "apply")):
+                raise InvalidInput(f"{kind!r} is no action that can be queued: it has to be a dataclass with `apply`.")
+            if self._by_name.setdefault(kind.__name__, kind) is not kind:
+                raise InvalidInput(f"There are two actions of the name {kind.__name__}; queued ones are found by it.")
 
     def record(self, action: Action) -> JSON:
         """Return an action as plain data."""
@@ -22,16 +27,23 @@ class Commands:
             raise InvalidInput(
                 f"{name} cannot be queued here; give the runtime the class, as one of its `actions`.", action=name
             )
-        values = {each.name: _plain(getattr(action, each.name)) for each in dataclasses.fields(action)}  # type: ignore[arg-type]
-        return {"action": name, "values": loads(dumps(values, name), name)}
+        given = {each.name: getattr(action, each.name) for each in dataclasses.fields(action)}  # type: ignore[arg-type]
+        values = {field: _plain(value) for field, value in given.items()}
+        record: dict[str, JSON] = {"action": name, "values": loads(dumps(values, name), name)}
+        tuples = [field for field, value in given.items() if isinstance(value, tuple)]
+        return {**record, "tuples": tuples} if tuples else record
 
     def read(self, record: Any) -> Action:
         """Return the action that was queued."""
         if not isinstance(record, Mapping) or record.get("action") not in self._by_name:
             known = ", ".join(sorted(self._by_name))
             raise InvalidInput(f"This is no action known here: {record!r}; known are {known}.")
-        values = {n: tuple(v) if isinstance(v, list) else v for n, v in record["values"].items()}
-        action: Action = self._by_name[record["action"]](**values)
+        tuples = record.get("tuples", ())
+        values = {name: tuple(value) if name in tuples else value for name, value in record["values"].items()}
+        try:
+            action: Action = self._by_name[record["action"]](**values)
+        except TypeError as error:
+            raise InvalidInput(f"The queued {record['action']} does not fit the class known here: {error}.") from error
         return action
 
 

@@ -14,7 +14,7 @@ from tenuto.session.definition import Definition
 from tenuto.session.frames import FRAME
 from tenuto.session.history import History
 from tenuto.session.turn import Base
-from tenuto.session.value import MESSAGES, Changes, LogView, Session
+from tenuto.session.value import MESSAGES, Changes, LogView, Session, profile_after
 
 
 @dataclass(slots=True)
@@ -44,6 +44,8 @@ class Copy:
     last_run: tuple[str, RunStatus] | None = None
     history: History = field(default_factory=History)
     frame_at: int | None = None
+    is_conversation: bool = True
+    projected: Any = None
 
     @classmethod
     def of(cls, record: SessionRecord) -> "Copy":
@@ -72,11 +74,17 @@ class Copy:
         copy.judge()
         return copy
 
-    def judge(self) -> None:
-        """Take stock of the conversation as it stands."""
-        messages = self.logs.get(MESSAGES, [])
-        self.history = History.of(messages)
+    def judge(self, upto: int | None = None) -> None:
+        """Take stock of the conversation as it stands; the history is that of its first `upto` messages, or of all."""
+        messages = self.logs.get(MESSAGES, []) if self.is_conversation else []
+        self.history = History.of(messages[:upto])
         self.frame_at = next((at for at in range(len(messages) - 1, -1, -1) if is_frame(messages[at])), None)
+
+    def judge_as(self, *, conversation: bool) -> None:
+        """Say whether the session's messages are a conversation; what is none is not judged."""
+        if conversation is not self.is_conversation:
+            self.is_conversation = conversation
+            self.judge()
 
     @property
     def base(self) -> Base:
@@ -123,12 +131,12 @@ class Copy:
             self.logs.pop(name, None)
         for name, change in changes.logs.items():
             if change.anew:
-                self.logs[name] = [*self.logs.get(name, [])[: change.kept], *change.items]
+                self.logs[name] = list(after.logs[name])
             else:
                 self.add(name, change.items)
             if name == MESSAGES:
                 self.judge()
-        self.status, self.definition, self.profile = after.status, after.definition, after.profile
+        self.status, self.definition, self.profile = after.status, after.definition, profile_after(changes, after)
 
     def add(self, name: str, items: Sequence[Any]) -> None:
         """Add entries to a log; those of the conversation have been judged."""

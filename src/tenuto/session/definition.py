@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StoredDataCorrupt
 
 MOST_TASKS = 20
 _TASK_STATUSES = ("pending", "in_progress", "completed")
@@ -18,6 +18,17 @@ class Task:
     content: str
     status: str = "pending"
     active_form: str | None = None
+
+    @classmethod
+    def given(cls, task: Any) -> "Task":
+        """Return a task, or what was given as one: a mapping with its fields."""
+        if isinstance(task, Task):
+            return task
+        if not isinstance(task, Mapping) or not task.keys() <= {"content", "status", "active_form"}:
+            raise InvalidInput(f"A task has a content, a status and an active_form, got {task!r}.")
+        if "content" not in task:
+            raise InvalidInput("A task needs a content.")
+        return cls(**task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +48,15 @@ class Definition:
     options: Mapping[str, JSON] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.name or not self.version:
+        if not (_is_text(self.name) and _is_text(self.version)):
             raise InvalidInput("A definition needs the name and the version of its program.")
         if not self.label:
             object.__setattr__(self, "label", self.name)
+        if not (_is_text(self.label) and isinstance(self.system_prompt, str | None)):
+            raise InvalidInput("The label and the prompt of a definition are texts.")
+        if self.tools is not None:
+            object.__setattr__(self, "tools", _names(self.tools))
+        object.__setattr__(self, "tasks", tuple(self.tasks))
         check_tasks(self.tasks)
 
     def changed(self, **changes: Any) -> "Definition":
@@ -65,19 +81,20 @@ class Definition:
     @classmethod
     def read(cls, record: Any) -> "Definition":
         """Return the definition a record keeps."""
-        if not isinstance(record, Mapping) or "name" not in record:
-            raise InvalidInput(f"This is no definition of a program: {record!r}.")
-        tools = record.get("tools")
-        return cls(
-            name=record["name"],
-            version=record.get("version", "1"),
-            label=record.get("label", ""),
-            system_prompt=record.get("system_prompt"),
-            model=record.get("model"),
-            tools=None if tools is None else tuple(tools),
-            tasks=tuple(Task(content=c, status=s, active_form=a) for c, s, a in record.get("tasks", ())),
-            options=record.get("options", {}),
-        )
+        try:
+            return cls(
+                name=record["name"],
+                version=record["version"],
+                label=record.get("label", ""),
+                system_prompt=record.get("system_prompt"),
+                model=record.get("model"),
+                tools=record.get("tools"),
+                tasks=tuple(Task(content=c, status=s, active_form=a) for c, s, a in record.get("tasks", ())),
+                options=record.get("options", {}),
+            )
+        except (InvalidInput, AttributeError, KeyError, TypeError, ValueError) as error:
+            what = f"the definition {record!r}"
+            raise StoredDataCorrupt(f"This is no definition of a program: {record!r}.", what=what) from error
 
 
 def check_tasks(tasks: tuple[Task, ...]) -> None:
@@ -85,7 +102,19 @@ def check_tasks(tasks: tuple[Task, ...]) -> None:
     if len(tasks) > MOST_TASKS:
         raise InvalidInput(f"A task list has at most {MOST_TASKS} items, got {len(tasks)}.")
     for task in tasks:
+        if not (_is_text(task.content) and isinstance(task.active_form, str | None)):
+            raise InvalidInput(f"A task's content is a text, got {task!r}.")
         if task.status not in _TASK_STATUSES:
             raise InvalidInput(f"A task is {', '.join(_TASK_STATUSES)}, not {task.status!r}.")
     if sum(task.status == "in_progress" for task in tasks) > 1:
         raise InvalidInput("Only one task can be in progress.")
+
+
+def _names(tools: Any) -> tuple[str, ...]:
+    if not isinstance(tools, list | tuple) or not all(_is_text(tool) for tool in tools):
+        raise InvalidInput(f"The tools of a definition are a list of names, got {tools!r}.")
+    return tuple(tools)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)

@@ -13,6 +13,7 @@ from tenuto.errors import (
     AlreadyAnswered,
     AnswerRefused,
     DeliveryLost,
+    InvalidInput,
     OperationConflict,
     ProgramNotRegistered,
     SessionExists,
@@ -24,7 +25,7 @@ from tenuto.ids import new_id
 from tenuto.model.commit import Commit
 from tenuto.model.inbox import InputKind, NewInput
 from tenuto.model.outbox import Outgoing, OutgoingStatus
-from tenuto.model.run import RunStatus, StopKind, WaitStatus
+from tenuto.model.run import Run, RunStatus, StopKind, Wait, WaitStatus
 from tenuto.model.session import SessionKey
 from tenuto.session import sending
 from tenuto.session.actions import as_message
@@ -36,10 +37,16 @@ from tenuto.store.port import Store
 
 _log = logging.getLogger("tenuto.session")
 
+CHILD_LOST = "child_lost"
+"""The category of what a parent is told of a child that could not be begun, or is gone."""
+
 _FIRST_RETRY = 0.5
 _LONGEST_RETRY = 60.0
 WINDOW = timedelta(days=1)
 """How long a delivery is tried before it is given up."""
+
+PATIENCE = timedelta(minutes=2)
+"""How long a child's program may be unknown to every worker before its parent is told."""
 
 
 class Deliveries:
@@ -69,6 +76,8 @@ class Deliveries:
             if done:
                 await self._store.outbox.mark(item.outbox_id, OutgoingStatus.DONE, attempts=item.attempts)
             elif await self._store.moment() - item.created_at > WINDOW:
+                if item.kind == sending.CHILD:
+                    await self._tell_lost(item, TenutoError("Nobody could deliver its message in time."))
                 await self._store.outbox.mark(item.outbox_id, OutgoingStatus.EXPIRED, attempts=item.attempts)
             else:
                 again = min(_FIRST_RETRY * 2**item.attempts, _LONGEST_RETRY)
@@ -102,17 +111,52 @@ class Deliveries:
     async def _begin_child(self, item: Outgoing) -> bool:
         body: Any = item.body
         try:
-            with suppress(SessionExists):
-                await self._create(body["program"], item.target, parent=body["parent"], operation_id=item.outbox_id)
+            if await self._is_waited_for(item) is None:
+                return True
+            if body.get("again"):
+                await self._check_child(item.target, body["parent"])
+            else:
+                with suppress(SessionExists):
+                    await self._create(body["program"], item.target, parent=body["parent"], operation_id=item.outbox_id)
             message = {
                 "message": as_message(body["message"]),
                 "for": {"parent": body["parent"], "token": body["token"]},
             }
             await self._enqueue(item.target, InputKind.MESSAGE, message, item.outbox_id)
-        except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
-            told = {"category": "child_lost", "message": f"The child could not be begun: {error.message}"}
-            return await self._answer_parent(item, body["parent"], body["token"], {"error": told})
+        except ProgramNotRegistered as error:
+            if await self._store.moment() - item.created_at < PATIENCE:
+                return False  # another worker may have it
+            return await self._tell_lost(item, error)
+        except (SessionNotFound, StatusRefused, InvalidInput) as error:
+            return await self._tell_lost(item, error)
         return True
+
+    async def _tell_lost(self, item: Outgoing, error: TenutoError) -> bool:
+        body: Any = item.body
+        told = {"category": CHILD_LOST, "message": f"The child could not be begun: {error.message}"}
+        return await self._answer_parent(item, body["parent"], body["token"], {"error": told})
+
+    async def tell_deleted(self, child: SessionKey) -> None:
+        """Tell the parent that waits for a session that this one is about to be deleted."""
+        head = await self._store.head(child)
+        if head is None or head.profile.parent is None:
+            return
+        told = {"category": CHILD_LOST, "message": "The child was deleted."}
+        for wait in await self._store.waits.of_session(SessionKey(head.profile.parent, tenant=child.tenant)):
+            if wait.kind == sending.CHILD and wait.metadata.get("child") == child.session_id:
+                with suppress(AnswerRefused):
+                    await self._answers.give(wait.wait_id, None, error=told)
+
+    async def _is_waited_for(self, item: Outgoing) -> Wait | None:
+        """Return the wait a child is begun for, if it is still open."""
+        body: Any = item.body
+        wait = await self._wait_of(SessionKey(body["parent"], tenant=item.target.tenant), body["token"])
+        return wait if wait is not None and wait.status is WaitStatus.OPEN else None
+
+    async def _check_child(self, child: SessionKey, parent: str) -> None:
+        head = await self._store.head(child)
+        if head is None or head.profile.parent != parent:
+            raise SessionNotFound(f"There is no child {child} of {parent!r} to be consulted again.", key=child)
 
     async def _enqueue(self, target: SessionKey, kind: InputKind, body: Any, key: str) -> None:
         with suppress(OperationConflict):
@@ -126,8 +170,7 @@ class Deliveries:
     async def _answer_parent(self, item: Outgoing, parent: str, token: str, result: dict[str, Any]) -> bool:
         """Answer the wait of a parent; one that does not wait any more is told by a notice."""
         key = SessionKey(parent, tenant=item.target.tenant)
-        waits = await self._store.waits.of_session(key, status=None)
-        wait = next((each for each in waits if each.metadata.get("token") == token), None)
+        wait = await self._wait_of(key, token)
         if wait is None:
             return True  # the parent is gone
         try:
@@ -145,6 +188,10 @@ class Deliveries:
                 return False
         return True
 
+    async def _wait_of(self, parent: SessionKey, token: str) -> Wait | None:
+        waits = await self._store.waits.of_session(parent, status=None)
+        return next((each for each in waits if each.metadata.get("token") == token), None)
+
     async def _stop_child(self, item: Outgoing) -> bool:
         """Stop what a child does for a parent that waits no more; done only once nothing of it runs or is queued."""
         body: Any = item.body
@@ -154,13 +201,27 @@ class Deliveries:
             await self._store.inbox.cancel(child, [each.input_id for each in queued])
         run = await self._store.runs.current(child)
         if run is None:
-            return bool(queued) or await self._store.head(child) is None
+            return bool(queued) or not await self._is_to_begin(item)
+        if await self._token_of_run(run) != body["token"]:
+            return bool(queued) or not await self._is_to_begin(item)  # it works for somebody else, or did
         if run.status is RunStatus.RUNNING:
             await self._dispatcher.stop(run.run_id, StopKind.INTERRUPT, "its parent waits no more")
             return True
         if run.status is RunStatus.SUSPENDED:
             await self._give_up(child, run.run_id, run.life)
         return True
+
+    async def _is_to_begin(self, item: Outgoing) -> bool:
+        """Tell whether the child that is to stop has yet to be told what to do."""
+        sent = await self._store.outbox.of_session(item.key, limit=10_000)
+        pending = [each for each in sent if (each.kind, each.status) == (sending.CHILD, OutgoingStatus.PENDING)]
+        stopped: Any = item.body
+        bodies: list[Any] = [each.body for each in pending]
+        return any(body["token"] == stopped["token"] for body in bodies)
+
+    async def _token_of_run(self, run: Run) -> str | None:
+        points = await self._store.checkpoints.of_session(run.key, run_id=run.run_id, limit=1)
+        return token_of(points[0].cursor) if points else None
 
     async def _give_up(self, key: SessionKey, run_id: str, life: int) -> None:
         waits = await self._store.waits.of_session(key, run_id=run_id, status=WaitStatus.OPEN)

@@ -5,28 +5,31 @@ first; then come the waits that are settled, commands and messages, in the order
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from tenuto.codec import JSON
 from tenuto.errors import (
     ClaimLost,
     LaneBusy,
     LaneLost,
+    MessageRefused,
     OperationConflict,
-    ProgramNotRegistered,
-    RunNotLive,
     SessionDeleted,
+    SessionNotFound,
     StatusRefused,
+    StoreError,
     TenutoError,
     VersionConflict,
+    WaitNotOpen,
 )
 from tenuto.ids import new_id
-from tenuto.model.commit import Append, Commit, EndRun, TakeRun
+from tenuto.model.commit import Append, Commit
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Consume, Enqueued, Input, InputKind, NewInput
+from tenuto.model.inbox import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.run import Run, RunStatus, StopKind, StopReply, WaitStatus
 from tenuto.model.session import SessionKey, SessionStatus
@@ -36,12 +39,12 @@ from tenuto.session.copies import Copies
 from tenuto.session.copy import Copy
 from tenuto.session.lanes import in_line
 from tenuto.session.live import LiveTurn
+from tenuto.session.lost import end_lost
 from tenuto.session.outcome import OVER, Outcome
 from tenuto.session.outcomes import Outcomes
 from tenuto.session.pipeline import Pipeline
-from tenuto.session.resuming import RUN_LOST
 from tenuto.session.runner import Runner
-from tenuto.session.turn import error_record, is_let_go
+from tenuto.session.turn import error_record
 from tenuto.session.value import MESSAGES
 from tenuto.store.host import is_dead
 from tenuto.store.port import Store
@@ -50,6 +53,8 @@ T = TypeVar("T")
 
 _FIRST_POLL = 0.005
 _LONGEST_POLL = 0.1
+_LONGEST_ARRIVAL = 1.0
+_ROLLS_BACK = "rolls_back"
 _MISSED = (LaneLost, VersionConflict, StatusRefused, SessionDeleted)
 
 
@@ -86,6 +91,8 @@ class Dispatcher:
         self._copies = Copies(warm_bytes)
         self._lane_wait = lane_wait
         self._outcomes = Outcomes(store)
+        self._arriving: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
+        self.background: set[asyncio.Future[bool]] = set()
         self._waiting: dict[str, list[asyncio.Future[Outcome]]] = {}
 
     async def begin(
@@ -97,39 +104,72 @@ class Dispatcher:
         session that is busy is `LaneBusy`.
         """
         given = Given(message=message, body=body, key=input_key)
-        copy = self._copies.take(key)
-        if copy is not None:
-            live = await self._begin_warm(copy, given, run_id)
-            if live is not None:
-                return live
-        if input_key is not None and (known := await self.known(key, input_key, body)) is not None:
-            return known
-        while True:
-            lane = await self._acquire(key)
-            async with self._freed_on_error(lane):
-                copy, run = await self._load(key, lane)
-                due = await self.store.inbox.next(key)
-                first = due.inputs[0] if due.inputs else None
-                if run is not None and run.status is RunStatus.RUNNING:
-                    await self._take_over(copy, lane, run)
-                elif first is not None and not _waits_for_turn(first):
-                    await self._handle(copy, lane, first)
-                elif first is not None:
-                    raise QueuedFirst
-                else:
-                    try:
-                        return await self._beginnings.begin(copy, lane, given, warm=False, run_id=run_id)
-                    except ClaimLost:
-                        if input_key is None or (known := await self.known(key, input_key, body)) is None:
-                            raise
-                        return known
+        async with self._in_order_of_arrival(key):
+            copy = self._copies.take(key)
+            if copy is not None and _is_idle(copy) and await self._is_current(copy, without_input=True):
+                live = await self._begin_warm(copy, given, run_id)
+                if live is not None:
+                    return live
+            if input_key is not None and (known := await self.known(key, input_key, body)) is not None:
+                return known
+            begun = await self._begin_cold(key, given, run_id)
+        while not isinstance(begun, LiveTurn | Input):
+            await begun
+            async with self._in_order_of_arrival(key):
+                begun = await self._begin_cold(key, given, run_id)
+        return begun
 
-    async def _begin_warm(self, copy: Copy, given: Given, run_id: str | None) -> LiveTurn | None:
+    @asynccontextmanager
+    async def _in_order_of_arrival(self, key: SessionKey) -> AsyncIterator[None]:
+        """Let who came first in this process begin first, or be queued first.
+
+        Nobody waits for long: a listener may send to the very session whose beginning it is told of.
+        """
+        arriving = self._arriving.setdefault(key, asyncio.Lock())
+        mine = not arriving.locked() and await arriving.acquire()
+        if not mine:
+            with suppress(TimeoutError):
+                mine = await asyncio.wait_for(arriving.acquire(), _LONGEST_ARRIVAL)
+        try:
+            yield
+        finally:
+            if mine:
+                arriving.release()
+
+    async def _begin_cold(
+        self, key: SessionKey, given: Given, run_id: str | None
+    ) -> LiveTurn | Input | Awaitable[None]:
+        """Begin with the lane and a load, or return what has to be done under that lane first."""
+        lane = await self._acquire(key)
+        async with self._freed_on_error(lane):
+            copy, run = await self._load(key, lane)
+            first = await self.store.inbox.first(key)
+            if run is not None and run.status is RunStatus.RUNNING:
+                return self._first(lane, self._take_over(copy, lane, run))
+            if first is not None and not _waits_for_turn(first):
+                return self._first(lane, self._handle(copy, lane, first))
+            if first is not None:
+                raise QueuedFirst
+            try:
+                return await self._beginnings.begin(copy, lane, given, warm=False, run_id=run_id)
+            except WaitNotOpen:
+                return _nothing()  # what was to be given up was answered at this very moment: look again
+            except ClaimLost:
+                if given.key is None or (known := await self.known(key, given.key, given.body)) is None:
+                    raise
+                return known
+
+    async def _first(self, lane: Lane, work: Awaitable[None]) -> None:
+        async with self._freed_on_error(lane):
+            await work
+
+    async def _is_current(self, copy: Copy, *, without_input: bool = False) -> bool:
+        """Tell whether a copy still is what the store holds; the commit that uses it makes sure."""
         stamp = await self.store.stamp(copy.key)
         now = (copy.life, copy.version, copy.commit_number, copy.generation)
-        idle = copy.last_run is None or copy.last_run[1] not in (RunStatus.SUSPENDED, RunStatus.RUNNING)
-        if stamp is None or stamp[:4] != now or stamp.has_input or not idle or copy.status is not SessionStatus.ACTIVE:
-            return None
+        return stamp is not None and stamp[:4] == now and not (without_input and stamp.has_input)
+
+    async def _begin_warm(self, copy: Copy, given: Given, run_id: str | None = None) -> LiveTurn | None:
         lane = Lane(
             key=copy.key,
             life=copy.life,
@@ -157,15 +197,11 @@ class Dispatcher:
             )
         return found
 
-    async def queue(
-        self, key: SessionKey, body: JSON, *, input_key: str | None, when_busy: WhenBusy
-    ) -> Input:
+    async def queue(self, key: SessionKey, body: JSON, *, input_key: str | None, when_busy: WhenBusy) -> Input:
         """Queue a message durably, and ask the run under way to stop if it is to make room."""
         queued = _rolling_back(body) if when_busy is WhenBusy.ROLLBACK else body
         try:
-            enqueued = await self.store.inbox.enqueue(
-                key, NewInput(kind=InputKind.MESSAGE, body=queued, key=input_key)
-            )
+            enqueued = await self.store.inbox.enqueue(key, NewInput(kind=InputKind.MESSAGE, body=queued, key=input_key))
         except OperationConflict:
             known = None if input_key is None else await self.known(key, input_key, body)
             if known is None:
@@ -188,23 +224,45 @@ class Dispatcher:
     async def settled(self, key: SessionKey, input_id: str) -> Outcome:
         """Wait until an input has its outcome, doing what is due before it whenever the session is free."""
         pause = _FIRST_POLL
-        while True:
-            outcome = await self._outcomes.of_input(input_id)
-            if outcome.status in OVER:
-                return outcome
-            done = self._done.setdefault(input_id, asyncio.get_running_loop().create_future())
-            try:
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(input_id, []).append(done)
+        try:
+            while True:
+                outcome = await self._outcomes.of_input(input_id)
+                if outcome.status in OVER:
+                    return outcome
                 deadline = asyncio.get_running_loop().time() + pause
                 async with in_line(self.store, key, deadline):
-                    if not done.done() and await self._is_free(key) and await self.advance(key, until=input_id):
+                    if not done.done() and await self._is_free(key) and await self._advance_to(key, input_id):
                         pause = _FIRST_POLL
                         continue
                 with suppress(TimeoutError):
                     return await asyncio.wait_for(asyncio.shield(done), pause)
-            finally:
-                if self._done.get(input_id) is done and done.done():
-                    del self._done[input_id]
-            pause = min(2 * pause, _LONGEST_POLL)
+                pause = min(2 * pause, _LONGEST_POLL)
+        finally:
+            self._waiting[input_id].remove(done)
+            if not self._waiting[input_id]:
+                del self._waiting[input_id]
+
+    async def _advance_to(self, key: SessionKey, input_id: str) -> bool:
+        """Do what is due up to an input. A caller that goes away cuts off its own turn only, not those of others."""
+        wanted = True
+        working = asyncio.ensure_future(self.advance(key, until=input_id, go_on=lambda: wanted))
+        self.background.add(working)
+        working.add_done_callback(self._done_in_background)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            wanted = False
+            if any(live.invocation.input_id == input_id for live in self._runner.live.values()):
+                working.cancel()
+                await asyncio.wait([working])
+            raise
+
+    def _done_in_background(self, working: "asyncio.Future[bool]") -> None:
+        self.background.discard(working)
+        if not working.cancelled():
+            working.exception()  # whoever waits for it hears of it
 
     async def _is_free(self, key: SessionKey) -> bool:
         """Tell whether the lane can be taken, without trying to: a look writes nothing."""
@@ -220,27 +278,38 @@ class Dispatcher:
         """
         worked = False
         while go_on is None or go_on():
+            known = self._copies.take(key)
+            if known is not None and _is_idle(known):
+                queued = await self.store.inbox.first(key)
+                if queued is None and await self._is_current(known):
+                    self._copies.put(known)
+                    return worked
+                if queued is not None and _waits_for_turn(queued):
+                    live = await self._begin_warm(known, await self._given(known, queued))
+                    if live is not None:
+                        await self.run(live)
+                        worked = True
+                        if queued.input_id == until:
+                            return True
+                        continue
             try:
                 lane = await self._acquire(key)
             except LaneBusy:
                 return worked
-            try:
+            async with self._freed_on_error(lane):
                 copy, run = await self._load(key, lane)
-                due = await self.store.inbox.next(key)
-            except BaseException:
-                await self._free(lane)
-                raise
-            first = due.inputs[0] if due.inputs else None
-            if run is not None and run.status is RunStatus.RUNNING:
-                await self._take_over(copy, lane, run)
-            elif run is not None and run.status is RunStatus.SUSPENDED and await self._can_go_on(run):
-                wakes = [each for each in due.inputs if each.kind is InputKind.WAKE] if due.inputs else []
-                await self.run(await self._beginnings.resume(copy, lane, run, wakes))
-            elif first is None:
-                await self._free(lane)
-                return worked
-            else:
-                await self._handle(copy, lane, first)
+                first = await self.store.inbox.first(key)
+                if run is not None and run.status is RunStatus.RUNNING:
+                    await self._take_over(copy, lane, run)
+                elif run is not None and run.status is RunStatus.SUSPENDED and await self._can_go_on(run):
+                    wakes = [first] if first is not None and first.kind is InputKind.WAKE else []
+                    with suppress(WaitNotOpen):  # answered at this very moment: look again
+                        await self.run(await self._beginnings.resume(copy, lane, run, wakes))
+                elif first is None:
+                    await self._free(lane)
+                    return worked
+                else:
+                    await self._handle(copy, lane, first)
             worked = True
             if until is not None and first is not None and first.input_id == until:
                 return True
@@ -266,30 +335,31 @@ class Dispatcher:
                     await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
                     pause = min(2 * pause, _LONGEST_POLL)
                     continue
-                try:
+                async with self._freed_on_error(lane):
                     copy, run = await self._load(key, lane)
-                except BaseException:
-                    await self._free(lane)
-                    raise
-                if run is not None and run.status is RunStatus.RUNNING:
-                    await self._take_over(copy, lane, run)
-                    continue
-                holding = self.store.keeper.hold(lane, lambda: None)
-                try:
-                    done = await work(copy, lane)
-                except BaseException:
-                    await self._free(lane)
-                    raise
-                finally:
-                    self.store.keeper.release(holding)
-                if not keeps_lane:
-                    await self._free(lane)
-                return done
+                    if run is not None and run.status is RunStatus.RUNNING:
+                        await self._take_over(copy, lane, run)
+                        continue
+                    holding = self.store.keeper.hold(lane, lambda: None)
+                    try:
+                        done = await work(copy, lane)
+                    finally:
+                        self.store.keeper.release(holding)
+                    if not keeps_lane:
+                        await self._free(lane)
+                    return done
 
     async def _acquire(self, key: SessionKey) -> Lane:
+        if await self.store.stamp(key) is None:  # asking for the lane of an unknown id would make a row for it
+            raise SessionNotFound(f"There is no {key}; create it first.", key=key)
         nonce = new_id()
         lanes, owner, ttl = self.store.lanes, self._owner, self.store.keeper.ttl
         try:
+            return await lanes.acquire(key, owner, nonce=nonce, ttl=ttl)
+        except StoreError as error:
+            if not error.retryable:
+                raise
+            # It may have been granted all the same; the same nonce finds it, so that it need not lapse.
             return await lanes.acquire(key, owner, nonce=nonce, ttl=ttl)
         except asyncio.CancelledError:
             with suppress(TenutoError):
@@ -299,6 +369,15 @@ class Dispatcher:
     async def _free(self, lane: Lane) -> None:
         with suppress(TenutoError):
             await self.store.lanes.disarm(lane)
+
+    @asynccontextmanager
+    async def _freed_on_error(self, lane: Lane) -> AsyncIterator[None]:
+        """Free the lane if what is done under it fails; whoever comes next need not wait until it lapses."""
+        try:
+            yield
+        except BaseException:
+            await self._free(lane)
+            raise
 
     async def _load(self, key: SessionKey, lane: Lane) -> tuple[Copy, Run | None]:
         copy = await self._beginnings.load(key)
@@ -314,40 +393,25 @@ class Dispatcher:
         except BaseException:
             self._copies.take(live.key)
             raise
-        live.copy.size += 256
+        live.copy.size += 256 + sum(
+            _rough_size(item) for name, items in live.copy.logs.items() for item in items[live.first_entry.get(name, 0) :]
+        )
         self._copies.put(live.copy)
         if live.invocation.input_id is not None:
-            done = self._done.pop(live.invocation.input_id, None)
-            if done is not None and not done.done():
-                done.set_result(outcome)
+            for done in self._waiting.get(live.invocation.input_id, ()):
+                if not done.done():
+                    done.set_result(outcome)
         return outcome
 
     async def _take_over(self, copy: Copy, lane: Lane, run: Run) -> None:
         """Go on with a lost run if its program is ours; end any other as interrupted, resumable by its own engine."""
-        points = await self.store.checkpoints.of_session(copy.key, run_id=run.run_id, limit=1000)
-        cursor: Any = points[-1].cursor if points else None
+        point = await self.store.checkpoints.latest(copy.key, run_id=run.run_id)
+        cursor: Any = point.cursor if point else None
         ours = isinstance(cursor, Mapping) and "program" in cursor
-        try:
-            if ours:
-                self._beginnings.programs.of(copy.definition)
-        except ProgramNotRegistered:
-            await self._free(lane)
-            raise
-        if not ours:
-            gone = run.worker if is_let_go(run) else None
-            commit = Commit(
-                key=copy.key,
-                operation_id=new_id(),
-                life=lane.life,
-                generation=lane.generation,
-                run=TakeRun(run_id=run.run_id, attempt=run.attempt, gone=gone),
-                end=EndRun(status=RunStatus.INTERRUPTED, error=RUN_LOST),
-                disarm=True,
-            )
-            try:
-                await self.store.commit(commit)
-            except RunNotLive:
-                await self._free(lane)
+        if ours:
+            self._beginnings.programs.of(copy.definition)
+        else:
+            await end_lost(self.store, run, lane)
             return
         live = await self._beginnings.take_over(copy, lane, run)
         if live is not None:
@@ -368,41 +432,62 @@ class Dispatcher:
             case InputKind.MESSAGE:
                 await self._answer(copy, lane, given)
             case InputKind.COMMAND:
-                try:
+                with suppress(ClaimLost):  # cancelled at this very moment
                     await self._command(copy, lane, given)
-                finally:
-                    await self._free(lane)
+                await self._free(lane)
             case InputKind.WAKE:
                 if isinstance(given.body, Mapping) and "message" in given.body:
                     await self._answer(copy, lane, given)
                     return
-                try:
+                with suppress(ClaimLost):
                     await self._woken(copy, lane, given)
-                finally:
-                    await self._free(lane)
+                await self._free(lane)
 
     async def _answer(self, copy: Copy, lane: Lane, given: Input) -> None:
         body: Any = given.body
-        turn = Given(message=body["message"], body=body, queued=given, rolls_back=body.get("rolls_back"))
         try:
-            live = await self._beginnings.begin(copy, lane, turn, warm=False)
-        except ClaimLost:
-            return  # cancelled at this very moment
+            self._beginnings.declared(copy).item(body["message"])
+        except MessageRefused as error:
+            await self._consumed(copy, lane, given, "session_action_failed", error_record(error))
+            await self._free(lane)
+            return
+        try:
+            live = await self._beginnings.begin(copy, lane, await self._given(copy, given), warm=False)
+        except (ClaimLost, WaitNotOpen):
+            return  # cancelled, or what is given up was answered, at this very moment
         await self.run(live)
+
+    async def _given(self, copy: Copy, given: Input) -> Given:
+        body: Any = given.body
+        rolls_back = await self._rolled_back_by(copy, given)
+        return Given(message=body["message"], body=body, queued=given, rolls_back=rolls_back)
+
+    async def _rolled_back_by(self, copy: Copy, given: Input) -> str | None:
+        """Return the run that was under way when a message came in that takes it back, if it was the last one."""
+        body: Any = given.body
+        if _ROLLS_BACK not in body or copy.last_run is None:
+            return None
+        run = await self.store.runs.get(copy.last_run[0])
+        if run is None or run.ended_at is None or run.start_sequence >= given.seq:
+            return None
+        return run.run_id if run.ended_at >= given.created_at else None
 
     async def _command(self, copy: Copy, lane: Lane, given: Input) -> None:
         consume = (Consume(input_id=given.input_id),)
         try:
             action = self._commands.read(given.body)
             await self._pipeline.execute(copy, lane, action, consume=consume, input_id=given.input_id)
-        except (LaneLost, ClaimLost):
-            raise
+        except (LaneLost, ClaimLost, StoreError):
+            raise  # the command is not at fault: it waits for the next runner
         except Exception as error:
             await self._consumed(copy, lane, given, "session_action_failed", error_record(error))
 
     async def _woken(self, copy: Copy, lane: Lane, given: Input) -> None:
         body: Any = given.body
-        if isinstance(body, Mapping) and "notice" in body and not copy.history.open:
+        told = None
+        if isinstance(body, Mapping) and "notice" in body:
+            told = self._beginnings.declared(copy).notice(notice_message(body["notice"]))
+        if told is not None:
             await self.store.commit(
                 Commit(
                     key=copy.key,
@@ -411,7 +496,7 @@ class Dispatcher:
                     generation=lane.generation,
                     expected_version=copy.version,
                     save=True,
-                    logs={MESSAGES: Append(items=(notice_message(body["notice"]),))},
+                    logs={MESSAGES: Append(items=(told,))},
                     consume=(Consume(input_id=given.input_id, log=MESSAGES, item=0),),
                 )
             )
@@ -432,8 +517,31 @@ class Dispatcher:
         )
 
 
+async def _nothing() -> None:
+    return None
+
+
 class QueuedFirst(Exception):
     """Older input is due, so this one has to wait its turn."""
+
+
+def _rough_size(value: Any) -> int:
+    """Return about how much text a value is, without making it."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(len(name) + _rough_size(each) for name, each in value.items())
+    return sum(map(_rough_size, value)) if isinstance(value, list) else 8
+
+
+def _rolling_back(body: Any) -> JSON:
+    return {**body, _ROLLS_BACK: True}
+
+
+def _is_idle(copy: Copy) -> bool:
+    """Tell whether nothing was left undone in a session, as far as its copy knows, and a message may begin a turn."""
+    over = copy.last_run is None or copy.last_run[1] not in (RunStatus.SUSPENDED, RunStatus.RUNNING)
+    return over and copy.status is SessionStatus.ACTIVE
 
 
 def _waits_for_turn(given: Input) -> bool:

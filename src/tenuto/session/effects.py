@@ -9,9 +9,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from tenuto.codec import JSON, dumps, loads
+from tenuto.codec import JSON
 from tenuto.errors import EffectFailed, EffectMismatch, EffectResultDropped
-from tenuto.model.effect import Effect, EffectKind, EffectStatus, FinishEffect, SettleEffect, StartEffect
+from tenuto.model.effect import (
+    Effect,
+    EffectChange,
+    EffectKind,
+    EffectStatus,
+    FinishEffect,
+    SettleEffect,
+    StartEffect,
+)
+from tenuto.store.effects import request_digest
+
+ONCE = "/once"
+"""The namespace of what a program adds once: the rows stand for what was written with them."""
+
+USED = "/used"
+"""The namespace of what a program counts once."""
 
 
 class InDoubt(StrEnum):
@@ -132,11 +147,34 @@ class Journal:
         known.result, known.error = result, error
         return FinishEffect(key=place.key, step=place.step, namespace=place.namespace, result=result, error=error)
 
+    def forget(self, place: Place) -> None:
+        """Know nothing of an effect whose start was never written."""
+        del self._known[place]
+
+    def disown(self) -> None:
+        """Know nothing of calls that were begun here and have not come back: they were cut off."""
+        for known in self._known.values():
+            known.mine = False
+
     def settle(self, place: Place, *, result: JSON = None, error: JSON = None) -> SettleEffect:
         """Note what was decided about a call in doubt, and return what is to be written."""
         known = self._known[place]
         known.status, known.result, known.error = EffectStatus.SETTLED, result, error
+        known.has_result = True
         return SettleEffect(key=place.key, step=place.step, namespace=place.namespace, result=result, error=error)
+
+
+def unstarted(changes: Iterable[EffectChange]) -> list[StartEffect]:
+    """Return the starts among changes that were not written that stand for nothing: nothing came of them yet."""
+    changes = list(changes)
+    ended = {place_of(each) for each in changes if not isinstance(each, StartEffect)}
+    starts = [each for each in changes if isinstance(each, StartEffect)]
+    return [each for each in starts if each.namespace == ONCE or place_of(each) not in ended]
+
+
+def place_of(change: EffectChange) -> Place:
+    """Return which effect a change is of."""
+    return Place(change.namespace, change.step, change.key)
 
 
 def replayed(place: Place, known: Known) -> JSON:
@@ -162,22 +200,25 @@ def failed(place: Place, error: Any, cause: BaseException | None = None) -> Effe
 
 def check_same(place: Place, known: Known, kind: EffectKind, request: JSON) -> None:
     """Refuse another request under a known key, and say where the two differ."""
+    path: str | None = None
+    digest = request_digest(kind, request)
     if known.kind is not kind:
         where = f"it is a {known.kind} call there, a {kind} call here"
     elif not known.has_request:
-        return  # its body is dropped; the store compares the digests
+        where = "its body is kept no longer, and their digests differ"
+        if digest == known.digest:
+            return
     else:
-        given = loads(dumps(request, "request"), "request")
-        path = difference(known.request, given)
+        path = difference(known.request, request)
         if path is None:
             return
         where = f"they differ at {path}"
     raise EffectMismatch(
         f"The effect {place} was called before with another request: {where}. Use another key for another call.",
         place=place.record(),
-        found=known.digest,
-        given="",
-        path=where,
+        found=known.digest or request_digest(known.kind, known.request),
+        given=digest,
+        path=path,
     )
 
 

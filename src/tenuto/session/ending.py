@@ -12,6 +12,7 @@ from tenuto.session.effects import Journal
 from tenuto.session.history import not_executed, outcome_unknown
 from tenuto.session.live import LiveTurn
 from tenuto.session.sending import RESULT, STOP
+from tenuto.session.tools import ANSWERS_CALLS, answer_message
 from tenuto.session.value import MESSAGES
 
 RUN_ABANDONED = "run_abandoned"
@@ -20,19 +21,35 @@ MOST_ATTEMPTS = 3
 """How many runners may try to finish one run."""
 
 
-def closing_results(open_calls: Iterable[str], journal: Journal, reason: str) -> list[dict[str, Any]]:
-    """Return a result for each call that is open: not executed, or, if it was begun, outcome unknown."""
+def closing_results(
+    open_calls: Iterable[str], waits: Iterable[Wait], journal: Journal, reason: str
+) -> list[dict[str, Any]]:
+    """Return a result for each call that is open: its answer, or outcome unknown if it was begun, or not executed."""
+    answered = {str(wait.metadata["call_id"]): wait for wait in waits if is_answered_call(wait)}
     begun = journal.open_calls()
-    return [outcome_unknown(call) if call in begun else not_executed(call, reason) for call in open_calls]
+    results = []
+    for call in open_calls:
+        if call in answered:
+            results.append(answer_message(answered[call]))
+        else:
+            results.append(outcome_unknown(call) if call in begun else not_executed(call, reason))
+    return results
 
 
-def given_up(waits: Iterable[Wait], tenant: str) -> tuple[list[SettleWait], list[NewOutgoing]]:
+def is_answered_call(wait: Wait) -> bool:
+    """Tell whether a wait has brought the result of a tool call."""
+    return wait.status is WaitStatus.ANSWERED and wait.kind in ANSWERS_CALLS and "call_id" in wait.metadata
+
+
+def given_up(
+    waits: Iterable[Wait], tenant: str, status: WaitStatus = WaitStatus.ABANDONED
+) -> tuple[list[SettleWait], list[NewOutgoing]]:
     """Return what settles waits nobody will be there for, and the stops that are owed to children they were for."""
     settled, owed = [], []
     for wait in waits:
         if wait.status is not WaitStatus.OPEN:
             continue
-        settled.append(SettleWait(wait_id=wait.wait_id, status=WaitStatus.ABANDONED))
+        settled.append(SettleWait(wait_id=wait.wait_id, status=status))
         if wait.kind == "child":
             target = SessionKey(str(wait.metadata["child"]), tenant=tenant)
             owed.append(NewOutgoing(kind=STOP, target=target, body={"token": wait.metadata["token"]}))
@@ -41,12 +58,15 @@ def given_up(waits: Iterable[Wait], tenant: str) -> tuple[list[SettleWait], list
 
 def keep_reply(turn: LiveTurn, stop: Stop) -> None:
     """Keep what an interrupted turn had said, flagged, and nothing else it has not written."""
+    if turn.declared.resumes:
+        turn.discard()
+        return
     written = turn.pending.written(MESSAGES)
     said = [
         each for each in turn.messages[written:] if isinstance(each, Mapping) and each["role"] in ("assistant", "tool")
     ]
     text = turn.said
-    turn.pending.discard()
+    turn.discard()
     if text and not any(each["role"] == "assistant" for each in said):
         said.append({"role": "assistant", "content": text})
     marked = [
@@ -75,8 +95,8 @@ def outcome_record(turn: LiveTurn, output: JSON) -> JSON:
     if at is None:
         return None if output is None else {"output": output}
     told = output if output is not None else messages[at].get("content")
-    if end is None or turn.pending.begins_anew(MESSAGES):
-        return {"output": told}
+    if end is None or turn.pending.begins_anew(MESSAGES) or MESSAGES in turn.writer.ahead:
+        return {"output": told, "said": messages[at]}  # where it will stand is not known before the commit
     record: dict[str, JSON] = {"reply": [end.session, end.branch, at]}
     return record if messages[at].get("content") == told else {**record, "output": told}
 

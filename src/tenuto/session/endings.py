@@ -29,18 +29,24 @@ from tenuto.session.hooks import Controller, Stage
 from tenuto.session.invocation import TurnSuspended
 from tenuto.session.live import LiveTurn
 from tenuto.session.notices import (
+    ActionFailed,
     HookFailed,
     Listeners,
     Notice,
     RunEnded,
+    SaveFailed,
     SessionActionExecuted,
     SessionSaved,
+    failure,
 )
 from tenuto.session.outcome import Outcome, Standing
 from tenuto.session.program import Result
+from tenuto.session.status import check_transition
 from tenuto.session.turn import error_record
 from tenuto.session.value import MESSAGES, changes_between
 from tenuto.store.port import Store
+
+_ACTION = "SendMessage"
 
 
 @dataclass(slots=True)
@@ -61,16 +67,28 @@ class Endings:
             return await self._stopped(live, refusal.stop)
         except (LaneLost, RunNotLive):
             raise
+        except _StageFailed as fault:
+            return await self.failed(live, fault.error, fault.notice)
         except Exception as error:
             return await self.failed(live, error)
 
     async def _settle_hooks(self, live: LiveTurn) -> None:
         if self.hooks is None:
             return
-        before = live.copy.value()
-        after = await self.hooks.on_stage(Stage.AFTER_ACTION, before)
-        after = await self.hooks.on_stage(Stage.BEFORE_SAVE, after)
-        live.pending.take(changes_between(before, after), after)
+        before, key = live.copy.value(), live.key
+        try:
+            after = await self.hooks.on_stage(Stage.AFTER_ACTION, before)
+        except Exception as error:
+            notice = ActionFailed(key=key, stage=str(Stage.AFTER_ACTION), action=_ACTION, **failure(error))
+            raise _StageFailed(error, notice) from error
+        try:
+            after = await self.hooks.on_stage(Stage.BEFORE_SAVE, after)
+            check_transition(key, before.status, after.status, before.version)
+            changes = changes_between(before, after)
+        except Exception as error:
+            saving = SaveFailed(key=key, stage=str(Stage.BEFORE_SAVE), **failure(error))
+            raise _StageFailed(error, saving) from error
+        live.pending.take(changes, after)
 
     async def suspended(self, live: LiveTurn, signal: TurnSuspended) -> Outcome:
         """End a turn whose program waits for something, with its waits."""
@@ -82,6 +100,8 @@ class Endings:
             return await self._stopped(live, refusal.stop)
         except (LaneLost, RunNotLive):
             raise
+        except _StageFailed as fault:
+            return await self.failed(live, fault.error, fault.notice)
         except Exception as error:
             return await self.failed(live, error)
 
@@ -115,27 +135,30 @@ class Endings:
             end = EndRun(status=RunStatus.INTERRUPTED, error=_stop_record(stop))
         return await self.close(live, end, "the run was stopped")
 
-    async def failed(self, live: LiveTurn, error: Exception) -> Outcome:
-        """End a turn whose program failed; it keeps its message and what it had written."""
+    async def failed(self, live: LiveTurn, error: Exception, fault: Notice | None = None) -> Outcome:
+        """End a turn whose program, or a controller after it, failed; it keeps its message and what it had written."""
         if isinstance(error, LaneLost | RunNotLive) or live.writer.lost is not None:
             raise live.writer.lost or error
-        live.pending.discard()
+        live.discard()
         end = EndRun(status=RunStatus.FAILED, error=error_record(error))
-        return await self.close(live, end, "the run failed")
+        return await self.close(live, end, "the run failed", fault=fault)
 
-    async def close(self, live: LiveTurn, end: EndRun, reason: str, told: Sequence[Notice] = ()) -> Outcome:
+    async def close(
+        self, live: LiveTurn, end: EndRun, reason: str, told: Sequence[Notice] = (), *, fault: Notice | None = None
+    ) -> Outcome:
         """End a run that did not come to its own end: no wait and no call of it stays open."""
         while True:
-            waits = await self.store.waits.of_session(live.key, run_id=live.run_id)
+            waits = await self.store.waits.of_session(live.key, run_id=live.run_id, status=None)
             settled, owed = given_up(waits, live.key.tenant)
             fresh = live.messages[live.pending.written(MESSAGES) :]
             open_calls = live.copy.history.judged(fresh, _every_call(live, fresh)).open
-            results = closing_results(open_calls, live.journal, reason)
-            live.pending.add(MESSAGES, results)
+            results = closing_results(open_calls, waits, live.journal, reason)
+            if results:
+                live.pending.add(MESSAGES, results)
             live.pending.outgoing.extend(owed)
             live.pending.settled.extend(settled)
             try:
-                return await self._end(live, end, told=told)
+                return await self._end(live, end, told=told, fault=fault)
             except WaitNotOpen:  # answered at this very moment: look again
                 live.pending.settled.clear()
                 live.pending.outgoing.clear()
@@ -150,16 +173,17 @@ class Endings:
         output: JSON = None,
         waits: tuple[Any, ...] = (),
         told: Sequence[Notice] = (),
+        fault: Notice | None = None,
     ) -> Outcome:
         copy, pending = live.copy, live.pending
         steps = live.steps + (1 if live.in_step and end.status is RunStatus.COMPLETED else 0)
-        notices = self._ending_notices(live, end, steps)
+        notices = self._ending_notices(live, end, steps, fault)
         await live.chunks.settle()
         pending.events.extend(live.chunks.take())
         marked = len(pending.events)
         pending.events.extend(notice.event() for notice in notices)
         pending.steps = steps
-        if end.status is not RunStatus.SUSPENDED:
+        if end.status is not RunStatus.SUSPENDED and live.invocation.reply_to is not None:
             answer = result_for_parent(
                 live.invocation.reply_to, live.key, status=str(end.status), output=_told(live, output), error=end.error
             )
@@ -167,32 +191,37 @@ class Endings:
                 pending.outgoing.append(answer)
         try:
             await live.commit(end=end, waits=waits)
-        except TenutoError:
+        except BaseException:
             del pending.events[marked:]
             if pending.outgoing and end.status is not RunStatus.SUSPENDED and live.invocation.reply_to is not None:
                 pending.outgoing.pop()
             raise
         copy.last_run = (live.run_id, end.status)
         outcome = await self._outcome(live, end, output)
+        if self.listeners:
+            await self.listeners.tell(*told, notices[0])
         await self._after_save(live)
         if self.listeners:
-            await self.listeners.tell(*told, *notices)
+            await self.listeners.tell(*notices[1:])
         return outcome
 
-    def _ending_notices(self, live: LiveTurn, end: EndRun, steps: int) -> list[Notice]:
+    def _ending_notices(self, live: LiveTurn, end: EndRun, steps: int, fault: Notice | None) -> list[Notice]:
         copy = live.copy
-        saves = live.pending.save(live.pending.logs()) is not None
+        ended = RunEnded(key=copy.key, run_id=live.run_id, status=str(end.status), steps=steps, error=end.error)
+        if fault is not None:
+            return [fault, ended]
+        saves = live.pending.moves_head
         status = str(copy.status)
         return [
             SessionActionExecuted(
                 key=copy.key,
-                action="SendMessage",
+                action=_ACTION,
                 before_version=copy.version,
                 before_status=str(SessionStatus.ACTIVE),
                 after_status=status,
             ),
             SessionSaved(key=copy.key, version=copy.version + int(saves), status=status),
-            RunEnded(key=copy.key, run_id=live.run_id, status=str(end.status), steps=steps, error=end.error),
+            ended,
         ]
 
     async def _after_save(self, live: LiveTurn) -> None:
@@ -208,7 +237,7 @@ class Endings:
         if end.status is RunStatus.SUSPENDED:
             waits = await self.store.waits.of_session(live.key, run_id=live.run_id)
         record: Any = end.outcome or {}
-        reply = live.copy.messages[record["reply"][2]] if "reply" in record else None
+        reply = live.copy.messages[record["reply"][2]] if "reply" in record else record.get("said")
         if output is None and reply is not None:
             output = reply.get("content")
         return Outcome(
@@ -222,6 +251,15 @@ class Endings:
             waits=tuple(waits),
             version=live.copy.version,
         )
+
+
+class _StageFailed(Exception):
+    """A controller failed before the turn's last commit; the notice names the stage."""
+
+    def __init__(self, error: Exception, notice: Notice) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.notice = notice
 
 
 def _every_call(live: LiveTurn, fresh: Sequence[Any]) -> set[str]:

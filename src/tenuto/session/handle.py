@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.codec import JSON
+from tenuto.errors import RunNotLive
 from tenuto.model.effect import Effect
 from tenuto.model.run import StopKind, StopReply, Wait
 from tenuto.model.session import SessionKey
@@ -72,13 +73,21 @@ class RunHandle:
     """A turn that was started, or queued; it goes on whether or not anybody waits for it."""
 
     def __init__(
-        self, runtime: "SessionRuntime", key: SessionKey, task: "asyncio.Task[Outcome]", run_id: str | None, after: int
+        self,
+        runtime: "SessionRuntime",
+        key: SessionKey,
+        task: "asyncio.Task[Outcome]",
+        run_id: str | None,
+        *,
+        input_id: str | None,
+        after: int,
     ) -> None:
         self._runtime = runtime
         self._task = task
         self._after = after
         self.key = key
         self.run_id = run_id
+        self.input_id = input_id
 
     async def wait(self) -> Outcome:
         """Wait until the turn is over and return how it went."""
@@ -88,10 +97,30 @@ class RunHandle:
         """Wait for the turn and return its output; one that did not complete is `RunFailed`."""
         return (await self.wait()).result()
 
-    def events(self) -> AsyncIterator[StreamFrame]:
-        """Yield the run's frames, from its start to its end."""
-        return self._runtime.events(self.key, after=self._after, run=self.run_id)
+    async def events(self) -> AsyncIterator[StreamFrame]:
+        """Yield the run's frames, from its start to its end; of a message that is queued, from when its turn begins."""
+        if self.run_id is None:
+            await self._begun()
+        async for frame in self._runtime.events(self.key, after=self._after, run=self.run_id):
+            yield frame
+
+    async def _begun(self) -> None:
+        """Wait until the turn of a queued message has begun."""
+        async for frame in self._runtime.events(self.key, after=self._after):
+            data: Any = frame.data
+            if frame.name == "run_started" and data.get("input_id") == self.input_id:
+                self.run_id = frame.run_id
+                return
 
     async def stop(self, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None) -> StopReply:
-        """Ask the run to stop, and return at once."""
+        """Ask the run to stop, and return at once; of a message that still waits for its turn there is no run yet."""
+        if self.run_id is None and self.input_id is not None:
+            self.run_id = (await self._runtime.outcome(self.input_id)).run_id
+        if self.run_id is None:
+            raise RunNotLive(
+                f"The message {self.input_id} waits for its turn; cancel it instead.",
+                key=self.key,
+                run_id="",
+                found="queued",
+            )
         return await self._runtime.stop(self.key, kind=kind, reason=reason, run_id=self.run_id)

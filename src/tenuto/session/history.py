@@ -102,7 +102,10 @@ def check_message(message: Any, where: str = "the message") -> str:
         raise InvalidHistory(f"{where} has the role {role!r}; it must be one of {', '.join(ROLES)}.")
     if role == "tool" and not (isinstance(message.get("tool_call_id"), str) and message["tool_call_id"]):
         raise InvalidHistory(f"{where} is a tool's result without a tool_call_id.")
-    for call in message.get("tool_calls") or ():
+    calls = message.get("tool_calls") or ()
+    if not isinstance(calls, Sequence):
+        raise InvalidHistory(f"{where} has tool_calls that are no list.")
+    for call in calls:
         if role != "assistant":
             raise InvalidHistory(f"{where} has tool calls, but is of the {role}.")
         if not isinstance(call, Mapping) or not isinstance(call.get("id"), str) or not call["id"]:
@@ -117,6 +120,7 @@ def calls_of(message: Message) -> Sequence[Mapping[str, Any]]:
 
 def with_unique_calls(message: Message, used: Container[str]) -> dict[str, Any]:
     """Return the message with call ids that were used before made unique: `<id>_<n>` with the smallest free n."""
+    check_message(message)
     taken, calls = set[str](), []
     for call in calls_of(message):
         call_id, number = call["id"], 2
@@ -153,11 +157,12 @@ def repaired(messages: Iterable[Message]) -> list[dict[str, Any]]:
     Calls without a result get one that says so, before whatever would have passed them; results move up to their
     calls, those without a call are dropped, and repeated call ids are made unique. What is no message is refused.
     """
-    found = [dict(message) for message in messages]
-    for index, message in enumerate(found):
+    found: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
         check_message(message, f"message {index}")
+        found.append(dict(message))
     fixed: list[dict[str, Any]] = []
-    used: set[str] = set()
+    used, given = set[str](), set[int]()
     for index, message in enumerate(found):
         if message["role"] == "tool":
             continue  # it stands after its call
@@ -165,18 +170,21 @@ def repaired(messages: Iterable[Message]) -> list[dict[str, Any]]:
         fixed.append(unique)
         for old, new in zip(calls_of(message), calls_of(unique), strict=True):
             used.add(new["id"])
-            result = _result_of(old["id"], found, index)
-            fixed.append(
-                {**result, "tool_call_id": new["id"]} if result else not_executed(new["id"], "the result was lost")
-            )
+            at = _result_of(old["id"], found, index, given)
+            if at is None:
+                fixed.append(not_executed(new["id"], "the result was lost"))
+            else:
+                given.add(at)
+                fixed.append({**found[at], "tool_call_id": new["id"]})
     return fixed
 
 
-def _result_of(call_id: str, messages: Sequence[dict[str, Any]], made_at: int) -> dict[str, Any] | None:
-    """Return the result of a call: the first after it, before the same id is used again."""
-    for message in messages[made_at + 1 :]:
-        if message["role"] == "tool" and message["tool_call_id"] == call_id:
-            return message
+def _result_of(call_id: str, messages: Sequence[dict[str, Any]], made_at: int, given: Container[int]) -> int | None:
+    """Return where a call's result is: the first after it that is no other call's, before the id is used again."""
+    for at in range(made_at + 1, len(messages)):
+        message = messages[at]
+        if message["role"] == "tool" and message["tool_call_id"] == call_id and at not in given:
+            return at
         if any(call["id"] == call_id for call in calls_of(message)):
             return None
     return None

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tenuto.session.value import Session
+from tenuto.errors import InvalidInput
+from tenuto.session.value import Session
 
 
 class Stage(StrEnum):
@@ -26,7 +26,7 @@ class Controller(Protocol):
     What is changed up to `before_save` is stored; what is changed after that is only in the value that is returned.
     """
 
-    async def on_stage(self, stage: Stage, session: "Session") -> "Session":
+    async def on_stage(self, stage: Stage, session: Session) -> Session:
         """Return the session to go on with."""
         ...
 
@@ -56,20 +56,28 @@ class HookStack:
         """The controllers' names, in the order they are asked."""
         return tuple(hook.name for hook in self._hooks)
 
-    async def on_stage(self, stage: Stage, session: "Session") -> "Session":
-        """See `Controller.on_stage`."""
+    async def on_stage(self, stage: Stage, session: Session) -> Session:
+        """See `Controller.on_stage`; one that returns no session, or another one, is refused."""
         for hook in self._hooks:
-            session = await hook.controller.on_stage(stage, session)
+            session = same_session(session, await hook.controller.on_stage(stage, session), hook.name)
         return session
 
 
 class At:
     """An async function as a controller for one stage: `At(Stage.BEFORE_SAVE, stamp)`."""
 
-    def __init__(self, stage: Stage, function: "Callable[[Session], Awaitable[Session]]") -> None:
+    def __init__(self, stage: Stage, function: Callable[[Session], Awaitable[Session]]) -> None:
         self._stage = stage
         self._function = function
 
-    async def on_stage(self, stage: Stage, session: "Session") -> "Session":
+    async def on_stage(self, stage: Stage, session: Session) -> Session:
         """See `Controller.on_stage`."""
         return await self._function(session) if stage is self._stage else session
+
+
+def same_session(given: Session, returned: object, name: str) -> Session:
+    """Return what a controller or an action made of a session; anything but that session is refused."""
+    if isinstance(returned, Session) and returned.key == given.key:
+        return returned
+    what = f"{returned.key}" if isinstance(returned, Session) else type(returned).__name__
+    raise InvalidInput(f"{name} was given {given.key} and has to return it, changed or not; it returned {what}.")

@@ -21,20 +21,23 @@ from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import Stop, StopKind, Wait, WaitStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.usage import NewUsage
+from tenuto.session.actions import as_message
 from tenuto.session.calling import call_effect
 from tenuto.session.children import spawning
-from tenuto.session.chunks import REPLY_SAVED, REWOUND, Chunks
+from tenuto.session.chunks import REPLY_SAVED, Chunks
 from tenuto.session.copy import Copy
 from tenuto.session.definition import Definition
-from tenuto.session.effects import InDoubt, Journal, Place
+from tenuto.session.effects import ONCE, USED, InDoubt, Journal, Place, place_of, unstarted
 from tenuto.session.frames import FrameKind, frame_mark, seen_since
 from tenuto.session.history import with_unique_calls
 from tenuto.session.invocation import Invocation, TurnStopped, TurnSuspended
 from tenuto.session.pending import Pending
+from tenuto.session.program import Declared, Programs
 from tenuto.session.sending import WAKE
-from tenuto.session.turn import LogChange, Turn
-from tenuto.session.value import MESSAGES, LogView, Session
+from tenuto.session.turn import LogChange, Point, Save, Turn
+from tenuto.session.value import MESSAGES, LogView, Session, changes_between
 from tenuto.session.waiting import WaitFor, Waits
+from tenuto.store.usage import check_new_usage
 
 DEFAULT_STEPS = 50
 """How many steps a turn may take."""
@@ -52,8 +55,10 @@ class LiveTurn:
     invocation: Invocation
     journal: Journal
     pending: Pending
+    declared: Declared = field(default_factory=Declared)
     in_doubt: InDoubt = InDoubt.ASK
     budget: int = DEFAULT_STEPS
+    programs: Programs = field(default_factory=Programs)
     chunks: Chunks = field(init=False)
     waits: Waits = field(init=False)
     stop: Stop | None = None
@@ -61,11 +66,15 @@ class LiveTurn:
     steps: int = 0
     in_step: bool = False
     said: str = ""
+    cut: bool = False
     tools_under_way: int = 0
     opened_waits: tuple[str, ...] = ()
     first_entry: dict[str, int] = field(default_factory=dict)
+    engine: Any = None
+    last_receipt: Receipt | None = None
+    _head: Mapping[str, LogChange] = field(default_factory=dict)
+    _saves: bool = False
     _marks: bool = False
-    _committing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
@@ -204,13 +213,21 @@ class LiveTurn:
             dumps(item, log)
         self.pending.add(log, items)
 
-    def _was_done(self, once: str) -> bool:
-        place = Place("once", self.step, once)
+    def _was_done(self, once: str, namespace: str = ONCE) -> bool:
+        place = Place(namespace, self.step, once)
         if self.journal.find(place) is not None:
             return True
         self.pending.effects.append(self.journal.start(place, EffectKind.OTHER, None, idempotent=True, call_id=None))
         self.pending.effects.append(self.journal.finish(place))
         return False
+
+    def discard(self) -> None:
+        """Take back what is not written, as if it had not been done; what came of calls to the outside stays."""
+        undone = {place_of(each) for each in unstarted(self.pending.effects)}
+        self.pending.effects = [each for each in self.pending.effects if place_of(each) not in undone]
+        for place in undone:
+            self.journal.forget(place)
+        self.pending.discard()
 
     async def save(self) -> None:
         """Write everything done so far, in one commit."""
@@ -249,17 +266,27 @@ class LiveTurn:
     async def steer(self, boundary: Boundary) -> list[Any]:
         """Take in the input that was sent for this boundary of the run, and return it."""
         stamp = await self.writer.store.stamp(self.key)
-        if stamp is None or not stamp.has_input:
+        if stamp is None or not stamp.steers:
             return []
         found = await self.writer.store.inbox.next(self.key, boundary=boundary, run_id=self.run_id)
         messages = []
         for each in found.inputs:
             body: Any = each.body
             message = body["message"] if isinstance(body, Mapping) and "message" in body else body
-            item = self.pending.add(MESSAGES, [message])
-            self.pending.consume.append(Consume(input_id=each.input_id, log=MESSAGES, item=item))
+            try:
+                entry = self.declared.item(message)
+            except InvalidInput:
+                continue  # it is for the next turn, which refuses it by itself
+            log = self.declared.input_log
+            item = self.pending.add(log, [entry])
+            if self.pending.ahead is not None:
+                item = len(self.pending.ahead.stored({}, self.copy.logs)[log].items) - 1
+            self.pending.consume.append(Consume(input_id=each.input_id, log=log, item=item))
             messages.append(message)
         if messages:
+            if boundary is Boundary.BEFORE_COMPLETION:
+                self.steps += 1  # the program runs again: what it calls then is no repeat
+                self.pending.steps = self.steps
             await self.commit()
             self.invocation = replace(self.invocation, input=messages[-1])
         return messages
@@ -313,7 +340,7 @@ class LiveTurn:
     ) -> JSON:
         """Return the answer to a wait; until there is one, the turn suspends here, and nothing waits in memory.
 
-        When the program runs again, the first `wait` for a signal finds the first such wait of this invocation, the
+        When the program runs the step again, the first `wait` for a signal finds the first such wait of that step, the
         second the second. One that was not answered in time is `WaitExpired`.
         """
         (answer,) = await self.wait_all(
@@ -324,8 +351,9 @@ class LiveTurn:
     async def wait_all(self, wanted: Sequence[WaitFor], *, partial: bool = False) -> list[JSON]:
         """Return the answers to several waits; until all are settled, the turn suspends here."""
         self.check_open()
-        found = [self.waits.next(each) for each in wanted]
-        missing = [each.opening() for each, wait in zip(wanted, found, strict=True) if wait is None]
+        step = self.step
+        found = [self.waits.next(each, step) for each in wanted]
+        missing = [each.opening(step) for each, wait in zip(wanted, found, strict=True) if wait is None]
         if missing or any(wait is not None and wait.status is WaitStatus.OPEN for wait in found):
             self.suspend(missing, partial=partial)
         return [_answer(wait) for wait in found if wait is not None]
@@ -346,10 +374,12 @@ class LiveTurn:
         """Sleep without a process: the turn suspends and a worker wakes it."""
         if seconds < 0:
             raise InvalidInput(f"A turn cannot sleep {seconds} seconds.")
+        if seconds == 0:
+            return
         wanted = WaitFor(signal_id=name, kind="time", timeout=seconds)
-        wait = self.waits.next(wanted)
+        wait = self.waits.next(wanted, self.step)
         if wait is None or wait.status is WaitStatus.OPEN:
-            self.suspend([] if wait else [wanted.opening()])
+            self.suspend([] if wait else [wanted.opening(self.step)])
 
     def emit(self, chunk: JSON) -> None:
         """Show a part of the reply under way to whoever follows the session's stream.
@@ -365,13 +395,20 @@ class LiveTurn:
 
     def discard_chunks(self) -> None:
         """Mark what was emitted since the last finished step as taken back, before it is said again."""
-        self.note(NewEvent(type=REWOUND, data={"from": self.chunks.boundary, "attempt": self.attempt}))
+        self.chunks.take_back()
         self.said = ""
 
-    def use(self, model: str, source: str = "", **counted: int) -> None:
-        """Count the tokens of a model call: `input`, `output`, `cache_read`, `cache_write`, `reasoning`."""
+    def use(self, model: str, source: str = "", *, once: str | None = None, **counted: int) -> None:
+        """Count the tokens of a model call: `input`, `output`, `cache_read`, `cache_write`, `reasoning`.
+
+        Within the call of an effect it counts as often as the call is made; elsewhere `once` keeps a program that runs
+        again from counting again.
+        """
         self.check_open()
-        self.pending.usage.append(NewUsage(model=model, source=source, **counted))
+        usage = NewUsage(model=model, source=source, **counted)
+        check_new_usage(usage)
+        if once is None or not self._was_done(once, USED):
+            self.pending.usage.append(usage)
 
     def frame(self, kind: FrameKind | str = FrameKind.COMPACTION, *, summary: str | None = None, keep: int = 0) -> None:
         """Begin a frame: from here on the program sees the summary, the last `keep` messages, and what follows."""
@@ -380,15 +417,19 @@ class LiveTurn:
     def hand_off(self, program: str, *, summary: str | None = None, keep: int = 0, message: JSON = None) -> None:
         """Let another program go on with the session from the next turn, and perhaps tell it something to begin with.
 
-        Frame, definition and message are one commit; the message is queued once that stands.
+        Frame, definition and message are one commit; the message is queued once that stands. A program that is only
+        registered elsewhere is named with its version: `name@version`.
         """
-        self.append(frame_mark(FrameKind.HANDOFF, self.copy.messages, summary=summary, keep=keep, program=program))
+        told = None if message is None else as_message(message)
         name, _, version = program.partition("@")
-        definition = self.definition.changed(name=name, label=name, version=version or "1")
-        self.copy.definition = definition
-        self.pending.profile["definition"] = definition.record()
-        if message is not None:
-            self.pending.outgoing.append(NewOutgoing(kind=WAKE, target=self.key, body={"message": message}))
+        if not version:
+            version = self.programs.latest(name).version
+        self.append(frame_mark(FrameKind.HANDOFF, self.copy.messages, summary=summary, keep=keep, program=program))
+        before = self.session
+        after = before.with_definition(name=name, label=name, version=version)
+        self.pending.take(changes_between(before, after), after)
+        if told is not None:
+            self.pending.outgoing.append(NewOutgoing(kind=WAKE, target=self.key, body={"message": told}))
 
     async def child(
         self,
@@ -402,15 +443,19 @@ class LiveTurn:
     ) -> JSON:
         """Ask another session and return how its turn went; this turn suspends until it has.
 
-        The child is begun once this is committed; a `session_id` of an earlier one is consulted again.
+        The child is begun once this is committed. The answer has its `result` or its `error`, and its `session_id`: an
+        earlier child that is named by it is consulted again, with its history.
         """
         wanted, sent = spawning(
             self, program, message, session_id=session_id, seconds=timeout, call_id=call_id, name=name
         )
-        wait = self.waits.peek(wanted)
+        wait = self.waits.peek(wanted, self.step)
         if wait is None:
             self.pending.outgoing.append(sent)
-        return (await self.wait_all([wanted]))[0]
+            await self.wait_all([wanted])
+        assert wait is not None
+        (answer,) = await self.wait_all([wanted])
+        return {**answer, "session_id": wait.metadata["child"]}
 
     async def commit(
         self,
@@ -421,20 +466,50 @@ class LiveTurn:
     ) -> Receipt:
         """Write what is pending, in one commit; a reply that was lost is asked for again under the same operation."""
         self.pending.settled.extend(settled)
-        async with self._committing:  # what is pending is taken along by one commit only
-            logs = self.pending.logs()
-            save = self.pending.save(logs)
+        async with self.writer.writing:
+            return await self._write(end, waits)
+
+    async def _write(self, end: EndRun | None, waits: tuple[OpenWait, ...]) -> Receipt:
+        await self.chunks.resolve()
+        # What is pending is looked up only here: a commit that was under way, of a tool beside, took its part.
+        logs, ahead = self.pending.logs(), self.pending.ahead
+        save = self.pending.save(logs)
+        self._head, self._saves = logs, save is not None
+        stored: Mapping[str, LogChange] = logs
+        if ahead is not None:
+            stored = ahead.stored(logs, self.copy.logs)
+        elif save is not None and self.writer.ahead:
+            stored = self.writer.put_back(logs)
+        return await self._land(ahead.point if ahead else None, stored, save, end, waits)
+
+    async def leave(self, point: Point, logs: Mapping[str, LogChange]) -> Receipt:
+        """Leave a checkpoint of an engine of its own, for a caller that has `writer.writing`; the head stays."""
+        await self.chunks.resolve()
+        assert self.pending.ahead is None
+        self._head, self._saves, self._marks = {}, False, True
+        self.pending.steps = self.steps
+        return await self._land(point, logs, None, None, ())
+
+    async def _land(
+        self,
+        point: Point | None,
+        logs: Mapping[str, LogChange],
+        save: Save | None,
+        end: EndRun | None,
+        waits: tuple[OpenWait, ...],
+    ) -> Receipt:
+        try:
             try:
-                return await self.writer.write(logs=logs, save=save, end=end, waits=waits)
+                return await self.writer.write_next(point=point, logs=logs, save=save, end=end, waits=waits)
             except StoreError as error:
                 if not error.retryable:
                     raise
                 return await self._again(error)
-            except asyncio.CancelledError:
-                # It may have landed all the same: what this turn writes next has to know.
-                with suppress(TenutoError):
-                    await self.writer.write_again()
-                raise
+        except asyncio.CancelledError:
+            # It may have landed all the same: what this turn writes next has to know.
+            with suppress(TenutoError):
+                await self.writer.write_again()
+            raise
 
     async def _again(self, error: TenutoError) -> Receipt:
         pause = _FIRST_PAUSE
@@ -452,25 +527,33 @@ class LiveTurn:
         raise error
 
     def parts(
-        self, logs: Mapping[str, LogChange], waits: tuple[OpenWait, ...], end: EndRun | None, *, begins: bool
+        self,
+        logs: Mapping[str, LogChange],  # noqa: ARG002 - what the run writes; what the head gets is known here
+        waits: tuple[OpenWait, ...],
+        end: EndRun | None,
+        *,
+        begins: bool,
     ) -> dict[str, Any]:
         """See `Rider.parts`."""
         self.pending.events.extend(self.chunks.take())
-        if end is None and self.chunks.unmarked and (self._marks or _has_reply(logs)):
+        if end is None and self.chunks.unmarked and (self._marks or _has_reply(self._head)):
             self._marks = True
             self.pending.events.append(NewEvent(type=REPLY_SAVED, data={"step": self.step}))
         else:
             self._marks = False
         self.pending.excused = self.journal.open_calls() | self.waits.open_calls()
         for wait in waits:
-            if wait.timeout is not None:
-                wake = NewOutgoing(kind=WAKE, target=self.key, body={"run_id": self.run_id}, delay=wait.timeout)
+            if wait.timeout is not None or wait.deadline is not None:
+                body = {"run_id": self.run_id}
+                delay = wait.timeout if wait.deadline is None else None
+                wake = NewOutgoing(kind=WAKE, target=self.key, body=body, due_at=wait.deadline, delay=delay)
                 self.pending.outgoing.append(wake)
-        return self.pending.parts(logs, waits, end, begins=begins)
+        return self.pending.parts(self._head, waits, end, begins=begins, saves=self._saves)
 
     def landed(self, receipt: Receipt) -> None:
         """See `Rider.landed`."""
         self.pending.landed(receipt)
+        self.last_receipt = receipt
         if self._marks:
             self._marks = False
             self.chunks.mark(receipt.event_seq)
@@ -484,12 +567,14 @@ class LiveTurn:
         """Tell the program of a stop: at once, or, if a tool is at work and need not be aborted, when that is done."""
         self.stop = stop
         soft = stop.kind is StopKind.INTERRUPT and self.tools_under_way
-        if self._task is not None and not soft and not self.closed:
+        if self._task is not None and not soft and not self.closed and not self.cut:
+            self.cut = True
             self._task.cancel()
 
     def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
         """Say which task the program runs in, as long as it can be stopped."""
         self._task = task
+        self.writer.runs_in(task)
 
     def check_stop(self) -> None:
         """Leave the program if its run was asked to stop."""

@@ -3,7 +3,6 @@
 A notice's `type` is its name in the stream, its `data` what stands there.
 """
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,6 +14,10 @@ from tenuto.model.event import NewEvent
 from tenuto.model.session import SessionKey
 
 _log = logging.getLogger("tenuto.session")
+
+
+_names: dict[type, tuple[str, ...]] = {}
+"""The fields of each kind of notice that its stream keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +34,10 @@ class Notice:
 
     def data(self) -> dict[str, JSON]:
         """Return the notice as the stream keeps it, without the session, whose stream it is."""
-        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "key"}
-        return {name: value for name, value in found.items() if value is not None}
+        cls = type(self)
+        if (names := _names.get(cls)) is None:
+            names = _names[cls] = tuple(each.name for each in fields(self) if each.name != "key")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def event(self) -> NewEvent:
         """Return the notice as an event of the session's stream."""
@@ -185,24 +190,26 @@ class Listeners:
         return bool(self._listeners)
 
     async def tell(self, *notices: Notice) -> None:
-        """Tell notices; never raises."""
+        """Tell notices; never raises. That a listener failed is told to the others after what it failed on."""
         for notice in notices:
-            for listener in self._listeners:
-                await self._tell(listener, notice)
+            faults = [(each, fault) for each in self._listeners if (fault := await _fault(each, notice))]
+            for failed, fault in faults:
+                for listener in self._listeners:
+                    if listener is not failed:
+                        await _fault(listener, fault)
 
-    async def _tell(self, listener: Listener, notice: Notice) -> None:
-        try:
-            told = listener(notice)
-            if inspect.isawaitable(told):
-                await told
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            name = getattr(listener, "__qualname__", type(listener).__name__)
-            _log.exception("The listener %s failed on %s of %s", name, notice.type, notice.key)
-            if not isinstance(notice, ListenerFailed):
-                fault = ListenerFailed(key=notice.key, listener=name, notice=notice.type, error=repr(error))
-                await Listeners(each for each in self._listeners if each is not listener).tell(fault)
+
+async def _fault(listener: Listener, notice: Notice) -> ListenerFailed | None:
+    """Tell a listener; return how it failed, if it did."""
+    try:
+        told = listener(notice)
+        if inspect.isawaitable(told):
+            await told
+    except Exception as error:
+        name = getattr(listener, "__qualname__", type(listener).__name__)
+        _log.exception("The listener %s failed on %s of %s", name, notice.type, notice.key)
+        return ListenerFailed(key=notice.key, listener=name, notice=notice.type, error=repr(error))
+    return None
 
 
 def failure(error: BaseException) -> dict[str, Any]:

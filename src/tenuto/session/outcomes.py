@@ -42,7 +42,7 @@ class Outcomes:
     async def of_run(self, run: Run, input_id: str | None = None) -> Outcome:
         """Return how a run went, from its record."""
         record: Any = run.outcome or {}
-        reply = None
+        reply = record.get("said")
         if "reply" in record:
             session, branch, position = record["reply"]
             with suppress(TenutoError):  # rewound and collected since

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
 from tenuto.model.commit import EndRun, OpenWait, Receipt
@@ -10,13 +10,14 @@ from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume, NewInput
 from tenuto.model.outbox import NewOutgoing
-from tenuto.model.session import Profile, SessionStatus
+from tenuto.model.session import LogEnd, Profile, SessionStatus
 from tenuto.model.usage import NewUsage
+from tenuto.session.ahead import Ahead
 from tenuto.session.copy import Copy
 from tenuto.session.definition import Definition
-from tenuto.session.history import History, Judged
+from tenuto.session.history import Judged
 from tenuto.session.turn import LogChange, Save
-from tenuto.session.value import MESSAGES, Changes, Session
+from tenuto.session.value import MESSAGES, Changes, Session, profile_after
 
 _LISTS = ("events", "effects", "usage", "outgoing", "consume", "inputs", "settled")
 
@@ -25,8 +26,9 @@ _LISTS = ("events", "effects", "usage", "outgoing", "consume", "inputs", "settle
 class Pending:
     """Changes of a session's copy that are made already and not yet written, and what goes along with them.
 
-    Entries stand in the copy's lists as soon as they are added; `_written` is how far each list is in the store, and
-    a log that began anew is in `_anew`. It rides with every commit of the turn (`turn.Rider`).
+    Entries stand in the copy's lists as soon as they are added; `_written` is how far each list is in the store. A log
+    that began anew is in `_anew`, and what the store has of it in `_before`. It rides with every commit of the turn
+    (`turn.Rider`).
     """
 
     copy: Copy
@@ -45,8 +47,9 @@ class Pending:
     further: dict[str, Any] = field(default_factory=dict)
     steps: int | None = None
     excused: set[str] = field(default_factory=set)
+    ahead: Ahead | None = None
     _written: dict[str, int] = field(default_factory=dict)
-    _anew: dict[str, int] = field(default_factory=dict)
+    _anew: dict[str, "_Kept"] = field(default_factory=dict)
     _before: dict[str, list[Any]] = field(default_factory=dict)
     _under_way: "_UnderWay | None" = None
     _stored: "_Stored" = field(init=False)
@@ -63,38 +66,48 @@ class Pending:
         self.copy.add(log, entries)
         return first
 
-    def begin_anew(self, log: str, items: Iterable[JSON] = (), kept: int = 0) -> None:
-        """Let a log begin anew: the first `kept` entries it has, then the items."""
-        old = self.copy.logs.get(log, [])
-        self._before.setdefault(log, old)
-        self.copy.logs[log] = [*old[:kept], *items]
-        self._anew[log] = kept
+    def begin_anew(self, log: str, items: Iterable[JSON], kept: int = 0, keep: LogEnd | None = None) -> None:
+        """Let a log have these items instead; the first `kept` are those it has, or those it had at another end."""
+        old, written = self.copy.logs.get(log, []), self._written.get(log, 0)
+        self._before.setdefault(log, old[:written])
+        self.copy.logs[log] = list(items)
+        if keep is None:
+            kept = min(kept, written)  # what is not in the store yet cannot be kept there
+            keep = self._anew[log].keep if log in self._anew else None
+        self._anew[log] = _Kept(kept, keep)
         self._written[log] = kept
         if log == MESSAGES:
-            self.copy.judge()
+            self.copy.judge(kept)
 
     def take(self, changes: Changes, after: Session) -> None:
         """Make what an action or a controller changed part of what is to be written."""
         self.document |= changes.document
-        self.removed |= changes.removed
+        self.removed = (self.removed - changes.document.keys()) | changes.removed
         for name in changes.removed:
             self.document.pop(name, None)
+            self.copy.logs.pop(name, None)
         if changes.document or changes.removed:
             values = self.copy.document | dict(changes.document)
             self.copy.document = {name: value for name, value in values.items() if name not in changes.removed}
         for name, change in changes.logs.items():
             if change.anew:
-                self.begin_anew(name, change.items, change.kept)
+                self.begin_anew(name, after.logs[name], change.kept, change.keep)
             else:
                 self.add(name, change.items)
         self.profile |= changes.profile
         if changes.status is not None:
             self.status = changes.status
-        self.copy.status, self.copy.definition, self.copy.profile = after.status, after.definition, after.profile
+        self.copy.status, self.copy.definition = after.status, after.definition
+        self.copy.profile = profile_after(changes, after)
 
     def written(self, log: str) -> int:
         """Return how many entries of a log are in the store."""
         return self._written.get(log, 0)
+
+    @property
+    def stored_document(self) -> Mapping[str, JSON]:
+        """The document as it is in the store."""
+        return self._stored.document
 
     def begins_anew(self, log: str) -> bool:
         """Tell whether a log is to be written to a new branch."""
@@ -104,6 +117,8 @@ class Pending:
     def is_empty(self) -> bool:
         """Whether a commit would have nothing to write."""
         parts = (self.document, self.removed, self.profile, self.status, self.further, self.steps, self._anew)
+        if self.ahead is not None:
+            return False
         return not any(parts) and not any(getattr(self, name) for name in _LISTS) and not self.logs()
 
     def logs(self) -> dict[str, LogChange]:
@@ -112,14 +127,22 @@ class Pending:
         for name, items in self.copy.logs.items():
             written = self._written.get(name, 0)
             if name in self._anew:
-                changes[name] = LogChange(items=items[written:], anew=True, kept=self._anew[name])
+                kept, keep = self._anew[name]
+                changes[name] = LogChange(items=items[written:], anew=True, kept=kept, keep=keep)
             elif len(items) > written or name not in self._written:
                 changes[name] = LogChange(items=items[written:])
         return changes
 
+    @property
+    def moves_head(self) -> bool:
+        """Whether the session's head changes."""
+        ahead = self.ahead is not None and self.ahead.saves
+        return bool(self.document or self.removed or ahead or self.logs())
+
     def save(self, logs: Mapping[str, LogChange]) -> Save | None:
         """Return what this does to the session's head, or None if that does not change."""
-        if not (logs or self.document or self.removed):
+        ahead = self.ahead is not None and self.ahead.saves
+        if not (logs or self.document or self.removed or ahead):
             return None
         copy = self.copy
         return Save(
@@ -128,18 +151,19 @@ class Pending:
             logs=frozenset(copy.logs),
             schema_version=copy.schema_version,
             removed=frozenset(self.removed),
+            carries=self.ahead is not None and self.ahead.carries,
         )
 
     def discard(self) -> None:
         """Take back every change of the state that is not written; what goes along with it stays."""
         for name, items in self._before.items():
             self.copy.logs[name] = items
-        for name, count in self._written.items():
-            if name not in self._anew:
-                del self.copy.logs.get(name, [])[count:]
-        for name in self._before:
-            self._written[name] = len(self.copy.logs[name])
-        self._anew, self._before = {}, {}
+            self._written[name] = len(items)
+        for name, items in self.copy.logs.items():
+            count = self._written.get(name, 0)
+            if len(items) > count:  # a new list, so that views of the old one stay what they are
+                self.copy.logs[name] = items[:count]
+        self._anew, self._before, self.ahead = {}, {}, None
         stored, copy = self._stored, self.copy
         copy.document, copy.status = stored.document, stored.status
         copy.definition, copy.profile = stored.definition, stored.profile
@@ -154,12 +178,21 @@ class Pending:
         end: EndRun | None,  # noqa: ARG002
         *,
         begins: bool,  # noqa: ARG002
+        saves: bool = True,
     ) -> dict[str, Any]:
-        """See `Rider.parts`."""
+        """See `Rider.parts`; the logs are the head's, and without `saves` it stays where it is."""
         judged = self._judged(logs, waits)
-        counts = {name: len(getattr(self, name)) for name in _LISTS}
-        self._under_way = _UnderWay(counts, judged, dict(logs), dict(self.document), set(self.removed))
-        parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in _LISTS if counts[name]}
+        counts = {name: count for name in _LISTS if (count := len(getattr(self, name)))}
+        self._under_way = _UnderWay(
+            counts,
+            judged,
+            dict(logs),
+            dict(self.document) if saves else {},
+            set(self.removed) if saves else set(),
+            dict(self.profile),
+            self.ahead,
+        )
+        parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in counts}
         parts |= self.further
         if "settled" in parts:
             parts["settle_waits"] = parts.pop("settled")
@@ -176,30 +209,36 @@ class Pending:
         if change is None:
             return None
         waiting = {str(wait.metadata["call_id"]) for wait in waits if "call_id" in wait.metadata}
-        history = History.of(self.copy.messages[: change.kept]) if change.anew else self.copy.history
-        return history.judged(change.items, waiting | self.excused)
+        return self.copy.history.judged(change.items, waiting | self.excused)
 
     def landed(self, receipt: Receipt) -> None:
         """See `Rider.landed`."""
         under_way, self._under_way = self._under_way, None
         assert under_way is not None
         for name, count in under_way.counts.items():
-            if count:
-                del getattr(self, name)[:count]
-        if under_way.judged is not None and not under_way.logs[MESSAGES].anew:
+            del getattr(self, name)[:count]
+        if under_way.judged is not None:
             self.copy.history.accept(under_way.judged)
         for name, change in under_way.logs.items():
             if name in self.copy.logs and "/" not in name:
-                kept = self._anew.pop(name, None)
-                self._written[name] = (self._written.get(name, 0) if kept is None else kept) + len(change.items)
+                self._anew.pop(name, None)
+                self._written[name] = self._written.get(name, 0) + len(change.items)
                 self._before.pop(name, None)
         saved = bool(under_way.logs or under_way.document or under_way.removed)
-        self.document = {n: v for n, v in self.document.items() if under_way.document.get(n, self) is not v}
-        self.removed -= under_way.removed
-        self.profile, self.status, self.steps = {}, None, None
-        self.further = {}
-        values = {n: v for n, v in self._stored.document.items() if n not in under_way.removed}
-        self._stored = _Stored.of(self.copy, values | under_way.document)
+        if under_way.ahead is not None:
+            saved |= under_way.ahead.saves
+            under_way.ahead.landed, self.ahead = True, None
+        if self.document:
+            self.document = {n: v for n, v in self.document.items() if under_way.document.get(n, self) is not v}
+        if self.removed:
+            self.removed -= under_way.removed
+        if self.profile:
+            self.profile = {n: v for n, v in self.profile.items() if under_way.profile.get(n, self) is not v}
+        self.status, self.steps, self.further = None, None, {}
+        values = self._stored.document
+        if under_way.document or under_way.removed:
+            values = {n: v for n, v in values.items() if n not in under_way.removed} | under_way.document
+        self._stored = _Stored.of(self.copy, values)
         self.copy.landed(receipt, saved=saved)
 
 
@@ -224,3 +263,12 @@ class _UnderWay:
     logs: dict[str, LogChange]
     document: dict[str, JSON]
     removed: set[str]
+    profile: dict[str, JSON]
+    ahead: Ahead | None
+
+
+class _Kept(NamedTuple):
+    """How many entries a log that begins anew keeps, and at which end of it, if not at its present one."""
+
+    upto: int
+    keep: LogEnd | None

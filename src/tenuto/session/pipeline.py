@@ -9,16 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 from tenuto.codec import JSON
+from tenuto.errors import InvalidInput, SessionNotFound
 from tenuto.ids import new_id
-from tenuto.model.commit import Commit, Receipt
+from tenuto.model.commit import Commit, NewCheckpoint, Receipt
+from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume
 from tenuto.model.lane import Lane
+from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionStatus
 from tenuto.session.actions import Action
 from tenuto.session.copy import Copy
 from tenuto.session.definition import Definition
+from tenuto.session.ending import given_up
 from tenuto.session.history import History
-from tenuto.session.hooks import Controller, Stage
+from tenuto.session.hooks import Controller, Stage, same_session
 from tenuto.session.notices import (
     ActionFailed,
     HookFailed,
@@ -31,7 +35,7 @@ from tenuto.session.notices import (
     failure,
 )
 from tenuto.session.status import check_transition
-from tenuto.session.value import MESSAGES, Changes, Session, changes_between
+from tenuto.session.value import MESSAGES, Changes, Session, changes_between, definition_profile
 from tenuto.store.port import Store
 
 
@@ -43,21 +47,31 @@ class Pipeline:
         self._hooks = hooks
         self._listeners = listeners
 
-    async def create(self, session: Session, operation_id: str) -> Session:
-        """Create a session: before_create, before_save, the commit, after_save, after_create."""
+    async def create(self, session: Session, operation_id: str, *, judges: bool = True) -> Session:
+        """Create a session: before_create, before_save, the commit, after_save, after_create.
+
+        Its messages are judged as a conversation, unless they are none to its program.
+        """
         key, stage = session.key, str(Stage.BEFORE_CREATE)
         try:
             session = await self._stage(Stage.BEFORE_CREATE, session)
             stage = str(Stage.BEFORE_SAVE)
             session = await self._stage(Stage.BEFORE_SAVE, session)
             stage = "save"
-            History().judged([each for each in session.messages if isinstance(each, Mapping)])
+            check_transition(key, SessionStatus.ACTIVE, session.status, session.version)
+            if judges:
+                History().judged(session.messages)
+            if clash := session.document.keys() & session.logs.keys():
+                raise InvalidInput(f"{min(clash)!r} cannot be a log and a field of the document.")
+            session = replace(session, profile=_profile_of(session))
             receipt = await self._store.create(
                 key,
                 state={**session.document, **{name: list(items) for name, items in session.logs.items()}},
                 logs=frozenset(session.logs),
                 schema_version=session.schema_version,
-                profile=_profile_of(session),
+                profile=session.profile,
+                status=session.status,
+                events=(NewEvent(type=SessionSaved.type, data={"status": str(session.status)}),),
                 operation_id=operation_id,
             )
         except Exception as error:
@@ -80,23 +94,38 @@ class Pipeline:
         await self._listeners.tell(notice)
         return session
 
+    async def deed_failed(self, key: SessionKey, action: str, error: Exception) -> None:
+        """Tell that an action which changes nothing under the lane failed, or found no session."""
+        if isinstance(error, SessionNotFound):
+            await self.load_failed(key, error)
+            return
+        await self._listeners.tell(ActionFailed(key=key, stage="action", action=action, **failure(error)))
+
     async def load_failed(self, key: SessionKey, error: Exception, stage: str = "load") -> None:
         """Tell that a session could not be loaded."""
         await self._listeners.tell(LoadFailed(key=key, stage=stage, **failure(error)))
 
     async def execute(
-        self, copy: Copy, lane: Lane, action: Action, *, consume: tuple[Consume, ...] = (), input_id: str | None = None
+        self,
+        copy: Copy,
+        lane: Lane,
+        action: Action,
+        *,
+        name: str | None = None,
+        consume: tuple[Consume, ...] = (),
+        input_id: str | None = None,
     ) -> Session:
         """Execute an action under the lane: after_load, the action, after_action, before_save, the commit, after_save.
 
-        The state is saved only if it changed; a change of definition, metadata or status alone moves no head.
+        The state is saved only if it changed; a change of definition, metadata or status alone moves no head. The
+        session as it was before a change of its state is left to be rewound to and forked from.
         """
-        name, before = type(action).__name__, copy.value()
+        name, before = name or type(action).__name__, copy.value()
         loaded = await self.look(copy)
         loading = SessionLoaded(key=copy.key, version=loaded.version, status=str(loaded.status))
         stage = "action"
         try:
-            after = await action.apply(loaded)
+            after = same_session(loaded, await action.apply(loaded), name)
             stage = str(Stage.AFTER_ACTION)
             after = await self._stage(Stage.AFTER_ACTION, after)
         except Exception as error:
@@ -120,7 +149,7 @@ class Pipeline:
             check_transition(copy.key, copy.status, after.status, copy.version)
             saved = SessionSaved(key=copy.key, version=copy.version + int(changes.moves_head), status=str(after.status))
             events = tuple(notice.event() for notice in (loading, executed, saved))
-            receipt = await self._save(copy, lane, changes, events, consume)
+            receipt = await self._save(copy, lane, changes, after, name, {"events": events, "consume": consume})
         except Exception as error:
             await self._listeners.tell(SaveFailed(key=copy.key, stage=stage, **failure(error)))
             raise
@@ -131,11 +160,22 @@ class Pipeline:
         return session
 
     async def _save(
-        self, copy: Copy, lane: Lane, changes: Changes, events: tuple[Any, ...], consume: tuple[Consume, ...]
+        self, copy: Copy, lane: Lane, changes: Changes, after: Session, name: str, parts: dict[str, Any]
     ) -> Receipt:
-        if change := changes.logs.get(MESSAGES):
-            history = History.of(copy.messages[: change.kept]) if change.anew else copy.history
-            history.judged(change.items, copy.history.open)
+        if copy.is_conversation and (change := changes.logs.get(MESSAGES)):
+            history = History.of(after.messages[: change.kept]) if change.anew else copy.history
+            shorter = len(after.messages) < len(copy.messages)
+            history.judged(change.items, () if shorter else copy.history.open)
+            if shorter:
+                parts |= await self._given_up(copy)
+        if changes.moves_head:
+            parts["checkpoint"] = NewCheckpoint(
+                step=0,
+                cursor={"action": name},
+                document=copy.document,
+                schema_version=copy.schema_version,
+                before=True,
+            )
         return await self._store.commit(
             Commit(
                 key=copy.key,
@@ -151,10 +191,17 @@ class Pipeline:
                 profile=changes.profile,
                 status=changes.status,
                 statuses=frozenset({copy.status}),
-                consume=consume,
-                events=events,
+                **parts,
             )
         )
+
+    async def _given_up(self, copy: Copy) -> dict[str, Any]:
+        """Return what settles the waits of a suspended run whose conversation is taken from under it."""
+        if copy.last_run is None or copy.last_run[1] is not RunStatus.SUSPENDED:
+            return {}
+        waits = await self._store.waits.of_session(copy.key, run_id=copy.last_run[0])
+        settled, owed = given_up(waits, copy.key.tenant)
+        return {"settle_waits": tuple(settled), "outgoing": tuple(owed)}
 
     async def _stage(self, stage: Stage, session: Session) -> Session:
         return session if self._hooks is None else await self._hooks.on_stage(stage, session)
@@ -174,10 +221,19 @@ def new_session(
     seed: Mapping[str, JSON] | None,
     logs: Iterable[str],
     profile: Profile,
+    schema_version: str = "",
 ) -> Session:
     """Return a session that is about to be created; what of the seed is a list of messages is the conversation."""
+    if isinstance(logs, str) or not isinstance(seed, Mapping | None):
+        raise InvalidInput("A seed is a mapping of fields to values, and `logs` names those that are logs.")
     state = dict(seed or {})
-    names = {MESSAGES, *logs}
+    prompt = state.pop("system_prompt", None)
+    if prompt is not None and not (definition.system_prompt or "").strip():
+        definition = definition.changed(system_prompt=prompt)
+    names = set(logs)
+    for name in names:
+        if not isinstance(state.get(name, []), list | tuple):
+            raise InvalidInput(f"{name!r} is a log; seed it with a list, not {type(state[name]).__name__}.")
     return Session(
         key=key,
         status=SessionStatus.ACTIVE,
@@ -187,13 +243,13 @@ def new_session(
         profile=profile,
         document={name: value for name, value in state.items() if name not in names},
         logs={name: list(state.get(name, [])) for name in names},
+        schema_version=schema_version,
     )
 
 
 def _profile_of(session: Session) -> Profile:
     definition = session.definition
-    record = None if definition is None else definition.record()
-    return replace(session.profile, definition=record, agent=definition.name if definition else None)
+    return session.profile if definition is None else replace(session.profile, **definition_profile(definition))
 
 
 def _stored(session: Session, receipt: Receipt) -> Session:

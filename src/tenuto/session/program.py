@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.session.definition import Definition
+from tenuto.session.value import MESSAGES
 
 if TYPE_CHECKING:
     from tenuto.session.live import LiveTurn
@@ -31,6 +32,50 @@ class Program(Protocol):
     async def run(self, turn: "LiveTurn") -> Result:
         """Run within a turn and return how it went, as data."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """How a program keeps its sessions, if it says so by an attribute `declares`.
+
+    Input goes to `input_log`, in the form `entry` gives it, which refuses what does not fit. `message_logs` are judged
+    as conversations. A new session has `logs`, and is kept under `schema_version`. A program that `resumes` goes on
+    from checkpoints of its own, and decides by itself what of a turn is kept.
+    """
+
+    input_log: str = MESSAGES
+    message_logs: frozenset[str] = frozenset({MESSAGES})
+    logs: frozenset[str] = frozenset({MESSAGES})
+    schema_version: str = ""
+    entry: Callable[[JSON], JSON] | None = None
+    resumes: bool = False
+
+    @property
+    def is_conversation(self) -> bool:
+        """Whether the session's messages are a conversation, to be judged as one."""
+        return MESSAGES in self.message_logs
+
+    def item(self, message: JSON) -> JSON:
+        """Return what a message is in the input log, or refuse it."""
+        return message if self.entry is None else self.entry(message)
+
+    def notice(self, message: JSON) -> JSON | None:
+        """Return what tells the program of something in its conversation; None if it has none, or no form for it."""
+        if not self.is_conversation:
+            return None
+        try:
+            return self.item(message) if self.input_log == MESSAGES else message
+        except InvalidInput:
+            return None
+
+
+_CONVERSATION = Declared()
+
+
+def declared_by(program: Program) -> Declared:
+    """Return how a program keeps its sessions: one that says nothing, as a conversation."""
+    declared = getattr(program, "declares", _CONVERSATION)
+    return declared if isinstance(declared, Declared) else _CONVERSATION
 
 
 Function = Callable[["LiveTurn"], Awaitable[JSON]]

@@ -1,13 +1,16 @@
 """Going back: a session as it was at a checkpoint, without copying or losing what came after it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.model.run import Checkpoint
+from tenuto.session.copy import Copy
 from tenuto.session.pending import Pending
-from tenuto.session.value import Session
+from tenuto.session.value import KeptLog, Session
+from tenuto.store.port import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,26 +18,43 @@ class GoBack:
     """The action that makes a session what it was at a checkpoint; its logs go on from there on new branches."""
 
     point: Checkpoint
+    logs: Mapping[str, Sequence[JSON]]
 
     async def apply(self, session: Session) -> Session:
         """See `Action.apply`."""
-        positions = {name: end.position for name, end in self.point.ends.items()}
-        logs = {name: items[: positions.get(name, 0)] for name, items in session.logs.items()}
         document = {name: _same(session.document.get(name), value) for name, value in self.point.document.items()}
-        return replace(session, document=MappingProxyType(document), logs=MappingProxyType(logs))
+        return replace(session, document=MappingProxyType(document), logs=MappingProxyType(dict(self.logs)))
 
 
-def rewind(pending: Pending, point: Checkpoint) -> None:
+async def logs_at(store: Store, copy: Copy, point: Checkpoint) -> dict[str, Sequence[Any]]:
+    """Return a session's logs as they were at a checkpoint; those it had not yet are empty.
+
+    A log that only grew since is a part of what it is now; one that began anew since is read where it was.
+    """
+    logs: dict[str, Sequence[Any]] = {name: [] for name in copy.logs}
+    for name, end in point.ends.items():
+        now = copy.ends.get(name)
+        if "/" in name:
+            continue  # of a run alone
+        if now is not None and now[:2] == end[:2] and end.position <= now.position:
+            logs[name] = copy.logs[name][: end.position]
+        else:
+            entries = await store.logs.read(copy.key, name, end=end)
+            logs[name] = KeptLog((entry.value for entry in entries), end)
+    return logs
+
+
+async def rewind(store: Store, pending: Pending, point: Checkpoint) -> None:
     """Take a turn's session back to a checkpoint, as part of what it writes next."""
     copy, document = pending.copy, point.document
     pending.document |= {n: v for n, v in document.items() if n not in copy.document or copy.document[n] != v}
     pending.removed |= copy.document.keys() - document.keys()
     copy.document = dict(document)
-    positions: Mapping[str, int] = {name: end.position for name, end in point.ends.items()}
-    for name, items in list(copy.logs.items()):
-        kept = positions.get(name, 0)
-        if len(items) != kept:
-            pending.begin_anew(name, kept=kept)
+    for name, items in (await logs_at(store, copy, point)).items():
+        if isinstance(items, KeptLog):
+            pending.begin_anew(name, items, len(items), items.end)
+        elif len(items) != len(copy.logs[name]):
+            pending.begin_anew(name, items, len(items))
 
 
 def _same(found: JSON, value: JSON) -> JSON:

@@ -33,15 +33,23 @@ class Runner:
                 try:
                     return await self._run(live)
                 except StopWithdrawn:
-                    live.stop = None
-                    live.pending.discard()
+                    _take_up_again(live)
+                except asyncio.CancelledError as signal:
+                    if live.writer.ended:
+                        raise
+                    live.pending.settled.clear()
+                    live.pending.outgoing.clear()
+                    return await self._endings.cut_off(live, signal)
         finally:
             self.live.pop(live.run_id, None)
             live.closed = True
             live.writer.release()
 
     async def _run(self, live: LiveTurn) -> Outcome:
-        live.runs_in(asyncio.current_task())
+        task = asyncio.current_task()
+        assert task is not None
+        cancels = task.cancelling()
+        live.runs_in(task)
         try:
             result = await self._executed(live)
         except TurnSuspended as signal:
@@ -49,7 +57,12 @@ class Runner:
             return await self._endings.suspended(live, signal)
         except (TurnStopped, asyncio.CancelledError) as signal:
             live.runs_in(None)
-            return await self._endings.cut_off(live, signal)
+            if live.cut and isinstance(signal, TurnStopped):
+                task.uncancel()  # the program took the stop's cancellation for itself
+            outcome = await self._endings.cut_off(live, signal)
+            if task.cancelling() > cancels:
+                raise asyncio.CancelledError from None  # the caller went away beside the stop
+            return outcome
         live.runs_in(None)
         if result.error is not None:
             return await self._endings.failed(live, result.error)
@@ -57,6 +70,7 @@ class Runner:
 
     async def _executed(self, live: LiveTurn) -> Result:
         program = self._programs.of(live.copy.definition)
+        live.check_stop()
         while True:
             try:
                 result = await program.run(live)
@@ -66,9 +80,21 @@ class Runner:
                 return result
             if live.stop is not None:
                 raise TurnStopped
+            if live.steps + 1 >= live.budget:
+                return result  # no step is left to answer in: what was sent for this turn is for the next one
             try:
                 if not await live.steer(Boundary.BEFORE_COMPLETION):
                     return result
             except TenutoError as error:
                 return Result(outcome="errored", error=error)
-            live.steps += 1
+
+
+def _take_up_again(live: LiveTurn) -> None:
+    """Let a program run again that was told of a stop before it was withdrawn, on what it had written."""
+    live.stop, live.cut = None, False
+    live.discard()
+    live.pending.further.pop("sees_stop", None)
+    live.pending.settled.clear()
+    live.waits.ask_again()
+    live.journal.disown()
+    live.discard_chunks()

@@ -3,25 +3,36 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, TypeVar
 
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, LaneBusy, RunNotLive, SessionNotFound, StatusRefused, TenutoError
+from tenuto.errors import (
+    InvalidInput,
+    LaneBusy,
+    ProgramNotRegistered,
+    RunNotLive,
+    SessionNotFound,
+    StatusRefused,
+    TenutoError,
+    WaitNotOpen,
+)
 from tenuto.ids import new_id
-from tenuto.model.commit import Commit, SettleWait
+from tenuto.model.commit import Commit
 from tenuto.model.effect import Effect, SettleEffect
-from tenuto.model.inbox import Boundary, Cancelled, Enqueued, InputKind, NewInput
+from tenuto.model.inbox import Boundary, Cancelled, Input, InputKind, NewInput
 from tenuto.model.lane import Lane, Owner
-from tenuto.model.outbox import OutgoingStatus
+from tenuto.model.outbox import NewOutgoing, OutgoingStatus
 from tenuto.model.report import DeleteReport
-from tenuto.model.run import Run, RunStatus, StopKind, StopReply, Wait, WaitStatus
-from tenuto.model.session import Key, Profile, SessionHead, SessionKey, SessionPage, as_key
+from tenuto.model.run import Run, RunStatus, StopKind, StopReply, Wait
+from tenuto.model.session import Key, Profile, SessionHead, SessionKey, SessionPage, SessionStatus, as_key
 from tenuto.model.usage import UsageReport
-from tenuto.session.actions import Action, Deed, as_message
-from tenuto.session.answers import Answered, Answers
+from tenuto.session.actions import Action, Deed, RewindSession, SendMessage, as_message
+from tenuto.session.answers import Answered, Answers, error_data
 from tenuto.session.beginning import Beginnings
 from tenuto.session.commands import Commands
 from tenuto.session.copy import Copy
@@ -29,7 +40,9 @@ from tenuto.session.definition import Definition
 from tenuto.session.deliveries import Deliveries
 from tenuto.session.dispatch import Dispatcher, QueuedFirst, WhenBusy
 from tenuto.session.effects import InDoubt, Place
+from tenuto.session.ending import given_up
 from tenuto.session.endings import Endings
+from tenuto.session.forking import commit_after, point_before, refuse_open
 from tenuto.session.handle import RunHandle, SessionHandle
 from tenuto.session.hooks import Controller, HookStack
 from tenuto.session.lanes import DEFAULT_LANE_WAIT, this_owner
@@ -38,11 +51,13 @@ from tenuto.session.notices import EffectSettled, Listener, Listeners, SessionAc
 from tenuto.session.outcome import Outcome
 from tenuto.session.outcomes import Outcomes
 from tenuto.session.pipeline import Pipeline, new_session
-from tenuto.session.program import Program, Programs
-from tenuto.session.rewinding import GoBack
+from tenuto.session.program import Program, Programs, declared_by
+from tenuto.session.rewinding import GoBack, logs_at
 from tenuto.session.runner import Runner
+from tenuto.session.sending import WAKE
 from tenuto.session.stopping import StopWatch
 from tenuto.session.streams import StreamFrame, read_stream
+from tenuto.session.tools import IN_DOUBT
 from tenuto.session.value import Session
 from tenuto.session.warm import DEFAULT_BYTES
 from tenuto.session.worker import POLL_SECONDS, Worker
@@ -50,6 +65,7 @@ from tenuto.store.opening import memory_store
 from tenuto.store.port import Store
 
 _log = logging.getLogger("tenuto.session")
+W = TypeVar("W", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +115,16 @@ class SessionRuntime:
         if store is None:
             store = memory_store()
             _log.warning("No store was given: sessions are kept in memory and end with this process.")
+        programs, listeners, actions = tuple(programs), tuple(listeners), tuple(actions)
         if type(steps) is not int or steps < 1:
             raise InvalidInput(f"A turn needs a budget of 1 step or more, got {steps!r}.")
         self.store = store
         self.programs = Programs(programs)
         self.listeners = Listeners(listeners)
         self._budget = steps
-        self._when_busy = _busy_policy(when_busy)
+        self._when_busy = _word(WhenBusy, when_busy, "when_busy")
         self._commands = Commands(actions)
-        controller = _controller(hooks)
+        hooks = controller = _controller(hooks)
         self._pipeline = Pipeline(store, controller, self.listeners)
         endings = Endings(store, self.listeners, controller)
         self._runner = Runner(self.programs, endings)
@@ -117,7 +134,7 @@ class SessionRuntime:
             listeners=self.listeners,
             hooks=controller,
             ending=endings,
-            in_doubt=_in_doubt(in_doubt),
+            in_doubt=_word(InDoubt, in_doubt, "in_doubt"),
             budget=steps,
         )
         self._dispatcher = Dispatcher(
@@ -158,9 +175,9 @@ class SessionRuntime:
 
     async def aclose(self) -> None:
         """Wait for the turns that were started here; the store stays open. A second call does nothing."""
+        while under_way := [*self._tasks, *self._dispatcher.background]:
+            await asyncio.gather(*under_way, return_exceptions=True)
         self._stops.end()
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def create(
         self,
@@ -180,16 +197,16 @@ class SessionRuntime:
         """Create a session of a program, under the caller's id or a minted one; a live id is `SessionExists`.
 
         `seed` is its first state: `messages`, and whatever `logs` names, are logs, all else is document. A prompt in
-        the definition goes before the seed's `system_prompt`. A child has its parent's root and trace.
+        the definition goes before the seed's `system_prompt`. A child has its parent's root and trace. Repeated with
+        its id and its `operation_id`, it is the same create.
         """
-        definition, state = self._definition(program), dict(seed or {})
-        prompt = state.pop("system_prompt", None)
-        if not (definition.system_prompt or "").strip() and prompt is not None:
-            definition = definition.changed(system_prompt=str(prompt))
-        key = as_key(session_id) if session_id is not None else SessionKey(new_id())
-        links = (
-            await self._links(as_key(parent)) if parent is not None else {"trace": {"trace_id": secrets.token_hex(16)}}
-        )
+        if isinstance(tags, str) or not isinstance(metadata, Mapping | None):
+            raise InvalidInput("The tags of a session are a list of texts, its metadata is a mapping.")
+        definition = self._definition(program)
+        owner = None if parent is None else as_key(parent)
+        minted = SessionKey(new_id(), tenant=owner.tenant if owner else "")
+        key = minted if session_id is None else as_key(session_id)
+        links = await self._links(owner, key) if owner else {"trace": {"trace_id": _trace_id(key, operation_id)}}
         profile = Profile(
             user_id=user_id,
             tags=tuple(tags),
@@ -198,8 +215,16 @@ class SessionRuntime:
             expires_at=expires_at,
             **links,
         )
-        session = new_session(key, definition, seed=state, logs=logs, profile=profile)
-        return await self._pipeline.create(session, operation_id or new_id())
+        declared = declared_by(self.programs.of(definition))
+        session = new_session(
+            key,
+            definition,
+            seed=seed,
+            logs=logs if isinstance(logs, str) else declared.logs.union(logs),
+            profile=profile,
+            schema_version=declared.schema_version,
+        )
+        return await self._pipeline.create(session, operation_id or new_id(), judges=declared.is_conversation)
 
     def _definition(self, program: str | Definition) -> Definition:
         if isinstance(program, Definition):
@@ -211,7 +236,9 @@ class SessionRuntime:
             return known
         return Definition(name=found.name, version=found.version)
 
-    async def _links(self, parent: SessionKey) -> dict[str, Any]:
+    async def _links(self, parent: SessionKey, child: SessionKey) -> dict[str, Any]:
+        if parent.tenant != child.tenant:
+            raise InvalidInput(f"{child} and its parent {parent} have to be of one tenant.")
         head = await self.store.head(parent)
         if head is None:
             raise SessionNotFound(f"There is no {parent} to be a parent.", key=parent)
@@ -239,14 +266,12 @@ class SessionRuntime:
         before its turn runs; a failed turn keeps it. The outcome of a failed, interrupted or suspended turn is returned
         as such, not raised; `outcome.result()` raises.
         """
-        name, policy = as_key(session_id), _busy_policy(when_busy or self._when_busy)
+        name, policy = as_key(session_id), _word(WhenBusy, when_busy or self._when_busy, "when_busy")
         body = {"message": as_message(message)}
         begun = await self._begin(name, body, key, policy, None)
         if isinstance(begun, LiveTurn):
             return await self._dispatcher.run(begun)
-        if isinstance(begun, Outcome):
-            return begun
-        return await self._dispatcher.settled(name, begun.input.input_id)
+        return await self._dispatcher.settled(name, begun.input_id)
 
     async def start(
         self,
@@ -256,34 +281,33 @@ class SessionRuntime:
         when_busy: WhenBusy | str | None = None,
     ) -> RunHandle:
         """Begin a turn and return as soon as its message is durable; the turn goes on in the background."""
-        name, policy = as_key(session_id), _busy_policy(when_busy or self._when_busy)
+        name, policy = as_key(session_id), _word(WhenBusy, when_busy or self._when_busy, "when_busy")
         body = {"message": as_message(message)}
         begun = await self._begin(name, body, key, policy, None)
         if isinstance(begun, LiveTurn):
             run_id: str | None = begun.run_id
-            after = begun.writer.event_seq - 2
+            input_id, after = begun.invocation.input_id, begun.writer.event_seq - 2
             task = asyncio.create_task(self._dispatcher.run(begun))
-        elif isinstance(begun, Outcome):
-            run_id, after = begun.run_id, 0
-            task = asyncio.create_task(_already(begun))
         else:
-            run_id, after = None, begun.input.seq
-            task = asyncio.create_task(self._dispatcher.settled(name, begun.input.input_id))
+            run_id, input_id, after = begun.run_id, begun.input_id, begun.seq - 2
+            task = asyncio.create_task(self._dispatcher.settled(name, begun.input_id))
         self._keep(task)
-        return RunHandle(self, name, task, run_id, max(after, 0))
+        return RunHandle(self, name, task, run_id, input_id=input_id, after=max(after, 0))
 
     async def _begin(
         self, name: SessionKey, body: dict[str, Any], key: str | None, policy: WhenBusy, run_id: str | None
-    ) -> "LiveTurn | Outcome | Enqueued":
+    ) -> LiveTurn | Input:
         try:
             return await self._dispatcher.begin(name, body["message"], input_key=key, body=body, run_id=run_id)
         except LaneBusy:
             if policy is WhenBusy.REJECT:
+                if key is not None and (known := await self._dispatcher.known(name, key, body)) is not None:
+                    return known  # it is this very message that keeps the session busy
                 raise
         except QueuedFirst:
             policy = WhenBusy.QUEUE
-        except SessionNotFound as error:
-            await self._pipeline.load_failed(name, error)
+        except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
+            await self._pipeline.deed_failed(name, SendMessage.__name__, error)
             raise
         return await self._dispatcher.queue(name, body, input_key=key, when_busy=policy)
 
@@ -310,7 +334,7 @@ class SessionRuntime:
             kind=kind,
             body=body,
             key=key,
-            boundary=None if boundary is None else Boundary(boundary),
+            boundary=None if boundary is None else _word(Boundary, boundary, "boundary"),
             due_at=due_at,
             delay=delay,
         )
@@ -330,24 +354,34 @@ class SessionRuntime:
         Returns the session as it is then, or what the action gives.
         """
         key = as_key(session_id)
-        if isinstance(action, Action):
-            return await self._changed(key, action)
-        if not isinstance(action, Deed):
+        if isinstance(action, type) or not isinstance(action, Action | Deed):
             raise InvalidInput(f"{action!r} is no action: it needs an async `apply(session)`.")
-        session = await self.get(key)
-        done = await action.perform(session, self)
-        if not isinstance(done, Outcome):
-            name, status = type(action).__name__, str(session.status)
-            notice = SessionActionExecuted(
-                key=key, action=name, before_version=session.version, before_status=status, after_status=status
-            )
-            await self.listeners.tell(notice)
+        if isinstance(action, Action):
+            return await self._changed(key, lambda copy, lane: self._pipeline.execute(copy, lane, action))
+        if isinstance(action, SendMessage | RewindSession):
+            return await action.perform(self.open(key), self)  # the verbs tell of these by themselves
+        return await self._performed(key, action)
+
+    async def _performed(self, key: SessionKey, action: Deed) -> Any:
+        name = type(action).__name__
+        try:
+            before = await self.info(key)
+            done = await action.perform(self.open(key), self)
+        except Exception as error:
+            await self._pipeline.deed_failed(key, name, error)
+            raise
+        after = await self.store.head(key)
+        notice = SessionActionExecuted(
+            key=key,
+            action=name,
+            before_version=before.version,
+            before_status=str(before.status),
+            after_status=str(after.status if after else SessionStatus.DELETED),
+        )
+        await self.listeners.tell(notice)
         return done
 
-    async def _changed(self, key: SessionKey, action: Action) -> Session:
-        async def work(copy: Copy, lane: Lane) -> Session:
-            return await self._pipeline.execute(copy, lane, action)
-
+    async def _changed(self, key: SessionKey, work: Callable[[Copy, Lane], Awaitable[Session]]) -> Session:
         try:
             return await self._dispatcher.act(key, work)
         except SessionNotFound as error:
@@ -454,9 +488,15 @@ class SessionRuntime:
         waits = await self.store.waits.of_session(key, run_id=run.run_id if run else None)
         if run is None or not waits:
             return 0
-        settled = tuple(SettleWait(wait_id=wait.wait_id, status=WaitStatus.CANCELLED) for wait in waits)
-        await self.store.commit(Commit(key=key, operation_id=new_id(), life=run.life, settle_waits=settled))
-        return len(waits)
+        settled, owed = given_up(waits, key.tenant)
+        commit = Commit(
+            key=key, operation_id=new_id(), life=run.life, settle_waits=tuple(settled), outgoing=tuple(owed)
+        )
+        try:
+            await self.store.commit(commit)
+        except WaitNotOpen:  # answered at this very moment: it is not given up any more
+            return await self.cancel_waits(key)
+        return len(settled)
 
     async def resume(self, session_id: Key) -> Outcome:
         """Go on with a session's interrupted or failed run, without a new message."""
@@ -490,7 +530,7 @@ class SessionRuntime:
                 await self.info(key)
                 raise RunNotLive(f"{key} has never run; there is nothing to stop.", key=key, run_id="", found="none")
             run_id = run.run_id
-        return await self._dispatcher.stop(run_id, StopKind(kind), reason)
+        return await self._dispatcher.stop(run_id, _word(StopKind, kind, "stop"), reason)
 
     async def withdraw_stop(self, run_id: str) -> StopReply:
         """Take a stop back, as long as the run has not seen it."""
@@ -501,9 +541,18 @@ class SessionRuntime:
         return await self.store.effects.list(as_key(session_id), in_doubt=True)
 
     async def settle_effect(self, effect: Effect, *, result: JSON = None, error: JSON = None) -> None:
-        """Say what became of a call in doubt; the model is told with the next turn."""
+        """Say what became of a call in doubt.
+
+        A run that asks for it goes on with that, on a worker; any other call is settled on record, and the model is
+        told once, with the next turn. One that is in doubt no more is `EffectNotOpen`.
+        """
         place = Place(effect.namespace, effect.step, effect.effect_key)
         outcome = "done" if error is None else "failed"
+        said = {"outcome": outcome, "result": result} if error is None else {"outcome": outcome, "error": error}
+        wait = await self._asking_about(effect, place)
+        if wait is not None:
+            await self.answer(wait.wait_id, said, kind=wait.kind, run=False)
+            return
         notice = EffectSettled(key=effect.key, effect=str(place), outcome=outcome)
         settle = SettleEffect(
             key=place.key,
@@ -511,21 +560,31 @@ class SessionRuntime:
             namespace=place.namespace,
             origin_id=effect.origin_id,
             result=result,
-            error=error,
+            error=None if error is None else error_data(error),
         )
+        text = f"The call {effect.call_id or effect.effect_key!r}, whose outcome was unknown, turned out {outcome}."
+        told = {"text": text, "effect": place.record(), "result": result, "error": error}
         commit = Commit(
             key=effect.key,
             operation_id=new_id(),
             life=effect.life,
             effects=(settle,),
             events=(notice.event(),),
+            outgoing=(NewOutgoing(kind=WAKE, target=effect.key, body={"notice": told}),),
         )
-        await self.store.commit(commit)
+        receipt = await self.store.commit(commit)
         await self.listeners.tell(notice)
-        text = f"The call {effect.call_id or effect.effect_key!r}, whose outcome was unknown, turned out {outcome}."
-        told = {"text": text, "effect": place.record(), "result": result, "error": error}
-        new = NewInput(kind=InputKind.WAKE, body={"notice": told}, key=f"settled:{effect.origin_id}:{place}")
-        await self.store.inbox.enqueue(effect.key, new)
+        sent = await self.store.outbox.get(receipt.outgoing_ids[0])
+        if sent is not None:
+            await self._deliveries.deliver(sent)
+
+    async def _asking_about(self, effect: Effect, place: Place) -> Wait | None:
+        """Return the open wait of a run that was suspended because of this effect."""
+        for wait in await self.store.waits.of_session(effect.key):
+            if wait.kind == IN_DOUBT and wait.metadata.get("effect") == place.record():
+                run = await self._run_of(wait)
+                return wait if run.origin_id == effect.origin_id else None
+        return None
 
     async def usage_report(self, session_id: Key, *, cascade: bool = True) -> UsageReport:
         """Return what a session's model calls cost, its children's included."""
@@ -541,43 +600,31 @@ class SessionRuntime:
         """Begin another session with the state of this one: now, as it was after a run, or at a checkpoint's commit."""
         source = as_key(session_id)
         fork = SessionKey(new_id(), tenant=source.tenant) if target is None else as_key(target)
-        commit = await self._fork_point(source, at) if isinstance(at, str) else at
+        commit = await commit_after(self.store, source, at) if isinstance(at, str) else at
         await self.store.fork(source, fork, at=commit)
-        return await self.get(fork)
-
-    async def _fork_point(self, source: SessionKey, run_id: str) -> int | None:
-        """Return the commit at which the session was as a run left it; None is now."""
-        run = await self.store.runs.get(run_id)
-        if run is None or run.key != source:
-            raise InvalidInput(f"{source} has no run {run_id!r} to fork at.", run_id=run_id)
-        later = [each for each in await self.store.runs.of_session(source, limit=10_000) if each.number > run.number]
-        for following in reversed(later):
-            points = await self.store.checkpoints.of_session(source, run_id=following.run_id, limit=1000)
-            if points:
-                return points[-1].commit_number
-        return None
+        copy = await self._beginnings.load(fork)
+        if copy.history.open:
+            await self.store.delete(fork)
+            raise await refuse_open(self.store, source, commit, copy.history)
+        return await self._pipeline.look(copy)
 
     async def rewind(self, session_id: Key, to: str | int) -> Session:
         """Take a session back to before a run, or to a checkpoint's commit, in one commit that copies nothing."""
         key = as_key(session_id)
 
         async def work(copy: Copy, lane: Lane) -> Session:
-            if isinstance(to, str):
-                points = await self.store.checkpoints.of_session(key, run_id=to, limit=1000)
-                point = points[-1] if points else None
-            else:
-                point = await self.store.checkpoints.get(key, to)
-            if point is None:
-                raise InvalidInput(f"{key} was not kept as it was at {to!r}; it cannot be rewound there.", to=to)
-            return await self._pipeline.execute(copy, lane, GoBack(point))
+            point = await point_before(self.store, key, to)
+            back = GoBack(point, await logs_at(self.store, copy, point))
+            return await self._pipeline.execute(copy, lane, back, name=RewindSession.__name__)
 
-        return await self._dispatcher.act(key, work)
+        return await self._changed(key, work)
 
     async def delete(self, session_id: Key, *, cascade: bool = False) -> DeleteReport:
         """End a session for good; a turn under way can write nothing more."""
         key = as_key(session_id)
         if not await self.store.exists(key):
             raise SessionNotFound(f"There is no {key} to delete.", key=key)
+        await self._deliveries.tell_deleted(key)
         return await self.store.delete(key, cascade=cascade)
 
     async def advance(self, session_id: Key, *, go_on: Callable[[], bool] | None = None) -> bool:
@@ -604,21 +651,21 @@ class SessionRuntime:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _already(outcome: Outcome) -> Outcome:
-    return outcome
-
-
 def _controller(hooks: Controller | Iterable[Controller] | None) -> Controller | None:
-    return HookStack(hooks) if isinstance(hooks, Iterable) else hooks
+    if hooks is None:
+        return None
+    return HookStack(hooks if isinstance(hooks, Iterable) else [hooks])
 
 
-def _busy_policy(word: WhenBusy | str) -> WhenBusy:
-    if word not in list(WhenBusy):
-        raise InvalidInput(f"when_busy is one of {', '.join(WhenBusy)}, got {word!r}.")
-    return WhenBusy(word)
+def _trace_id(key: SessionKey, operation_id: str | None) -> str:
+    """Return a new trace id: the same for each repeat of one create, so that it is known again."""
+    if operation_id is None:
+        return secrets.token_hex(16)
+    return sha256(f"{key.tenant}\0{key.session_id}\0{operation_id}".encode()).hexdigest()[:32]
 
 
-def _in_doubt(word: InDoubt | str) -> InDoubt:
-    if word not in list(InDoubt):
-        raise InvalidInput(f"in_doubt is one of {', '.join(InDoubt)}, got {word!r}.")
-    return InDoubt(word)
+def _word(kind: type[W], word: str, what: str) -> W:
+    """Return a word of a closed set; any other is refused."""
+    if word not in list(kind):
+        raise InvalidInput(f"{what} is one of {', '.join(kind)}, got {word!r}.")
+    return kind(word)

@@ -42,7 +42,7 @@ class StopWatch:
             stops = {}
         for run_id, stop in stops.items():
             live = self._runner.live.get(run_id)
-            if live is not None and live.stop is None:
+            if live is not None and (live.stop is None or live.stop.kind is not stop.kind):
                 live.ask_to_stop(stop)
         if self._runner.live:
             self.watch()

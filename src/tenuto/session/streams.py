@@ -3,15 +3,16 @@
 Every reader gets the same raw stream; `fold` drops what was rewound.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import StreamDropped
-from tenuto.model.event import CHUNK, ELIDED, Event
+from tenuto.errors import StoreError, StreamDropped
+from tenuto.model.event import CHUNK, ELIDED, Event, EventPage
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.session.chunks import REWOUND
@@ -76,42 +77,83 @@ async def read_stream(
 ) -> AsyncIterator[StreamFrame]:
     """Yield the frames after a cursor, of the whole session or of one run.
 
-    Stored ones come first, then `caught_up`, then live ones. A run's stream ends with its end or fail frame; one that
-    stops without it is `StreamDropped`. Without `live`, reading stops where the stream stands.
+    Stored ones come first, then `caught_up`, then live ones. A run's stream ends with its end or fail frame, also for
+    a reader whose cursor is behind it; one that stops without it is `StreamDropped`. Without `live`, reading stops
+    where the stream stands.
     """
-    caught_up = False
-    ended = False
     if not live:
         async for frame in _stored(store, key, after, run):
             yield frame
         return
+    try:
+        async with aclosing(_followed(store, key, after, run)) as frames:
+            async for frame in frames:
+                after = frame.seq
+                yield frame
+                if run is not None and frame.is_end:
+                    return
+    except StoreError as error:
+        raise _dropped(key, after) from error
+    raise _dropped(key, after)
+
+
+async def _followed(store: Store, key: SessionKey, after: int, run: str | None) -> AsyncGenerator[StreamFrame, None]:
+    async for frame in _stored(store, key, after, run):
+        after = frame.seq
+        yield frame
+    if run is not None:
+        async for frame in _rest(store, key, after, run):
+            yield frame
     async for page in store.events.subscribe(key, after=after, run_id=run):
         if page.truncated:
-            yield StreamFrame(type=FrameType.TRUNCATED, seq=page.floor, data={"floor": page.floor})
+            yield _truncated(page)
         for event in page.events:
-            frame = frame_of(event)
-            yield frame
-            ended = run is not None and frame.is_end and frame.run_id == run
-            if ended:
-                return
-        after = page.next
-        if not caught_up and page.next >= page.tail:
-            caught_up = True
-            yield StreamFrame(type=FrameType.CAUGHT_UP, seq=page.tail)
-    raise StreamDropped(f"The stream of {key} stopped; read on after {after}.", cursor=after)
+            yield frame_of(event)
+        if page.truncated and run is not None:
+            async for frame in _rest(store, key, page.next, run):
+                yield frame
 
 
 async def _stored(store: Store, key: SessionKey, after: int, run: str | None) -> AsyncIterator[StreamFrame]:
     while True:
         page = await store.events.read(key, after=after, run_id=run)
         if page.truncated:
-            yield StreamFrame(type=FrameType.TRUNCATED, seq=page.floor, data={"floor": page.floor})
+            yield _truncated(page)
         for event in page.events:
             yield frame_of(event)
         if page.next >= page.tail or page.next == after:
             yield StreamFrame(type=FrameType.CAUGHT_UP, seq=page.tail)
             return
         after = page.next
+
+
+async def _rest(store: Store, key: SessionKey, after: int, run: str) -> AsyncIterator[StreamFrame]:
+    """Yield what is left of a run that is over, and its end, from its record if that is not in the stream any more."""
+    found = await store.runs.get(run)
+    if found is None or found.key != key:
+        raise _dropped(key, after)
+    if found.status is RunStatus.RUNNING:
+        return
+    async for frame in _stored(store, key, after, run):
+        after = frame.seq
+        if frame.type is not FrameType.CAUGHT_UP:
+            yield frame
+        if frame.is_end:
+            return
+    data: dict[str, JSON] = {"run_id": run, "status": str(found.status), "steps": found.steps}
+    if found.error is not None:
+        data["error"] = found.error
+    failed = found.status is RunStatus.FAILED
+    kind = FrameType.FAIL if failed else FrameType.END
+    yield StreamFrame(type=kind, seq=after, name="run_ended", run_id=run, data=data, attempt=found.attempt)
+
+
+def _truncated(page: EventPage) -> StreamFrame:
+    return StreamFrame(type=FrameType.TRUNCATED, seq=page.floor, data={"floor": page.floor})
+
+
+def _dropped(key: SessionKey, after: int) -> StreamDropped:
+    return StreamDropped(f"The stream of {key} stopped; read on after {after}.", cursor=after)
 
 
 def fold(frames: Iterable[StreamFrame]) -> list[StreamFrame]:

@@ -6,7 +6,7 @@ calls have their results in the conversation and are not carried out again when 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from tenuto.model.run import Wait, WaitStatus
 from tenuto.session.calling import nobody_knows, settle
 from tenuto.session.children import spawning
 from tenuto.session.effects import InDoubt, Known, Place
-from tenuto.session.history import not_executed
+from tenuto.session.history import not_executed, outcome_unknown
+from tenuto.session.invocation import TurnStopped
 from tenuto.session.live import LiveTurn
 from tenuto.session.waiting import WaitFor
 
@@ -26,6 +27,9 @@ TOOL_RESULT = "tool_result"
 APPROVAL = "approval"
 IN_DOUBT = "in_doubt"
 CHILD_WAIT = "child"
+
+ANSWERS_CALLS = (TOOL_RESULT, CHILD_WAIT)
+"""The kinds of waits whose answer is the result of a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +74,33 @@ async def run_calls(turn: LiveTurn, tools: Sequence[Tool]) -> None:
         await turn.open_waits([wait.opening() for wait in batch.waits])
     else:
         await turn.save()
-    await asyncio.gather(*(_carry_out(turn, call, tool) for call, tool in batch.jobs))
+    await _side_by_side([_carry_out(turn, call, tool) for call, tool in batch.jobs])
     if batch.waits or batch.still_open:
         turn.suspend([], partial=len(batch.waits) < len(calls))
+
+
+async def _side_by_side(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do jobs at once; none is left alone when this returns. If one breaks, the others are cancelled.
+
+    A stop is no break: it lets what is under way finish.
+    """
+    tasks = [asyncio.create_task(job) for job in jobs]
+    left = set(tasks)
+    try:
+        while left and not any(_broke(task) for task in tasks):
+            _, left = await asyncio.wait(left, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in left:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    raised = [end for end in ends if end is not None and not isinstance(end, asyncio.CancelledError)]
+    if raised:
+        raise raised[0]
+
+
+def _broke(task: "asyncio.Task[None]") -> bool:
+    failure = task.exception() if task.done() and not task.cancelled() else None
+    return failure is not None and not isinstance(failure, TurnStopped)
 
 
 def _sort(turn: LiveTurn, call: Mapping[str, Any], tool: Tool | None, batch: _Batch) -> None:
@@ -108,7 +136,7 @@ def _sort(turn: LiveTurn, call: Mapping[str, Any], tool: Tool | None, batch: _Ba
         if wait.status is not WaitStatus.OPEN:
             turn.append(answer_message(wait))
     elif tool.child:
-        message = arguments.get("message", arguments)
+        message = arguments.get("message") or encode(arguments)
         wanted, sent = spawning(turn, tool.child, message, seconds=tool.timeout, call_id=call_id)
         batch.waits.append(wanted)
         batch.sent.append(sent)
@@ -133,8 +161,13 @@ def _sort_in_doubt(
     if wait.status is WaitStatus.OPEN:
         batch.still_open = True
         return
+    if wait.status is not WaitStatus.ANSWERED:
+        turn.append(outcome_unknown(call["id"]))
+        return
     answer: Any = wait.answer or {}
     if answer.get("outcome") == "retry":
+        begun = turn.journal.start(place, known.kind, known.request, idempotent=known.idempotent, call_id=call["id"])
+        turn.pending.effects.append(begun)
         batch.jobs.append((call, tool))
         return
     turn.append(result_message(call["id"], *settle(turn, place, answer)))

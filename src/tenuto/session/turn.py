@@ -45,19 +45,22 @@ _SLICE_BYTES = 4 * 1024 * 1024
 class LogChange(NamedTuple):
     """What happened to a log since it was last written: items were added, or it is written anew.
 
-    Written anew, it begins with the first `kept` entries it had, and goes on with the items.
+    Written anew, it begins with the first `kept` entries it had, at the end named by `keep` if not at its present one,
+    and goes on with the items.
     """
 
     items: Sequence[JSON]
     anew: bool = False
     kept: int = 0
+    keep: LogEnd | None = None
 
     def write(self, end: LogEnd | None) -> LogWrite:
         """Return the store's operation on a log that ends here."""
         items = tuple(self.items)
         if not self.anew:
             return Append(items=items)
-        keep = end._replace(position=self.kept) if end is not None and self.kept else None
+        kept_at = self.keep or end
+        keep = kept_at._replace(position=self.kept) if kept_at is not None and self.kept else None
         return Reset(items=items, keep=keep)
 
 
@@ -200,6 +203,22 @@ class Turn:
             take = replace(take, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
         self._first = take
         self._ends = dict(ends)
+        self._own = {name for name, end in ends.items() if "/" not in name and end != self.base.ends.get(name)}
+
+    @property
+    def ahead(self) -> frozenset[str]:
+        """The session's logs that this run has written on branches of its own, which no save has taken along."""
+        return frozenset(self._own)
+
+    def put_back(self, logs: Mapping[str, LogChange]) -> dict[str, LogChange]:
+        """Return what a save writes that leaves behind what the run has written ahead."""
+        back = dict(logs)
+        for name in self._own:
+            end, change = self.base.ends.get(name), back.get(name) or LogChange(items=())
+            if not change.anew:
+                change = LogChange(items=change.items, anew=True, kept=end.position if end else 0, keep=end)
+            back[name] = change
+        return back
 
     @property
     def begun(self) -> bool:
@@ -242,7 +261,7 @@ class Turn:
         if self.rider is not None:
             parts |= self.rider.parts(logs, waits, end, begins=not self.begun)
         if point is not None:
-            parts["steps"] = point.step
+            parts.setdefault("steps", point.step)
             parts["checkpoint"] = NewCheckpoint(
                 step=point.step,
                 cursor=point.cursor,
@@ -293,6 +312,8 @@ class Turn:
             return None  # a part that was written ahead, of a commit that was not
         if receipt is not None:
             self._partly = {}
+            if self.rider is not None:
+                self.rider.landed(receipt)
         return receipt
 
     async def _ahead(self, operation_id: str, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
@@ -309,7 +330,7 @@ class Turn:
             while len(items) - begins > _SLICE_ROWS // 2:
                 stop = _slice_end(items, begins)
                 first = begins == 0
-                part = LogChange(items=items[begins:stop], anew=change.anew and first, kept=change.kept if first else 0)
+                part = change._replace(items=items[begins:stop]) if first else LogChange(items=items[begins:stop])
                 number += 1
                 if (operation_id, number) not in self._slices:
                     self._partly.setdefault(name, self._ends.get(name))
@@ -438,6 +459,10 @@ class Turn:
     def _hold(self, held: Lane | RunRef) -> None:
         self._task = asyncio.current_task()
         self._holding = self.store.keeper.hold(held, self._lose)
+
+    def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
+        """Say which task is to be cancelled if the lane is lost: another one than began the turn, or none."""
+        self._task = task
 
     def _lose(self) -> None:
         if self._holding is None:

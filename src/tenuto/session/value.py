@@ -1,13 +1,14 @@
 """A session as actions and controllers see it: a frozen value, and what changed between two of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, overload
 
 from tenuto.codec import JSON
-from tenuto.model.session import Profile, SessionKey, SessionStatus
+from tenuto.errors import InvalidInput
+from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.session.definition import Definition
 from tenuto.session.status import check_transition
 from tenuto.session.turn import LogChange
@@ -53,6 +54,16 @@ class LogView(Sequence[Any]):
         if isinstance(other, LogView) and other._items is self._items and len(other) >= len(self):
             return other[len(self) :]
         return None
+
+
+class KeptLog(list[Any]):
+    """What a log was at an end of it that is not its present one; to write it is to name that end."""
+
+    __slots__ = ("end",)
+
+    def __init__(self, items: Iterable[JSON], end: LogEnd) -> None:
+        super().__init__(items)
+        self.end = end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +125,14 @@ class Session:
         return replace(self, status=status)
 
     def with_definition(self, **changes: Any) -> "Session":
-        """Return the session with another definition: what the next turn runs."""
-        return replace(self, definition=(self.definition or Definition(name="none")).changed(**changes))
+        """Return the session with another definition: what the next turn runs.
+
+        One that no runtime created needs the name of a program first.
+        """
+        if self.definition is None and "name" not in changes:
+            raise InvalidInput(f"{self.key} has no program; name one with its definition.", key=self.key)
+        definition = Definition(**changes) if self.definition is None else self.definition.changed(**changes)
+        return replace(self, definition=definition)
 
     def with_metadata(self, **values: JSON) -> "Session":
         """Return the session with metadata added."""
@@ -142,7 +159,9 @@ class Changes:
         return bool(self.document or self.removed or self.logs)
 
 
-_PROFILE = ("title", "preview", "user_id", "tags", "metadata", "expires_at", "failure_reason")
+_FIXED = frozenset({"parent", "root", "forked_from"})
+_OF_DEFINITION = frozenset({"definition", "agent"})
+_PARTS = fields(Profile)
 _NOTHING: Any = object()
 
 
@@ -153,10 +172,12 @@ def changes_between(before: Session, after: Session) -> Changes:
     gone = (before.document.keys() - after.document.keys()) | (before.logs.keys() - after.logs.keys())
     profile: dict[str, JSON] = {}
     if after.profile is not before.profile:
-        pairs = ((name, getattr(before.profile, name), getattr(after.profile, name)) for name in _PROFILE)
-        profile = {name: new for name, old, new in pairs if old != new}
+        pairs = ((each.name, getattr(before.profile, each.name), getattr(after.profile, each.name)) for each in _PARTS)
+        profile = {name: new for name, old, new in pairs if old != new and name not in _OF_DEFINITION}
+        if fixed := profile.keys() & _FIXED:
+            raise InvalidInput(f"The {min(fixed)} of a session was fixed when it was created.", key=after.key)
     if after.definition != before.definition and after.definition is not None:
-        profile["definition"] = after.definition.record()
+        profile |= definition_profile(after.definition)
     return Changes(
         document=document,
         removed=frozenset(gone),
@@ -166,9 +187,22 @@ def changes_between(before: Session, after: Session) -> Changes:
     )
 
 
+def definition_profile(definition: Definition) -> dict[str, JSON]:
+    """Return the parts of a session's profile that its definition gives."""
+    return {"definition": definition.record(), "agent": definition.name}
+
+
+def profile_after(changes: Changes, after: Session) -> Profile:
+    """Return the profile of a session once its changes are written."""
+    known = {name: changes.profile[name] for name in _OF_DEFINITION if name in changes.profile}
+    return replace(after.profile, **known) if known else after.profile
+
+
 def _log_write(before: Sequence[JSON] | None, after: Sequence[JSON]) -> LogChange | None:
     if before is after:
         return None
+    if isinstance(after, KeptLog):
+        return LogChange(items=[], anew=True, kept=len(after), keep=after.end)
     if isinstance(before, LogView) and (more := before.grew_to(after)) is not None:
         return LogChange(items=more) if more else None
     old = before or ()

@@ -9,6 +9,9 @@ from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.run import Wait, WaitStatus
 from tenuto.model.session import SessionKey
 
+STEP = "step"
+"""Where a wait's metadata keep the step that asked for it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitFor:
@@ -21,42 +24,47 @@ class WaitFor:
     deadline: datetime | None = None
     metadata: Mapping[str, JSON] = field(default_factory=dict)
 
-    def opening(self) -> OpenWait:
-        """Return what opens the wait in a commit."""
+    def opening(self, step: int | None = None) -> OpenWait:
+        """Return what opens the wait in a commit; a program that runs `step` again finds it by that."""
         return OpenWait(
             kind=self.kind,
             signal_id=self.signal_id,
             deadline=self.deadline,
             timeout=self.timeout,
             schema=self.schema,
-            metadata=dict(self.metadata),
+            metadata=dict(self.metadata) if step is None else {**self.metadata, STEP: step},
         )
 
 
 class Waits:
     """The waits of one invocation, in the order they were opened.
 
-    A program that runs again asks for them in the same order: the first time it names a signal it means the first.
+    A program that runs a step again asks for its waits in the same order: the first time it names a signal it means
+    the first such wait of that step.
     """
 
     def __init__(self, waits: Iterable[Wait] = ()) -> None:
         self._waits = list(waits)
-        self._asked: dict[tuple[str, str | None], int] = {}
+        self._asked: dict[tuple[str, str | None, int], int] = {}
 
-    def next(self, wanted: WaitFor) -> Wait | None:
+    def next(self, wanted: WaitFor, step: int) -> Wait | None:
         """Return the wait this asking means, if it was opened before."""
-        found = self.peek(wanted)
+        found = self.peek(wanted, step)
         if found is not None:
-            place = (wanted.kind, wanted.signal_id)
+            place = (wanted.kind, wanted.signal_id, step)
             self._asked[place] = self._asked.get(place, 0) + 1
         return found
 
-    def peek(self, wanted: WaitFor) -> Wait | None:
+    def peek(self, wanted: WaitFor, step: int) -> Wait | None:
         """Return the wait the next asking will mean, if it was opened before."""
-        place = (wanted.kind, wanted.signal_id)
-        found = [wait for wait in self._waits if (wait.kind, wait.signal_id) == place]
+        place = (wanted.kind, wanted.signal_id, step)
+        found = [wait for wait in self._waits if (wait.kind, wait.signal_id, wait.metadata.get(STEP)) == place]
         asked = self._asked.get(place, 0)
         return found[asked] if asked < len(found) else None
+
+    def ask_again(self) -> None:
+        """Let a program that runs again ask for them from the first one on."""
+        self._asked.clear()
 
     def of_call(self, call_id: str, kind: str) -> Wait | None:
         """Return the last wait of a kind for a tool call."""

@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import math
 import random
+from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tenuto.errors import ProgramNotRegistered, SessionNotFound, StatusRefused, StoreError, TenutoError
+from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused, StoreError, TenutoError
 from tenuto.model.session import Kind, SessionKey
+from tenuto.session.lost import end_unheld
 from tenuto.store.host import worker_is_dead
 
 if TYPE_CHECKING:
@@ -19,6 +22,16 @@ POLL_SECONDS = 0.25
 """How often a worker looks for something to do when there is nothing."""
 
 _PAGE = 200
+_FRESH_SECONDS = 0.1
+"""How long what was found is worth trying: by then others may have done much of it."""
+
+_LONGEST_PAUSE = 5.0
+_TRIES = 3
+
+
+class _Left(NamedTuple):
+    until: float
+    tries: int
 
 
 class Worker:
@@ -29,12 +42,17 @@ class Worker:
 
     def __init__(self, runtime: "SessionRuntime", *, concurrency: int = 8, poll: float = POLL_SECONDS) -> None:
         self._runtime = runtime
-        self._free = asyncio.Semaphore(concurrency)
+        if type(concurrency) is not int or concurrency < 1:
+            raise InvalidInput(f"A worker needs a concurrency of 1 or more, got {concurrency!r}.")
         self._concurrency = concurrency
         self._poll = poll
         self._busy: dict[SessionKey, asyncio.Task[bool]] = {}
+        self._found: deque[SessionKey] = deque()
+        self._found_at = self._searched_at = -math.inf
+        self._left: dict[SessionKey, _Left] = {}
         self._finished = asyncio.Event()
         self._ending = False
+        self._until_idle = False
 
     def finish(self) -> None:
         """Take nothing new in hand and end once the turns under way have ended; what is queued is left to others."""
@@ -43,11 +61,13 @@ class Worker:
 
     async def work(self, *, until_idle: bool = False) -> None:
         """Work until cancelled or told to finish, or, with `until_idle`, until nothing is due."""
+        self._until_idle = until_idle
         try:
             while not self._ending:
                 self._finished.clear()
+                alone = not self._busy  # a turn that ends during the look may leave something to do behind it
                 started = await self._look()
-                if until_idle and not started and not self._busy:
+                if until_idle and alone and not started and not self._tries_again():
                     return
                 if not started or len(self._busy) >= self._concurrency:
                     with suppress(TimeoutError):
@@ -59,39 +79,100 @@ class Worker:
             await asyncio.gather(*self._busy.values(), return_exceptions=True)
 
     async def _look(self) -> int:
-        """Take in hand what is due; return how much there was."""
+        """Take in hand what is due; return how much there was.
+
+        What was found a moment ago is done first: a look costs as much as a turn.
+        """
+        if asyncio.get_running_loop().time() - self._found_at < _FRESH_SECONDS and (started := self._start()):
+            return started
         try:
-            done = await self._runtime.deliver()
-            keys = await self._due()
+            delivered = await self._runtime.deliver()
+            self._found.extend(await self._due())
         except StoreError as error:
+            if self._until_idle:
+                raise
             _log.warning("Nothing can be looked for: %s", error)
             return 0
-        for key in keys:
-            if key in self._busy:
-                continue
-            if len(self._busy) >= self._concurrency:
-                break
-            done += 1
-            self._busy[key] = asyncio.create_task(self._advance(key))
-        return done
+        self._found_at = asyncio.get_running_loop().time()
+        return delivered + self._start()
+
+    def _start(self) -> int:
+        """Take in hand what was found, as far as there is room; return how much that is."""
+        started = 0
+        while self._found and len(self._busy) < self._concurrency:
+            key = self._found.popleft()
+            if self._is_free(key):
+                started += 1
+                self._busy[key] = asyncio.create_task(self._advance(key))
+        return started
 
     async def _due(self) -> list[SessionKey]:
-        """Return the sessions with something to do, lost runs first, the others in no order: workers spread."""
+        """Return the sessions with something to do, lost runs first, the others in no order: workers spread.
+
+        Those that were left alone for a while do not hide the others.
+        """
+        store, now = self._runtime.store, asyncio.get_running_loop().time()
+        self._left = {key: left for key, left in self._left.items() if left.until + _LONGEST_PAUSE > now}
+        self._found.clear()
+        lost = [] if self._busy and now - self._searched_at < self._poll else await self._lost()
+        found = [key for key in dict.fromkeys(lost) if self._is_free(key)]
+        after: str | None = None
+        while len(found) < self._concurrency:
+            page = await store.inbox.due(limit=_PAGE, after=after)
+            due = [key for key in page if self._is_free(key) and key not in found]
+            random.shuffle(due)
+            found += due
+            after = page.next
+            if after is None:
+                break
+        return found
+
+    async def _lost(self) -> list[SessionKey]:
         store = self._runtime.store
-        lost = [run.key for run in await store.lanes.orphans(_PAGE) if run.key.kind is Kind.SESSION]
-        lost += [run.key for run in await store.runs.running(limit=_PAGE) if worker_is_dead(run.worker)]
-        due = list(await store.inbox.due(limit=_PAGE))
-        random.shuffle(due)
-        return list(dict.fromkeys([*lost, *due]))
+        self._searched_at = asyncio.get_running_loop().time()
+        runs = list(await store.lanes.orphans(_PAGE))
+        runs += [run for run in await store.runs.running(limit=_PAGE) if worker_is_dead(run.worker)]
+        found = []
+        for run in {run.run_id: run for run in runs}.values():
+            bare = run.generation is None or run.key.kind is not Kind.SESSION
+            if bare or await store.stamp(run.key) is None:
+                await end_unheld(store, run)  # of a graph that runs by itself
+            else:
+                found.append(run.key)
+        return found + list(await store.inbox.stranded(limit=_PAGE))
+
+    def _is_free(self, key: SessionKey) -> bool:
+        left = self._left.get(key)
+        return key not in self._busy and (left is None or left.until <= asyncio.get_running_loop().time())
+
+    def _tries_again(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return any(now < left.until < math.inf for left in self._left.values())
 
     async def _advance(self, key: SessionKey) -> bool:
+        worked, for_good = False, False
         try:
-            return await self._runtime.advance(key, go_on=lambda: not self._ending)
+            worked = await self._runtime.advance(key, go_on=lambda: not self._ending)
         except (ProgramNotRegistered, SessionNotFound, StatusRefused) as error:
+            for_good = True
             _log.info("%s is not for this worker: %s", key, error)
         except TenutoError as error:
             _log.warning("%s could not be advanced: %s", key, error)
+        except Exception:
+            _log.exception("%s could not be advanced", key)
         finally:
             del self._busy[key]
             self._finished.set()
-        return False
+        if worked:
+            self._left.pop(key, None)
+        else:
+            self._leave(key, for_good=for_good)
+        return worked
+
+    def _leave(self, key: SessionKey, *, for_good: bool) -> None:
+        """Leave a session alone for a while that could not be advanced: others may, or it is not for this worker."""
+        tries = self._left[key].tries + 1 if key in self._left else 1
+        pause = min(self._poll * 2 ** (tries - 1), _LONGEST_PAUSE)
+        if self._until_idle and (for_good or tries >= _TRIES):
+            pause = math.inf
+        self._left[key] = _Left(asyncio.get_running_loop().time() + pause, tries)

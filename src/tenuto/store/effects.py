@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from tenuto.model.effect import Effect
+from tenuto.codec import JSON, dumps
+from tenuto.model.effect import Effect, EffectKind
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import columns_of
 from tenuto.store.rules.effects import effect_of
+from tenuto.store.rules.encoding import digest_of
 from tenuto.store.rules.found import Row
-from tenuto.store.rules.limits import check_count
+from tenuto.store.rules.limits import check_count, check_name, check_text
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import EffectRow, SessionRow
 
@@ -44,6 +46,19 @@ class Effects:
         async with self._store.backend.view() as view:
             rows = await view.read("effects_of_session", *columns_of(as_key(key)), *params)
         return tuple(map(_effect, rows))
+
+
+def check_effect(key: str, namespace: str, call_id: str | None) -> None:
+    """Refuse names of an effect that no commit would take."""
+    check_name(key, "the effect's key")
+    check_text(namespace, "the effect's namespace")
+    if call_id is not None:
+        check_name(call_id, "the effect's call_id")
+
+
+def request_digest(kind: EffectKind, request: JSON) -> str:
+    """Return what is kept of a request when its body is dropped."""
+    return digest_of(str(kind), dumps(request, "request"))
 
 
 def _effect(row: Row) -> Effect:

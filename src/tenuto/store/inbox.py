@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput
 from tenuto.model.inbox import Boundary, Cancelled, DuePage, Enqueued, Input, InputKind, NewInput, Nothing, Takeable
-from tenuto.model.session import Key, as_key
+from tenuto.model.session import Key, SessionKey, as_key
 from tenuto.store.backend import columns_of, session_lock
+from tenuto.store.host import is_dead
 from tenuto.store.listing import read_cursor
 from tenuto.store.rules.encoding import byte_size, digest_of
 from tenuto.store.rules.found import Ask, Row, gather
@@ -17,7 +18,7 @@ from tenuto.store.rules.inbox import InboxLook, decide_cancel, decide_enqueue, d
 from tenuto.store.rules.inputs import pack_input
 from tenuto.store.rules.limits import check_count, check_name, check_word
 from tenuto.store.rules.pack import check_budget
-from tenuto.store.rules.records import key_of, maybe_time
+from tenuto.store.rules.records import key_of, maybe_time, owner_of
 from tenuto.store.rules.rows import InputRow, SessionRow
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ class Inbox:
 
     async def get(self, input_id: str) -> Input | None:
         """Return one input by its minted id, whatever became of it, or None."""
-        async with self._store.backend.view() as view:
-            rows = await view.read("input_with_session", check_name(input_id, "input_id"))
+        rows = await self._store.backend.glance("input_with_session", check_name(input_id, "input_id"))
         return _input(rows[0]) if rows else None
 
     def digest(self, kind: InputKind, body: JSON) -> str:
@@ -71,8 +71,8 @@ class Inbox:
 
     async def find(self, key: Key, input_key: str) -> Input | None:
         """Return the input of a live session that was sent with this key, or None."""
-        async with self._store.backend.view() as view:
-            rows = await view.read("input_of_session", *columns_of(as_key(key)), check_name(input_key, "input_key"))
+        named = (*columns_of(as_key(key)), check_name(input_key, "input_key"))
+        rows = await self._store.backend.glance("input_of_session", *named)
         return _input(rows[0]) if rows else None
 
     async def list(self, key: Key, *, limit: int = 100, after: int = 0) -> tuple[Input, ...]:
@@ -116,6 +116,12 @@ class Inbox:
         look = InboxLook(open=bool(opened), next_due=next_due, command=None if command is None else (seq, command))
         return decide_take(boundary, look, [InputRow(*row) for row in rows], key)
 
+    async def first(self, key: Key) -> Input | None:
+        """Return the one input `next` gives between turns, or None, without a reason. One cheap read."""
+        key = as_key(key)
+        rows = await self._store.backend.glance("first_input", self._store.now(), *columns_of(key))
+        return input_of(InputRow(*rows[0]), key) if rows else None
+
     async def due(self, *, limit: int = 100, after: str | None = None) -> DuePage:
         """Return active sessions that have due input and that no runner holds, in pages. Reads only."""
         most = check_count(limit, "limit")
@@ -124,6 +130,17 @@ class Inbox:
         page = DuePage(key_of(SessionRow(*row)) for row in rows[:most])
         page.next = str(rows[most - 1][0]) if most and len(rows) > most else None
         return page
+
+    async def stranded(self, *, limit: int = 100) -> Sequence[SessionKey]:
+        """Return sessions that have due input and whose holder, on this host, is provably gone. Reads only.
+
+        `due` does not name them before the lane lapses; it can be taken at once. The first `limit` that are held are
+        looked at, those first whose lanes lapse first: the dead are not renewed.
+        """
+        async with self._store.backend.view() as view:
+            rows = await view.read("held_sessions", self._store.now(), check_count(limit, "limit"))
+        held = [SessionRow(*row) for row in rows]
+        return [key_of(row) for row in held if row.holder and is_dead(owner_of(row.holder)[0].host)]
 
     async def next_due(self) -> datetime | None:
         """Return when `due` next names a session as things stand, for a worker to sleep until; None if never.

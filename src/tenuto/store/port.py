@@ -17,6 +17,7 @@ from tenuto.codec import JSON, dumps, loads, loads_many
 from tenuto.errors import InvalidInput, SessionDeleted, StoredDataCorrupt, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Budget, Commit, LogWrite, Receipt, Reset
+from tenuto.model.event import NewEvent
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import (
     Key,
@@ -26,6 +27,7 @@ from tenuto.model.session import (
     SessionKey,
     SessionPage,
     SessionRecord,
+    SessionStatus,
     Stamp,
     as_key,
 )
@@ -124,6 +126,8 @@ class Store:
         logs: frozenset[str] | set[str] = frozenset(),
         schema_version: str = "",
         profile: Profile | None = None,
+        status: SessionStatus = SessionStatus.ACTIVE,
+        events: Sequence[NewEvent] = (),
         operation_id: str | None = None,
     ) -> Receipt:
         """Begin a session at version 1, or at the next version of a deleted id.
@@ -142,6 +146,8 @@ class Store:
             document={name: value for name, value in state.items() if name not in logs},
             logs={name: Append(items=_items(name, state.get(name, []))) for name in sorted(logs)},
             schema_version=schema_version,
+            status=None if status is SessionStatus.ACTIVE else status,
+            events=tuple(events),
         )
         packed = pack(commit, self.budget, profile or Profile())
         return await self._transact(ask_commit(packed), partial(decide_create, packed), packed.size)
@@ -176,8 +182,8 @@ class Store:
         rows = await self.backend.glance("stamp_by_key", *columns_of(as_key(key)))
         if not rows:
             return None
-        life, version, commit_number, generation, schema_version, has_input = rows[0]
-        return Stamp(life, version, commit_number, generation, schema_version, bool(has_input))
+        life, version, commit_number, generation, schema_version, has_input, steers = rows[0]
+        return Stamp(life, version, commit_number, generation, schema_version, bool(has_input), bool(steers))
 
     async def load(self, key: Key) -> SessionRecord | None:
         """Return the whole session, read at one instant; None if there is no live session."""

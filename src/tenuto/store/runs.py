@@ -9,7 +9,7 @@ from tenuto.model.run import Checkpoint, Run, Stop, StopAnswer, StopKind, StopRe
 from tenuto.model.session import Key, SessionKey, as_key
 from tenuto.store.backend import View, columns_of, session_lock
 from tenuto.store.logs import read_document
-from tenuto.store.rules.found import Ask, Found, Plan, gather
+from tenuto.store.rules.found import Ask, Found, Plan, Row, gather
 from tenuto.store.rules.limits import check_count, check_name, check_text, check_word
 from tenuto.store.rules.records import checkpoint_of, key_of, run_of, stop_of, wait_of
 from tenuto.store.rules.rows import CheckpointRow, RunRow, SessionRow, WaitRow
@@ -29,7 +29,7 @@ class Runs:
 
     async def get(self, run_id: str) -> Run | None:
         """Return one run by its id, or None."""
-        return next(iter(await self._read("run_by_id", run_id)), None)
+        return _first(await self._store.backend.glance("run_by_id", run_id))
 
     async def of_session(self, key: Key, *, limit: int = 100, before: int | None = None) -> list[Run]:
         """Return a session's runs, newest first; `before` continues below a run's number."""
@@ -46,7 +46,7 @@ class Runs:
 
     async def current(self, key: Key) -> Run | None:
         """Return the run last begun under the session's lane, or None."""
-        return next(iter(await self._read("current_run", *columns_of(as_key(key)))), None)
+        return _first(await self._store.backend.glance("current_run", *columns_of(as_key(key))))
 
     async def stops(self, run_ids: Sequence[str]) -> dict[str, Stop]:
         """Return the stops standing on these runs, by run id, in one read; a run without one is left out.
@@ -93,7 +93,7 @@ class Runs:
     async def _read(self, query: str, *params: object) -> list[Run]:
         async with self._store.backend.view() as view:
             rows = await view.read(query, *params)
-        return [run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
+        return list(map(_run, rows))
 
 
 class Checkpoints:
@@ -165,6 +165,14 @@ class Waits:
         async with self._store.backend.view() as view:
             rows = await view.read(query, *params)
         return [wait_of(WaitRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
+
+
+def _first(rows: Sequence[Row]) -> Run | None:
+    return _run(rows[0]) if rows else None
+
+
+def _run(row: Row) -> Run:
+    return run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
 
 
 async def _checkpoint(view: View, key: SessionKey, row: CheckpointRow) -> Checkpoint:

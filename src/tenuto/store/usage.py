@@ -4,15 +4,20 @@ from typing import TYPE_CHECKING
 
 from tenuto.errors import InvalidInput
 from tenuto.model.session import Key, as_key
-from tenuto.model.usage import UsageReport
+from tenuto.model.usage import NewUsage, UsageReport
 from tenuto.store.backend import columns_of
 from tenuto.store.rules.limits import check_name
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
-from tenuto.store.rules.usage import report_of
+from tenuto.store.rules.usage import check_usage, report_of
 
 if TYPE_CHECKING:
     from tenuto.store.port import Store
+
+
+def check_new_usage(usage: NewUsage) -> None:
+    """Refuse what no commit would take."""
+    check_usage((usage,))
 
 
 class Usage:

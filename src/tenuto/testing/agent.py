@@ -72,8 +72,9 @@ class ScriptedAgent:
             if turn.open_calls:
                 await run_calls(turn, self.tools)
                 continue
+            # A step whose calls were answered while the turn was suspended goes on with another question.
             reply: Any = await turn.effect(
-                "model",
+                f"model at {len(turn.messages)}",
                 lambda: self._ask(turn),
                 {"model": turn.definition.model, "upto": len(turn.messages)},
                 kind=EffectKind.MODEL,

@@ -9,6 +9,7 @@ from tenuto.errors import TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Warm
 from tenuto.store.rules.found import Found, Moved, Plan, stands_on_head
+from tenuto.store.rules.records import key_of
 
 T = TypeVar("T")
 
@@ -40,7 +41,14 @@ class WarmMemory:
         except TenutoError:
             return None  # perhaps refused on a stale memory: look, then refuse
 
-    def follow(self, moved: Moved) -> None:
+    def note(self, plan: Plan[Any]) -> None:
+        """Take note of what landed without having been tried on the memory first."""
+        if plan.moved:
+            self._follow(plan.moved)
+        elif plan.after and plan.after.session:
+            self.keep(key_of(plan.after.session), plan)
+
+    def _follow(self, moved: Moved) -> None:
         """Take note of event numbers given out here, so that the session's next commit does not miss for them.
 
         Only if nobody else's came between: those may have told of something that is not remembered, such as a stop.

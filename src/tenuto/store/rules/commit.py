@@ -14,7 +14,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.effects import effect_writes, end_effects, is_settlement, places_of
-from tenuto.store.rules.found import Ask, Found, Plan, Write
+from tenuto.store.rules.found import Ask, Found, Plan, Write, found_after
 from tenuto.store.rules.guards import check_guards
 from tenuto.store.rules.inputs import end_inputs, input_writes
 from tenuto.store.rules.limits import next_count
@@ -142,19 +142,7 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     text = row.heads if commit.save else encode_ends(ends)
     receipt = _receipt_row(draft, text, minted)
     writes.append(Write("insert_receipts", [receipt]))
-    return Plan(new_receipt(receipt, ends, minted), writes, _found_after(found, row, after))
-
-
-def _found_after(found: Found, row: SessionRow, run: RunRow | None) -> Found:
-    """Return what the next plain read will find; the numbers for new rows do not matter, since this one is there."""
-    return Found(
-        now=found.now,
-        life_floor=found.life_floor,
-        event_floor=found.event_floor,
-        next_sid=found.next_sid,
-        session=row,
-        run=run,
-    )
+    return Plan(new_receipt(receipt, ends, minted), writes, found_after(found, row, after))
 
 
 def _add_parts(draft: Draft, writes: list[Write]) -> dict[str, list[str]]:

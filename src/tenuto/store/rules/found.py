@@ -240,6 +240,18 @@ def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:
             found.branches[end.session, end.branch] = BranchRow(*row)
 
 
+def found_after(found: Found, row: SessionRow, run: RunRow | None = None) -> Found:
+    """Return what the next plain read will find; the numbers for new rows do not matter, since this one is there."""
+    return Found(
+        now=found.now,
+        life_floor=found.life_floor,
+        event_floor=found.event_floor,
+        next_sid=found.next_sid,
+        session=row,
+        run=run,
+    )
+
+
 def stands_on_head(found: Found) -> bool:
     """Tell whether the run, if there is one, wrote nothing on branches of its own and has the session's own ends."""
     run, session = found.run, found.session

@@ -147,7 +147,7 @@ def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
             kind=str(each.given.kind),
             key=each.given.key,
             digest=each.digest,
-            body=None if over else each.body,
+            body=None if over or each.given.spent else each.body,
             boundary=None,
             due_at=None,
             status=str(InputStatus.CONSUMED),
@@ -163,7 +163,7 @@ def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
     if arrived:
         writes.append(Write("insert_inputs", arrived))
     claims = [
-        (run_id, claim.log, _position(draft, claim), now, int(over), claim.input_id, row.sid, row.life)
+        (run_id, claim.log, _position(draft, claim), now, int(over or claim.spent), claim.input_id, row.sid, row.life)
         for claim in commit.consume
     ]
     if claims:

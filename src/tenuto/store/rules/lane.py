@@ -7,7 +7,7 @@ from tenuto.codec import encode
 from tenuto.errors import LaneBusy
 from tenuto.model.lane import Displaced, HostProof, Lane, LaneView, Owner
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.found import Found, Plan
+from tenuto.store.rules.found import Found, Plan, found_after
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.records import key_of, owner_of
 from tenuto.store.rules.rows import SessionRow
@@ -61,7 +61,8 @@ def decide_acquire(
         claimed_at = owner_of(row.holder)[1] if row.holder else now
         expires_at = max(expires_at, row.lane_expires_at or 0)
         granted = row._replace(lane_expires_at=expires_at)
-        return Plan(_lane(granted, owner, claimed_at, None), [session_write(found, granted)])
+        lane = _lane(granted, owner, claimed_at, None)
+        return Plan(lane, [session_write(found, granted)], found_after(found, granted))
     if is_live(row, now) and dead != (row.generation, row.nonce):
         raise busy(key, row)
     displaced = None
@@ -78,7 +79,7 @@ def decide_acquire(
         holder=encode(asdict(owner) | {"claimed_at": now}),
         lane_expires_at=expires_at,
     )
-    return Plan(_lane(granted, owner, now, displaced), [session_write(found, granted)])
+    return Plan(_lane(granted, owner, now, displaced), [session_write(found, granted)], found_after(found, granted))
 
 
 def decide_disarm(key: SessionKey, life: int, generation: int, nonce: str, found: Found) -> Plan[None]:

@@ -43,7 +43,7 @@ def begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWr
         1 + max((run.chain for run in found.chain), default=0),
         row.run_seq,
         begin.origin_id,
-        begin.correlation_id,
+        None if begin.correlation_id == begin.invocation_id else begin.correlation_id,
         1,
         str(end.status) if end else "running",
         commit.generation,
@@ -108,5 +108,6 @@ def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | 
 
 def _holds(commit: Commit) -> int:
     """Return the marks that this commit leaves on its run."""
-    holds = HOLDS_INPUT if commit.inputs or commit.consume else 0
+    kept = any(not each.spent for each in commit.inputs) or any(not each.spent for each in commit.consume)
+    holds = HOLDS_INPUT if kept else 0
     return holds | HOLDS_EFFECTS if commit.effects else holds

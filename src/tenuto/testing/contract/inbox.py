@@ -739,9 +739,10 @@ async def test_looking_into_an_inbox_writes_nothing(store: Store) -> None:
             for asked in (key, a_key()):
                 await store.inbox.next(asked)
                 await store.inbox.next(asked, boundary=AFTER)
+                await store.inbox.first(asked)
                 await store.inbox.list(asked)
             await store.inbox.due()
-    reads = {"session_by_key", "inbox_look", "due_inputs", "open_inputs", "due_sessions"}
+    reads = {"first_input", "session_by_key", "inbox_look", "due_inputs", "open_inputs", "due_sessions"}
     assert set(seen) == reads
 
 

@@ -51,8 +51,9 @@ class Reads(RuntimeReads):
         row = self._row(tenant, kind, session_id)
         if row is None or not row.alive:
             return []
-        opened = bool(self._open(row.sid))
-        return [(row.life, row.version, row.commit_no, row.generation, row.schema_version, opened)]
+        opened = self._open(row.sid)
+        steers = any(each.boundary is not None for each in opened)
+        return [(row.life, row.version, row.commit_no, row.generation, row.schema_version, bool(opened), steers)]
 
     def life_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)

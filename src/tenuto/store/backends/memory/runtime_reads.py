@@ -41,6 +41,10 @@ class RuntimeReads:
         oldest = (commands[0].input_id, commands[0].seq) if commands else (None, None)
         return [(bool(rows), min((due for due in here if due is not None), default=None), *oldest)]
 
+    def first_input(self, now: int | None, tenant: str, kind: str, session_id: str) -> list[Row]:
+        sid = self._t.by_key.get((tenant, kind, session_id))
+        return [] if sid is None else self.due_inputs(now, sid, None, None, 1)
+
     def due_inputs(self, now: int | None, sid: int, boundary: str | None, run_id: str | None, limit: int) -> list[Row]:
         moment = moment_of(now)
         here = (row for row in self._open(sid) if (row.boundary, row.run_id) == (boundary, run_id))
@@ -52,6 +56,13 @@ class RuntimeReads:
         found = [self._t.session[sid] for sid in sorted(sids) if sid > after]
         free = [s for s in found if not (s.armed and (s.lane_expires_at or 0) > moment)]
         return list([s for s in free if s.alive and s.status == "active"][:limit])
+
+    def held_sessions(self, now: int | None, limit: int) -> list[Row]:
+        moment = moment_of(now)
+        sids = {row.session for row in self._t.input.values() if row.status == "open" and (row.due_at or 0) <= moment}
+        found = [self._t.session[sid] for sid in sids]
+        held = [s for s in found if s.alive and s.status == "active" and s.armed and (s.lane_expires_at or 0) > moment]
+        return list(sorted(held, key=lambda s: (s.lane_expires_at, s.sid))[:limit])
 
     def next_input(self) -> list[Row]:
         times = []

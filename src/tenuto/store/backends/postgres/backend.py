@@ -88,8 +88,8 @@ class PostgresBackend:
             else:
                 if warm:
                     self._memory.keep(warm.key, plan)
-                elif plan.moved:
-                    self._memory.follow(plan.moved)
+                else:
+                    self._memory.note(plan)
                 return plan.result
         raise StoreContended("Others kept changing the session; repeat unchanged.")
 

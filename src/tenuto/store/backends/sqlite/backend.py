@@ -103,8 +103,8 @@ class SqliteBackend:
                 found: Plan[T] = await self._writer.submit(partial(self._transact, read, decide), size)
                 if warm:
                     self._memory.keep(warm.key, found)
-                elif found.moved:
-                    self._memory.follow(found.moved)
+                else:
+                    self._memory.note(found)
                 return found.result
         raise StoreContended(f"{self.path}: what was found kept changing under the write; repeat it.")
 

@@ -28,9 +28,10 @@ SELECT s.*, p.* FROM session s LEFT JOIN profile p ON p.session = s.sid
 WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND s.alive
 
 -- stamp_by_key --
-What tells whether a live session is still what it was, and whether it has open input.
+What tells whether a live session is still what it was, whether it has open input, and whether some is for a run.
 SELECT life, version, commit_no, generation, schema_version,
-    EXISTS (SELECT 1 FROM input i WHERE i.session = sid AND i.status = 'open')
+    EXISTS (SELECT 1 FROM input i WHERE i.session = sid AND i.status = 'open'),
+    EXISTS (SELECT 1 FROM input i WHERE i.session = sid AND i.status = 'open' AND i.boundary IS NOT NULL)
 FROM session
 WHERE tenant = ?1 AND kind = ?2 AND session_id = ?3 AND alive
 
@@ -137,6 +138,13 @@ FROM (SELECT 1) LEFT JOIN (
     ORDER BY seq, input_id LIMIT 1
 ) c
 
+-- first_input --
+The first due input of an inbox for the next turn.
+SELECT i.* FROM session s JOIN input i ON i.session = s.sid
+WHERE s.tenant = ?2 AND s.kind = ?3 AND s.session_id = ?4 AND i.status = 'open'
+    AND i.boundary IS NULL AND i.run_id IS NULL AND coalesce(i.due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+ORDER BY i.seq, i.kind <> 'command', i.input_id LIMIT 1
+
 -- due_inputs --
 The due inputs of an inbox for a place (a boundary of a run, or the next turn), in order.
 SELECT * FROM input
@@ -151,6 +159,15 @@ SELECT s.* FROM (
 ) i JOIN session s ON s.sid = i.session
 WHERE s.alive AND s.status = 'active' AND NOT (s.armed AND coalesce(s.lane_expires_at, 0) > coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)))
 ORDER BY s.sid LIMIT ?3
+
+-- held_sessions --
+Active sessions that have due input and a live lane.
+SELECT s.* FROM (
+    SELECT DISTINCT session FROM input
+    WHERE status = 'open' AND coalesce(due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+) i JOIN session s ON s.sid = i.session
+WHERE s.alive AND s.status = 'active' AND s.armed AND s.lane_expires_at > coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+ORDER BY s.lane_expires_at, s.sid LIMIT ?2
 
 -- next_input --
 When an active session next has due input and no live lane, as things stand.

@@ -1,16 +1,8 @@
-"""A guided tour on a SQLite file: three turns, a writer killed in the middle of the fourth, and what is left of it.
-
-`make run` runs it. The store is the real one and the process is really killed.
-"""
+"""The store's scenes: three turns, a writer killed in the middle of the fourth, and what is left of it."""
 
 import asyncio
 import os
-import signal
-import sys
-import tempfile
-from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from tenuto import (
@@ -29,14 +21,13 @@ from tenuto import (
     TakeRun,
     open_store,
 )
+from tenuto.demo.showing import console, run_and_kill, say, title
 from tenuto.model.lane import Lane
 from tenuto.store.host import this_process
 
 KEY = SessionKey("customer-42")
 QUESTIONS = ("Where is my order?", "It is order 7.", "When will it come?", "Then please refund it.")
 ANSWERS = ("Which order is it?", "It left us on Monday.", "On Thursday.", "Your refund is on its way.")
-
-console = Console(highlight=False)
 
 
 def owner(name: str) -> Owner:
@@ -107,22 +98,8 @@ async def write_until_killed(url: str) -> None:
         lane = await store.lanes.acquire(KEY, owner("writer"))
         await store.commit(begin(4, lane))
         await store.commit(thought(4, lane))
-        print("middle of turn 4", flush=True)
+        print("in the middle of turn 4", flush=True)
         await asyncio.Event().wait()
-
-
-async def kill_a_writer(url: str) -> None:
-    """Start the writer as a process of its own and kill it in the middle of its fourth turn."""
-    arguments = ("-m", "tenuto.demo", url)
-    child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
-    assert child.stdout is not None
-    async for line in child.stdout:
-        console.print(f"   process {child.pid}: {line.decode().strip()}")
-        if line.startswith(b"middle"):
-            break
-    child.send_signal(signal.SIGKILL)
-    code = await child.wait()
-    console.print(f"   process {child.pid}: [red]killed[/red] (exit {code})")
 
 
 async def take_over(store: Store) -> None:
@@ -183,33 +160,19 @@ async def show(store: Store) -> None:
     console.print(table)
 
 
-async def tour(folder: Path) -> None:
-    """Walk through the demonstration."""
-    url = f"sqlite:///{folder / 'shop.db'}"
-    console.print("[bold]1. A writer holds a session through three turns and dies in the fourth[/bold]")
-    await kill_a_writer(url)
+async def underneath(url: str) -> None:
+    """Show the same on the store alone, commit by commit."""
+    title("4. Underneath, the store alone: a writer dies in its fourth turn")
+    await run_and_kill("write", url)
     async with open_store(url) as store:
-        console.print("[bold]2. Another process opens the file[/bold]")
+        title("5. Another process opens the file")
         await take_over(store)
-        console.print("[bold]3. Nothing is lost, nothing is doubled[/bold]")
+        title("6. Nothing is lost, nothing is doubled")
         await check(store)
-        console.print("[bold]4. A fork in the middle of the third turn copies no message[/bold]")
+        title("7. A fork in the middle of the third turn copies no message")
         third = await store.checkpoints.latest(KEY, run_id="run-3")
         assert third is not None
         rows = len((await store.dump())["entry"])
         await store.fork(KEY, "what-if", at=third.commit_number)
-        console.print(f"   entries stored before and after: {rows} and {len((await store.dump())['entry'])}")
+        say(f"entries stored before and after: {rows} and {len((await store.dump())['entry'])}")
         await show(store)
-
-
-def main() -> None:
-    """Run the tour, or, given an address, be its writer."""
-    if len(sys.argv) > 1:
-        asyncio.run(write_until_killed(sys.argv[1]))
-        return
-    with tempfile.TemporaryDirectory(prefix="tenuto-") as folder:
-        asyncio.run(tour(Path(folder)))
-
-
-if __name__ == "__main__":
-    main()

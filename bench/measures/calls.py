@@ -1,0 +1,113 @@
+"""Calls to the outside from a turn: what their journal costs, in time and in the file."""
+
+import json
+from typing import Any
+
+from bench.harness import Measure, Scene, Stopwatch, wall
+from bench.talk import Talk
+from bench.workload import WarmSession, message, messages
+from tenuto import open_store
+from tenuto.codec import JSON
+from tenuto.model.effect import EffectKind
+from tenuto.session.live import LiveTurn
+from tenuto.session.program import Program, program
+
+_CALLS = 100
+_ROUNDS = 10
+
+_results: list[dict[str, Any]] = []
+"""What the calls bring back."""
+_spent: list[float] = []
+"""What the calls of each turn took, in seconds."""
+
+
+async def _outside() -> JSON:
+    return _results.pop()
+
+
+@program
+async def tools(turn: LiveTurn) -> None:
+    """Call a tool again and again."""
+    with Stopwatch(wall) as watch:
+        for number in range(_CALLS):
+            await turn.effect(f"tool {number}", _outside, {"number": number})
+    _spent.append(watch.seconds)
+
+
+@program
+async def models(turn: LiveTurn) -> None:
+    """Ask a model again and again, each time in a step of its own."""
+    with Stopwatch(wall) as watch:
+        for number in range(_CALLS):
+            await turn.begin_step()
+            turn.append(await turn.effect("model", _outside, {"number": number}, kind=EffectKind.MODEL))
+            await turn.finish_step()
+    _spent.append(watch.seconds)
+
+
+@program
+async def asks(turn: LiveTurn) -> None:
+    """Reply what a model says, chunk by chunk."""
+
+    async def ask() -> JSON:
+        reply = _results.pop()
+        for word in reply["content"].split(" "):
+            turn.emit(word)
+        return reply
+
+    turn.append(await turn.effect("model", ask, {"upto": len(turn.messages)}, kind=EffectKind.MODEL))
+
+
+async def tool(scene: Scene) -> float:
+    """Return the time of a tool's effect, durable before and after the call, against that of a warm turn."""
+    return await _against_turn(scene, tools)
+
+
+async def model(scene: Scene) -> float:
+    """Return the time of a step with a model's effect against that of a warm turn."""
+    return await _against_turn(scene, models)
+
+
+async def _against_turn(scene: Scene, calls: Program) -> float:
+    async with open_store(scene.url("runtime")) as runtime_store, open_store(scene.url("store")) as bare_store:
+        talk = await Talk.begin(runtime_store, calls, steps=_CALLS)
+        bare = await WarmSession.begin(bare_store)
+
+        async def effect() -> float:
+            _results[:] = [message("assistant") for _ in range(_CALLS)]
+            await talk.turn(messages())
+            return _spent.pop() / _CALLS
+
+        async def turn() -> float:
+            work = [messages() for _ in range(_CALLS)]
+            with Stopwatch(wall) as watch:
+                for items in work:
+                    await bare.turn(items)
+            return watch.seconds / _CALLS
+
+        return await scene.ratio(effect, turn, rounds=_ROUNDS)
+
+
+async def size(scene: Scene) -> float:
+    """Return the closed file after 500 turns with a model's effect each against the JSON of its messages."""
+    said: list[dict[str, Any]] = []
+    async with open_store(scene.url(), synchronous="OFF") as store:
+        talk = await Talk.begin(store, asks)
+        for _ in scene.rounds(500):
+            items = messages()
+            said.extend(items)
+            _results[:] = items[1:]
+            await talk.turn(items)
+        await store.upkeep.prune(events_keep=0)
+        while (await store.upkeep.vacuum()).pages_left:
+            pass
+    file, raw = (scene.folder / "store.db").stat().st_size, len(json.dumps(said, separators=(",", ":")))
+    scene.note(f"{file / 1024:,.0f} KiB against {raw / 1024:,.0f} KiB")
+    return file / raw
+
+
+MEASURES = (
+    Measure(name="tool effect, SQLite FULL: wall against the warm turn", unit="x", bar=2.0, run=tool),
+    Measure(name="model effect, SQLite FULL: wall against the warm turn", unit="x", bar=1.2, run=model),
+    Measure(name="file after 500 runtime turns against the raw JSON of its messages", unit="x", bar=2.5, run=size),
+)

@@ -1,0 +1,43 @@
+"""Sessions that are open and idle: what each holds in memory."""
+
+import gc
+import tracemalloc
+
+from bench.harness import Measure, Scene
+from tenuto import open_store
+from tenuto.session.live import LiveTurn
+from tenuto.session.program import program
+from tenuto.session.runtime import SessionRuntime
+
+_HANDLES = 1_000
+
+
+@program
+async def greets(turn: LiveTurn) -> None:
+    """Say hello."""
+    turn.append({"role": "assistant", "content": "hello"})
+
+
+async def memory(scene: Scene) -> float:
+    """Return the KiB of a handle whose session was talked to and is idle again, with all that is kept for it."""
+    async with open_store(scene.url(), synchronous="OFF") as store:
+        runtime = SessionRuntime(store, [greets])
+        await runtime.create("greets", session_id="first")
+        await runtime.send("first", "hi")
+        tracemalloc.start()
+        try:
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            handles = []
+            for number in scene.rounds(_HANDLES):
+                handles.append(runtime.open(f"session-{number}"))
+                await runtime.create("greets", session_id=handles[-1].session_id)
+                await handles[-1].send("hi")
+            gc.collect()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        return (after - before) / len(handles) / 1024
+
+
+MEASURES = (Measure(name="idle open session: memory", unit="KiB", bar=4, run=memory),)

@@ -1,0 +1,38 @@
+"""One worker process: `python -m bench.worker <store>`. It works between `go` and `halt`, and a dot is a turn."""
+
+import asyncio
+import os
+import sys
+
+from bench.workload import message
+from tenuto import open_store
+from tenuto.session.live import LiveTurn
+from tenuto.session.program import program
+from tenuto.session.runtime import SessionRuntime
+
+CONCURRENCY = 8
+_SECONDS = 0.02
+_REPLY = message("assistant")
+
+
+@program
+async def sleeps(turn: LiveTurn) -> None:
+    """Wait as for a model, then reply."""
+    await asyncio.sleep(_SECONDS)
+    turn.append(_REPLY)
+    os.write(1, b".")
+
+
+async def main() -> None:
+    """Do as the lines of the standard input say, until it ends."""
+    hear = asyncio.get_running_loop().run_in_executor
+    async with open_store(sys.argv[1]) as store, SessionRuntime(store, [sleeps]) as runtime:
+        while await hear(None, sys.stdin.readline) == "go\n":
+            work = asyncio.create_task(runtime.work(CONCURRENCY))
+            await hear(None, sys.stdin.readline)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,79 @@
+"""Where a session can be forked from and rewound to: as it was before a run, or before an action."""
+
+from collections.abc import Mapping
+
+from tenuto.errors import ForkPointNotRetained, InvalidHistory, InvalidInput
+from tenuto.model.run import Checkpoint
+from tenuto.model.session import SessionKey
+from tenuto.session.history import History
+from tenuto.session.value import MESSAGES
+from tenuto.store.port import Store
+
+_MANY = 1000
+_NEAREST = 3
+
+
+async def point_before(store: Store, key: SessionKey, to: str | int) -> Checkpoint:
+    """Return the session as it was before a run, or at a checkpoint's commit."""
+    if isinstance(to, str):
+        point = await _begins(store, key, to)
+    else:
+        point = await store.checkpoints.get(key, to)
+    if point is None:
+        raise InvalidInput(f"{key} was not kept as it was at {to!r}; it cannot be rewound there.", to=to)
+    return point
+
+
+async def commit_after(store: Store, key: SessionKey, run_id: str) -> int | None:
+    """Return the commit at which a session is kept as a run left it; None means that it still is as it left it."""
+    run = await store.runs.get(run_id)
+    if run is None or run.key != key:
+        raise InvalidInput(f"{key} has no run {run_id!r} to fork at.", run_id=run_id)
+    begun = await _begins(store, key, run_id)
+    following = next((r for r in await store.runs.of_session(key, limit=1, before=run.number + 2)), None)
+    next_run = None
+    if following is not None and following.number > run.number:
+        next_run = await _begins(store, key, following.run_id)
+        if next_run is None:
+            raise _not_kept(key, run_id)
+    upto = None if next_run is None else next_run.commit_number + 1
+    found = await store.checkpoints.of_session(key, limit=_MANY, before=upto)
+    later = [point for point in found if _is_ours(point) and point.run_id != run_id]
+    if begun is None:
+        raise _not_kept(key, run_id)
+    return min((point.commit_number for point in later if point.commit_number > begun.commit_number), default=None)
+
+
+async def refuse_open(store: Store, key: SessionKey, at: int | None, history: History) -> InvalidHistory:
+    """Return the refusal of a fork inside an open call; it names the nearest points that lie inside none."""
+    points = [point for point in await store.checkpoints.of_session(key, limit=_MANY) if _is_ours(point)]
+    if at is not None:
+        points.sort(key=lambda point: abs(point.commit_number - at))
+    nearest: list[int] = []
+    for point in points:
+        end = point.ends.get(MESSAGES)
+        entries = [] if end is None else await store.logs.read(key, MESSAGES, end=end)
+        if not History.of(entry.value for entry in entries).open:
+            nearest.append(point.commit_number)
+        if len(nearest) == _NEAREST:
+            break
+    call = next(iter(history.open))
+    near = f"; forks can be made at {', '.join(map(str, nearest))}" if nearest else ""
+    return InvalidHistory(
+        f"{key} cannot be forked there: the call {call!r} has no result yet{near}.", call_id=call, nearest=nearest
+    )
+
+
+async def _begins(store: Store, key: SessionKey, run_id: str) -> Checkpoint | None:
+    """Return the point a run of the runtime left as it began."""
+    points = await store.checkpoints.of_session(key, run_id=run_id, limit=_MANY)
+    return next((point for point in reversed(points) if _is_ours(point)), None)
+
+
+def _is_ours(point: Checkpoint) -> bool:
+    """Tell whether a checkpoint is of the session before a commit, and not one of a graph within a run."""
+    return isinstance(point.cursor, Mapping) and not point.cursor.keys().isdisjoint(("program", "action"))
+
+
+def _not_kept(key: SessionKey, run_id: str) -> ForkPointNotRetained:
+    return ForkPointNotRetained(f"{key} was not kept as the run {run_id} left it.", key=key, nearest=[])

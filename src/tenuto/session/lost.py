@@ -1,0 +1,49 @@
+"""Runs whose runner was lost and that no runtime goes on with: ended as interrupted, resumable by their own engine."""
+
+from contextlib import suppress
+
+from tenuto.errors import LaneBusy, LaneLost, RunNotLive, TenutoError
+from tenuto.ids import new_id
+from tenuto.model.commit import Commit, EndRun, TakeRun
+from tenuto.model.lane import Lane
+from tenuto.model.run import Run, RunStatus
+from tenuto.session.lanes import this_owner
+from tenuto.session.notices import RunEnded
+from tenuto.session.resuming import RUN_LOST
+from tenuto.session.turn import is_let_go
+from tenuto.store.port import Store
+
+
+async def end_lost(store: Store, run: Run, lane: Lane | None) -> bool:
+    """End a lost run, and free the lane; False if it is not lost any more, or not yet."""
+    status = RunStatus.INTERRUPTED
+    notice = RunEnded(key=run.key, run_id=run.run_id, status=str(status), steps=run.steps, error=RUN_LOST)
+    commit = Commit(
+        key=run.key,
+        operation_id=new_id(),
+        life=run.life,
+        generation=None if lane is None else lane.generation,
+        run=TakeRun(run_id=run.run_id, attempt=run.attempt, gone=run.worker if is_let_go(run) else None),
+        end=EndRun(status=status, error=RUN_LOST),
+        events=(notice.event(),),
+        disarm=lane is not None,
+    )
+    try:
+        await store.commit(commit)
+    except (RunNotLive, LaneLost):
+        if lane is not None:
+            with suppress(TenutoError):
+                await store.lanes.disarm(lane)
+        return False
+    return True
+
+
+async def end_unheld(store: Store, run: Run) -> bool:
+    """End a lost run of a session that nobody can load, or of none, taking the lane first if it had one."""
+    if run.generation is None:
+        return await end_lost(store, run, None)
+    try:
+        lane = await store.lanes.acquire(run.key, this_owner(), ttl=store.keeper.ttl)
+    except LaneBusy:
+        return False
+    return await end_lost(store, run, lane)

@@ -1,0 +1,346 @@
+"""Programs that other processes run in sessions, the outside world they act on, and what those processes can do."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from tenuto import Store, open_store
+from tenuto.model.run import RunStatus
+from tenuto.session.live import LiveTurn
+from tenuto.session.outcome import Outcome
+from tenuto.session.program import Program, program
+from tenuto.session.runtime import SessionRuntime
+from tenuto.session.tools import Tool
+from tenuto.store import host
+from tenuto.store.backend import Backend, View
+from tenuto.store.keeper import Keeper
+from tenuto.testing.agent import Request, Script, ScriptedAgent, calls
+
+TOOLS = ("look", "pay", "note")
+SHIP = "ship"
+SAID = ("let", "me", "see", "all", "done")
+"""What the reference turn says, chunk by chunk."""
+
+
+class Probe:
+    """Counts the calls of a process to its store and to the outside, and kills it before, inside or after one."""
+
+    def __init__(self, kill: int = 0, when: str = "") -> None:
+        self.trace: list[str] = []
+        self.insides: set[int] = set()
+        self._kill = kill
+        self._when = when
+
+    def begin(self, name: str) -> int:
+        """Count a call that is about to be made."""
+        self.trace.append(name)
+        self._die(len(self.trace), "before")
+        return len(self.trace)
+
+    def inside(self, number: int) -> None:
+        """Note that a call is half done: a transaction has decided and not written, a side effect has happened."""
+        self.insides.add(number)
+        self._die(number, "inside")
+
+    def end(self, number: int) -> None:
+        """Note that a call has come back."""
+        self._die(number, "after")
+
+    def moments(self) -> list[tuple[int, str, str]]:
+        """Return every moment to die at: the call's number, when, and its name."""
+        found = []
+        for number, name in enumerate(self.trace, start=1):
+            whens = ["before"] + ["inside"] * (number in self.insides) + ["after"] * (not name.startswith("effect"))
+            found += [(number, when, name) for when in whens]
+        return found
+
+    def _die(self, number: int, when: str) -> None:
+        if (number, when) == (self._kill, self._when):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Probed:
+    """A backend that tells a probe of every call; looking for stops is left out, since time decides when that is."""
+
+    def __init__(self, inner: Backend, probe: Probe) -> None:
+        self.inner = inner
+        self.probe = probe
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def transact(self, read: Any, decide: Any, lock: Any, **options: Any) -> Any:
+        number = self.probe.begin(decide.func.__name__)
+
+        def deciding(found: Any) -> Any:
+            plan = decide(found)
+            self.probe.inside(number)
+            return plan
+
+        result = await self.inner.transact(read, deciding, lock, **options)
+        self.probe.end(number)
+        return result
+
+    async def write(self, name: str, *params: object) -> Any:
+        number = self.probe.begin(name)
+        rows = await self.inner.write(name, *params)
+        self.probe.end(number)
+        return rows
+
+    async def glance(self, name: str, *params: object) -> Any:
+        number = self.probe.begin(name)
+        rows = await self.inner.glance(name, *params)
+        self.probe.end(number)
+        return rows
+
+    @asynccontextmanager
+    async def view(self) -> AsyncIterator[View]:
+        async with self.inner.view() as view:
+            yield _ProbedView(view, self.probe)
+
+
+class _ProbedView:
+    def __init__(self, inner: View, probe: Probe) -> None:
+        self._inner = inner
+        self._probe = probe
+
+    async def read(self, name: str, *params: object) -> Any:
+        if name == "stops_of_runs":
+            return await self._inner.read(name, *params)
+        number = self._probe.begin(name)
+        rows = await self._inner.read(name, *params)
+        self._probe.end(number)
+        return rows
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """The outside as one process sees it: a file in which everything done is counted, and a server to be asked."""
+
+    folder: Path
+    port: int = 0
+    probe: Probe = field(default_factory=Probe)
+
+    def act(self, session: str, name: str) -> None:
+        """Do something that cannot be undone."""
+        number = self.probe.begin(f"effect {name}")
+        line = f"{session}\t{name}\n".encode()
+        file = os.open(self.folder / "acts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(file, line)
+        finally:
+            os.close(file)
+        self.probe.inside(number)
+
+    def acts(self, session: str) -> list[str]:
+        """Return what was done for a session, by all processes, in order."""
+        file = self.folder / "acts"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [line.split("\t")[1] for line in lines if line.split("\t")[0] == session]
+
+    async def ask(self, request: Any) -> Any:
+        """Ask the server, and wait for what it says."""
+        if not self.port:
+            return "yes"
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(json.dumps(request).encode() + b"\n")
+            return json.loads(await reader.readline())
+        finally:
+            writer.close()
+
+
+def programs(world: World) -> list[Program]:
+    """Return every program the tests know."""
+    return [_desk(world), _chat(world), _teller(world), waiter]
+
+
+def _desk(world: World) -> Program:
+    """The reference turn: a model call, a batch of tools one of which needs approval, and another model call."""
+    wanted = [(name, name, {"about": name}) for name in (*TOOLS, SHIP)]
+    script = Script(calls(*wanted, content="let me see"), "all done")
+
+    class Desk(ScriptedAgent):
+        async def _ask(self, turn: LiveTurn) -> Any:
+            world.act(turn.session_id, "model")
+            return await ScriptedAgent._ask(self, turn)
+
+    def answered(request: Request) -> Any:
+        return {**script(request), "usage": {"input": 3, "output": 5}}
+
+    def tool(name: str) -> Tool:
+        async def run(turn: LiveTurn, _: Any) -> Any:
+            world.act(turn.session_id, name)
+            return {"did": name}
+
+        return Tool(name=name, run=run, idempotent=name == "look", needs_approval=name == SHIP)
+
+    return Desk(model=answered, tools=[tool(name) for name in (*TOOLS, SHIP)], name="desk", stream=True)
+
+
+def _chat(world: World) -> Program:
+    @program
+    async def chat(turn: LiveTurn) -> None:
+        """Ask the outside about the message, and reply."""
+        said: Any = turn.input
+        await world.ask([said["content"], turn.attempt])
+        turn.append({"role": "assistant", "content": f"re: {said['content']}"})
+
+    return chat
+
+
+STORY, LINES = 4, 20
+
+
+def _teller(world: World) -> Program:
+    @program
+    async def teller(turn: LiveTurn) -> None:
+        """Tell a story in steps, each of them line by line; each line says which attempt tells it."""
+        async for _ in turn.each_step():
+            told = sum(message["role"] == "assistant" for message in turn.messages)
+            if told == STORY:
+                return
+            for line in range(LINES):
+                turn.emit([told, line, turn.attempt])
+                await asyncio.sleep(0.002)
+                await world.ask([told, line]) if line == LINES // 2 else None
+            turn.append({"role": "assistant", "content": f"part {told}"})
+
+    return teller
+
+
+@program
+async def waiter(turn: LiveTurn) -> None:
+    """Wait for a signal and repeat it."""
+    answer = await turn.wait("word")
+    turn.append({"role": "assistant", "content": str(answer)})
+
+
+def told(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as what can be said in a line."""
+    error: Any = outcome.error or {}
+    return {"status": str(outcome.status), "output": outcome.output, "error": error.get("category")}
+
+
+async def reference(runtime: SessionRuntime, session: str, way: str) -> None:
+    """Go through the reference turn, from its message to its end, as a caller does or as a worker does."""
+    if way == "sent":
+        await runtime.send(session, "go", key=f"go {session}")
+    else:
+        await runtime.enqueue(session, "go", key=f"go {session}")
+        await runtime.advance(session)
+    (wait,) = await runtime.waits(session)
+    await runtime.answer(wait.wait_id, True, run=way == "sent")
+    if way != "sent":
+        await runtime.deliver()
+        await runtime.advance(session)
+    assert [run.status for run in await runtime.runs(session)] == [RunStatus.COMPLETED, RunStatus.SUSPENDED]
+
+
+async def swept(runtime: SessionRuntime, world: World, session: str, way: str, kill: int, when: str) -> None:
+    """Go through the reference turn, and die at the moment named."""
+    world.probe = Probe(kill, when)
+    runtime.store.backend = Probed(runtime.store.backend, world.probe)
+    await reference(runtime, session, way)
+
+
+async def send(runtime: SessionRuntime, _: World, session: str, text: str, **options: Any) -> Any:
+    """Say something to a session; a typed refusal is told by its category."""
+    try:
+        return told(await runtime.send(session, text, **options))
+    except Exception as error:
+        return {"refused": getattr(error, "category", repr(error))}
+
+
+async def work(runtime: SessionRuntime, _: World, poll: float = 0.1) -> None:
+    """Be a worker until the end of the process."""
+    await runtime.work(poll=poll)
+
+
+async def drain(runtime: SessionRuntime, _: World) -> None:
+    """Do everything that is due."""
+    await runtime.drain()
+
+
+async def answer_all(runtime: SessionRuntime, _: World, sessions: Sequence[str]) -> int:
+    """Answer what each session waits for, all at once, and return how many turns came to their end."""
+
+    async def one(session: str) -> bool:
+        (wait,) = await runtime.waits(session)
+        answered = await runtime.answer(wait.wait_id, f"word for {session}")
+        return answered.outcome is not None and answered.outcome.status == RunStatus.COMPLETED
+
+    return sum(await asyncio.gather(*(one(session) for session in sessions)))
+
+
+async def follow(runtime: SessionRuntime, _: World, session: str, run: str, seed: int = 0, times: int = 0) -> Any:
+    """Read a run's stream to its end and return it; before that, hang up so many times and begin anywhere again."""
+    dice, seen = random.Random(seed), dict[int, Any]()
+    for left in reversed(range(times + 1)):
+        after = dice.randint(0, max(seen, default=0)) if left else 0
+        patience = dice.randint(1, 15)
+        async for frame in runtime.events(session, after=after, run=run):
+            if frame.name:
+                shown = [str(frame.type), frame.name, frame.run_id, frame.data, frame.attempt, frame.step]
+                assert seen.setdefault(frame.seq, shown) == shown
+            patience -= 1
+            if left and not patience:
+                break
+    return [[seq, *seen[seq]] for seq in sorted(seen)]
+
+
+VERBS: dict[str, Callable[..., Awaitable[Any]]] = {
+    verb.__name__: verb for verb in (swept, send, work, drain, answer_all, follow)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """What a process is told when it begins. Without `proof`, nobody can tell that it is gone."""
+
+    address: str
+    options: dict[str, Any]
+    folder: Path
+    home: str
+    port: int = 0
+    keeper: dict[str, float] | None = None
+    proof: bool = True
+    only: tuple[str, ...] = ()
+
+
+def serve(line: Connection, post: Post) -> None:
+    """Be a process that carries out orders until the line is closed."""
+    warnings.simplefilter("error")
+    os.chdir(post.home)
+    if not post.proof:
+        host._place = lambda: (None, None, None)  # type: ignore[assignment]
+    asyncio.run(_serve(line, post))
+
+
+async def _serve(line: Connection, post: Post) -> None:
+    world = World(folder=post.folder, port=post.port)
+    async with open_store(post.address, **post.options) as store:
+        if post.keeper:
+            store.keeper = Keeper(store, **post.keeper)
+        runtime = SessionRuntime(store, [each for each in programs(world) if not post.only or each.name in post.only])
+        line.send("ready")
+        while True:
+            try:
+                verb, arguments = await asyncio.to_thread(line.recv)
+            except EOFError:
+                return
+            line.send(await VERBS[verb](runtime, world, **arguments))
+
+
+def runtime_of(store: Store, world: World, **options: Any) -> SessionRuntime:
+    """Return a runtime of this process that knows the programs."""
+    return SessionRuntime(store, programs(world), **options)

@@ -1,0 +1,286 @@
+"""Turns whose runner is killed, stands still, or cannot renew: who goes on with them, when, and how often."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tenuto import Store
+from tenuto.errors import LaneLost
+from tenuto.model.run import Run, RunStatus
+from tenuto.model.session import SessionKey
+from tenuto.store.keeper import Keeper
+from tenuto.testing.faults import FaultyBackend
+from tests.crash.processes import Database
+from tests.crash.runtime_processes import Colleague, mates
+from tests.crash.runtime_programs import World, runtime_of
+from tests.crash.session_processes import Mate, Outside, outside
+
+SHORT = {"ttl": 1.5, "every": 0.4}
+NEVER_RENEWED = {"ttl": 1.0, "every": 600.0}
+POLL = 0.1
+
+
+async def _said(store: Store, session: str = "chat") -> list[str]:
+    record = await store.load(session)
+    assert record is not None
+    return [message["content"] for message in record.state["messages"]]
+
+
+async def _until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Wait until the database says so."""
+    async with asyncio.timeout(seconds):
+        while not (found := await condition()):
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def _completed(store: Store, session: str = "chat") -> bool:
+    run = await store.runs.current(SessionKey(session))
+    return run is not None and run.status is RunStatus.COMPLETED
+
+
+async def test_a_worker_killed_in_a_turn_is_taken_over_at_once_on_the_same_host(database: Database) -> None:
+    async with outside() as world, database.open() as store:
+        first, second = Colleague(database, port=world.port), Colleague(database, port=world.port)
+        async with mates(first, second):
+            runtime = runtime_of(store, World(folder=database.folder))
+            await runtime.create("chat", session_id="chat")
+            given = await runtime.enqueue("chat", "hello")
+            world.keep(lambda request: request == ["hello", 1])
+            first.order("work", poll=POLL)
+            await world.asked(1)
+            second.order("work", poll=POLL)
+            first.kill()
+            killed = time.monotonic()
+            await _until(lambda: _completed(store))
+            assert time.monotonic() - killed < store.keeper.ttl / 3
+            outcome = await runtime.outcome(given)
+        (run,) = await store.runs.of_session("chat")
+        frames = [frame.name async for frame in runtime.events("chat", live=False)]
+    assert (outcome.status, outcome.output, run.attempt) == ("completed", "re: hello", 2)
+    assert world.requests == [["hello", 1], ["hello", 2]]
+    assert frames.count("lane_taken_over") == frames.count("rewound") == frames.count("run_ended") == 1
+
+
+async def test_without_proof_a_killed_worker_is_taken_over_once_its_lane_has_lapsed(database: Database) -> None:
+    async with outside() as world, database.open() as store:
+        first = Colleague(database, port=world.port, proof=False, keeper=SHORT)
+        second = Colleague(database, port=world.port, proof=False, keeper=SHORT)
+        async with mates(first, second):
+            runtime = runtime_of(store, World(folder=database.folder))
+            await runtime.create("chat", session_id="chat")
+            await runtime.enqueue("chat", "hello")
+            world.keep(lambda request: request == ["hello", 1])
+            first.order("work", poll=POLL)
+            await world.asked(1)
+            second.order("work", poll=POLL)
+            first.kill()
+            killed = time.monotonic()
+            lane = await store.lanes.inspect("chat")
+            assert lane is not None
+            assert lane.expires_at is not None
+            await world.asked(2)
+            took = time.monotonic() - killed
+            now = await store.moment()
+            await _until(lambda: _completed(store))
+        assert now >= lane.expires_at
+        assert took < SHORT["ttl"] + POLL + 2.0
+        assert await _said(store) == ["hello", "re: hello"]
+
+
+async def test_a_worker_killed_with_the_lane_and_no_run_yet_leaves_input_that_is_taken_at_once(
+    database: Database,
+) -> None:
+    async with database.open() as store:
+        runtime = runtime_of(store, World(folder=database.folder))
+        await runtime.create("desk", session_id="desk")
+        async with mates(Colleague(database)) as (dying,):
+            # The second call of a turn from the inbox takes the lane; nothing is begun yet.
+            assert await dying.do("swept", session="desk", way="queued", kill=3, when="after") is None
+        lane = await store.lanes.inspect("desk")
+        assert lane is not None
+        assert (lane.state, await store.runs.current("desk")) == ("held", None)
+        assert await store.inbox.due() == ()
+        assert list(await store.inbox.stranded()) == [SessionKey("desk")]
+        await runtime.drain()
+        run = await store.runs.current("desk")
+        assert run is not None
+        assert (run.status, run.attempt) == (RunStatus.SUSPENDED, 1)
+
+
+async def test_after_three_lost_runners_a_run_is_abandoned_and_what_was_queued_is_taken(database: Database) -> None:
+    async with outside() as world, database.open() as store:
+        runtime = runtime_of(store, World(folder=database.folder, port=world.port))
+        await runtime.create("chat", session_id="chat")
+        first = await runtime.enqueue("chat", "deadly")
+        steering = await runtime.enqueue("chat", "meant for it", boundary="before_completion")
+        second = await runtime.enqueue("chat", "harmless")
+        world.keep(lambda request: request[0] == "deadly")
+        for attempt in (1, 2, 3):
+            async with mates(Colleague(database, port=world.port)) as (dying,):
+                dying.order("work", poll=POLL)
+                await world.asked(attempt)
+                dying.kill()
+        await runtime.drain()
+        outcomes = [await runtime.outcome(each) for each in (first, steering, second)]
+        runs = await store.runs.of_session("chat")
+        ends = [frame.data async for frame in runtime.events("chat", live=False) if frame.is_end]
+    assert world.requests[:3] == [["deadly", 1], ["deadly", 2], ["deadly", 3]]
+    assert (outcomes[0].status, outcomes[0].error["category"]) == ("failed", "run_abandoned")  # type: ignore[index,call-overload]
+    assert [str(outcome.status) for outcome in outcomes[1:]] == ["completed", "completed"]
+    assert outcomes[2].output == "re: harmless"
+    assert runs[-1].attempt == 4
+    assert ends[0]["status"] == "failed"  # type: ignore[index,call-overload]
+    assert len(ends) == len(runs)
+
+
+@pytest.mark.parametrize(
+    ("mode", "session"),
+    [("exclusive", "graph"), ("last_write_wins", "graph"), ("last_write_wins", None)],
+    ids=["under a lane", "without a lane", "without a session"],
+)
+async def test_a_lost_run_of_a_graph_that_is_no_program_here_is_ended_and_so_is_its_stream(
+    database: Database, mode: str, session: str | None
+) -> None:
+    async with outside() as world, database.open() as store:
+        plan: dict[str, Any] = {"graph": "chat", "concurrency": mode, "checkpoints": True, "port": world.port}
+        runtime = runtime_of(store, World(folder=database.folder))
+
+        async def ended() -> Run | None:
+            await runtime.drain()
+            (run,) = await store.runs.of_invocation("lost")
+            return run if run.status is not RunStatus.RUNNING else None
+
+        async with mates(Mate(database, keeper=SHORT, **plan)) as (dying,):
+            world.keep(lambda _: len(world.requests) == 1)
+            dying.order("run", initial={"messages": ["first"]}, session_id=session, invocation_id="lost")
+            await world.asked(1)
+            assert await ended() is None
+            dying.kill()
+        run = await _until(ended)
+        assert (run.status, run.error["category"]) == (RunStatus.INTERRUPTED, "run_lost")
+        last = [frame async for frame in runtime.events(run.key, run=run.run_id)][-1]
+        assert last.is_end
+        assert last.data["status"] == "interrupted"  # type: ignore[index,call-overload]
+        async with mates(Mate(database, **plan)) as (other,):
+            resumed = await other.do("run", resume_invocation="lost")
+    assert resumed["outcome"] == "completed"
+    assert world.requests == ["first", "first"]
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["still in its turn", "about to commit"])
+async def test_a_runner_that_stood_still_too_long_is_displaced_and_its_late_writes_are_refused(
+    database: Database, answered: bool
+) -> None:
+    async with outside() as world, database.open() as store:
+        still, other = Colleague(database, port=world.port, keeper=SHORT), Colleague(database, port=world.port)
+        async with mates(still, other):
+            runtime = runtime_of(store, World(folder=database.folder))
+            await runtime.create("chat", session_id="chat")
+            world.keep(lambda request: request == ["hello", 1])
+            still.order("send", session="chat", text="hello", key="k")
+            await world.asked(1)
+            still.stop()
+            other.order("work", poll=POLL)
+            await _until(lambda: _completed(store))
+            before = await store.dump()
+            if answered:
+                world.release()
+            still.go_on()
+            # Without an answer only its keeper can end the turn.
+            refused = await still.heard()
+            assert await store.dump() == before
+            again = await still.do("send", session="chat", text="hello", key="k")
+    assert refused == {"refused": "session_execution_lease_lost"}
+    assert again == {"status": "completed", "output": "re: hello", "error": None}
+    assert world.requests == [["hello", 1], ["hello", 2]]
+
+
+async def test_a_displaced_runner_whose_keeper_has_not_noticed_can_write_nothing(database: Database) -> None:
+    async with outside() as world, database.open() as store:
+        lapsed, other = Colleague(database, port=world.port, keeper=NEVER_RENEWED), Colleague(database, port=world.port)
+        async with mates(lapsed, other):
+            runtime = runtime_of(store, World(folder=database.folder))
+            await runtime.create("chat", session_id="chat")
+            world.keep(lambda request: request == ["hello", 1])
+            lapsed.order("send", session="chat", text="hello")
+            await world.asked(1)
+            other.order("work", poll=POLL)
+            await _until(lambda: _completed(store))
+            before = await store.dump()
+            world.release()
+            refused = await lapsed.heard()
+            assert await store.dump() == before
+            next_one = await lapsed.do("send", session="chat", text="and now")
+    assert refused == {"refused": "session_execution_lease_lost"}
+    assert next_one["output"] == "re: and now"
+
+
+class Line(FaultyBackend):
+    """A backend whose keeper's own connection can be looked at."""
+
+    kept: "FaultyBackend | None" = None
+
+    async def sibling(self) -> FaultyBackend:
+        self.kept = await super().sibling()
+        return self.kept
+
+    async def tried(self) -> None:
+        """Wait until the keeper has asked once more."""
+        calls = self.kept.calls if self.kept else 0
+        async with asyncio.timeout(30):
+            while self.kept is None or self.kept.calls == calls:
+                await asyncio.sleep(0.02)
+
+
+async def _in_its_turn(line: Line, world: Outside, database: Database, ttl: float) -> "tuple[Store, asyncio.Task[Any]]":
+    store = Store(line)
+    store.keeper = Keeper(store, ttl=ttl, every=0.2)
+    runtime = runtime_of(store, World(folder=database.folder, port=world.port))
+    await runtime.create("chat", session_id="chat")
+    world.keep(lambda request: request == ["hello", 1])
+    task = asyncio.create_task(runtime.send("chat", "hello"))
+    await world.asked(1)
+    return store, task
+
+
+async def test_renewals_that_fail_before_the_lane_lapses_change_nothing(database: Database) -> None:
+    async with outside() as world, database.open() as opened, database.open() as looking:
+        line = Line(opened.backend)
+        store, task = await _in_its_turn(line, world, database, ttl=20.0)
+        granted = await looking.lanes.inspect("chat")
+        line.cut()
+        for _ in range(3):
+            await line.tried()
+        assert await looking.lanes.inspect("chat") == granted
+        assert await looking.inbox.stranded() == []
+        await runtime_of(looking, World(folder=database.folder)).drain()
+        line.heal()
+        world.release()
+        outcome = await task
+        await store.keeper.aclose()
+        (run,) = await looking.runs.of_session("chat")
+    assert (outcome.status, outcome.output, run.attempt) == ("completed", "re: hello", 1)
+    assert world.requests == [["hello", 1]]
+
+
+async def test_renewals_that_fail_until_the_lane_lapses_stop_the_turn_and_its_input_is_delivered_once(
+    database: Database,
+) -> None:
+    async with outside() as world, database.open() as opened, database.open() as looking:
+        line = Line(opened.backend)
+        store, task = await _in_its_turn(line, world, database, ttl=1.0)
+        line.cut()
+        # The program is never answered: nothing but the keeper ends this.
+        with pytest.raises(LaneLost):
+            await asyncio.wait_for(task, 30)
+        line.heal()
+        async with mates(Colleague(database, port=world.port)) as (other,):
+            other.order("work", poll=POLL)
+            await _until(lambda: _completed(looking))
+        await store.keeper.aclose()
+        assert await _said(looking) == ["hello", "re: hello"]
+    assert world.requests == [["hello", 1], ["hello", 2]]
