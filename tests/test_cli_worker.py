@@ -21,6 +21,9 @@ from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import OVER, Standing
 from tests.servers import Postgres
 
+PATIENCE = 120.0
+"""How long a test waits for another process before it gives up."""
+
 MODULE = """
 import asyncio
 from pathlib import Path
@@ -118,7 +121,7 @@ class Process:
         self._process.send_signal(number)
 
     async def ended(self) -> int:
-        return await asyncio.to_thread(self._process.wait, 30)
+        return await asyncio.to_thread(self._process.wait, PATIENCE)
 
     def abandon(self) -> None:
         self._process.kill()
@@ -164,7 +167,7 @@ def start() -> Iterator[Start]:
 
 
 async def until_over(runtime: SessionRuntime, *inputs: str) -> list[Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             outcomes = [await runtime.outcome(each) for each in inputs]
             if all(each.status in OVER for each in outcomes):
@@ -173,7 +176,7 @@ async def until_over(runtime: SessionRuntime, *inputs: str) -> list[Any]:
 
 
 async def until_there(path: Path, lines: int = 1) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not path.exists() or len(path.read_text().splitlines()) < lines:
             await asyncio.sleep(0.005)
 

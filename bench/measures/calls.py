@@ -89,7 +89,7 @@ async def _against_turn(scene: Scene, calls: Program) -> float:
 
 
 async def size(scene: Scene) -> float:
-    """Return the closed file after 500 turns with a model's effect each against the JSON of its messages."""
+    """Return the closed file after 500 turns with a model's effect each, chunks pruned, against its messages' JSON."""
     said: list[dict[str, Any]] = []
     async with open_store(scene.url(), synchronous="OFF") as store:
         talk = await Talk.begin(store, asks)
@@ -98,7 +98,7 @@ async def size(scene: Scene) -> float:
             said.extend(items)
             _results[:] = items[1:]
             await talk.turn(items)
-        await store.upkeep.prune(events_keep=0)
+        await store.upkeep.prune(chunks_older_than=0)
         while (await store.upkeep.vacuum()).pages_left:
             pass
     file, raw = (scene.folder / "store.db").stat().st_size, len(json.dumps(said, separators=(",", ":")))

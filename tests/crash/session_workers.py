@@ -12,6 +12,7 @@ from typing import Any
 
 from tenuto import Outcome, Store, open_store
 from tenuto.model.run import Run, RunStatus
+from tenuto.session.runtime import SessionRuntime
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper
 from tests.crash.session_graphs import Plan, made
@@ -89,7 +90,53 @@ async def _resumed_as(store: Store, run: Run) -> str | None:
     return last if last != run.invocation_id else None
 
 
-VERBS: dict[str, Callable[..., Awaitable[Any]]] = {verb.__name__: verb for verb in (run, talk, turn)}
+def _runtime(store: Store, plan: Plan) -> SessionRuntime:
+    """Return a runtime whose one program is the graph."""
+    graph = made(plan, store)
+    program = graph.as_program(name="graph", entry=lambda message: message["content"], checkpoints=plan.checkpoints)
+    return SessionRuntime(store, [program])
+
+
+async def send(store: Store, plan: Plan, session: str, text: str = "user") -> Any:
+    """Send a message to a session, which is made if it is not there, as a turn of the runtime."""
+    runtime = _runtime(store, plan)
+    if not await store.exists(session):
+        await runtime.create("graph", session_id=session)
+    outcome = await runtime.send(session, text, key=f"message {text}", when_busy="queue")
+    return {"status": str(outcome.status), "waits": [wait.wait_id for wait in outcome.waits], "error": outcome.error}
+
+
+async def answer(store: Store, plan: Plan, wait: str, value: Any) -> Any:
+    """Answer a wait, and go on here."""
+    answered = await _runtime(store, plan).answer(wait, value)
+    return str(answered.outcome.status) if answered.outcome else None
+
+
+async def drain(store: Store, plan: Plan) -> Any:
+    """Do whatever is due in any session."""
+    await _runtime(store, plan).drain()
+    return "drained"
+
+
+async def converse(store: Store, plan: Plan, session: str, kill: int = 0, when: str = "") -> Any:
+    """Have a turn of the runtime from its message to its end, whatever is there of it; dies at the call named."""
+    counting = Counting(store.backend, kill, when)
+    store.backend = counting
+    try:
+        sent = await send(store, plan, session)
+        while sent["status"] == "suspended" and sent["waits"]:
+            for wait in sent["waits"]:
+                await answer(store, plan, wait, {"approved": True, "granted": True})
+            sent = await send(store, plan, session)
+        await drain(store, plan)
+        return {"calls": counting.calls}
+    finally:
+        store.backend = counting.inner
+
+
+VERBS: dict[str, Callable[..., Awaitable[Any]]] = {
+    verb.__name__: verb for verb in (run, talk, turn, send, answer, drain, converse)
+}
 
 
 class Counting:

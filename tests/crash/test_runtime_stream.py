@@ -1,6 +1,7 @@
 """A run's stream, read in other processes while its writer is killed and taken over."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from tenuto import Store
@@ -26,6 +27,10 @@ async def _chunk_of(store: Store, told: int, attempt: int) -> None:
                     return
 
 
+def _of_part(told: int) -> Callable[[Any], bool]:
+    return lambda request: bool(request[0] == told)
+
+
 async def _current(store: Store) -> Run:
     run = await store.runs.current(SessionKey("story"))
     assert run is not None
@@ -42,7 +47,7 @@ async def test_readers_of_a_stream_whose_writer_is_killed_twice_end_with_the_sam
             await runtime.enqueue("story", "tell me")
             for told, writer in ((1, writers[0]), (2, writers[1])):
                 world.requests.clear()
-                world.keep(lambda request, told=told: request[0] == told)
+                world.keep(_of_part(told))
                 writer.order("work", poll=0.05)
                 await world.asked(2)
                 run = await _current(store)

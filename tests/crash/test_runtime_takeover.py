@@ -15,7 +15,7 @@ from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
-from tests.crash.runtime_programs import World, runtime_of
+from tests.crash.runtime_programs import Moment, World, runtime_of
 from tests.crash.session_processes import Mate, Outside, outside
 
 SHORT = {"ttl": 1.5, "every": 0.4}
@@ -98,8 +98,8 @@ async def test_a_worker_killed_with_the_lane_and_no_run_yet_leaves_input_that_is
         runtime = runtime_of(store, World(folder=database.folder))
         await runtime.create("desk", session_id="desk")
         async with mates(Colleague(database)) as (dying,):
-            # The second call of a turn from the inbox takes the lane; nothing is begun yet.
-            assert await dying.do("swept", session="desk", way="queued", kill=3, when="after") is None
+            moment = Moment("decide_acquire", 1, "after")
+            assert await dying.do("swept", session="desk", way="queued", moment=moment) is None
         lane = await store.lanes.inspect("desk")
         assert lane is not None
         assert (lane.state, await store.runs.current("desk")) == ("held", None)
@@ -129,11 +129,11 @@ async def test_after_three_lost_runners_a_run_is_abandoned_and_what_was_queued_i
         runs = await store.runs.of_session("chat")
         ends = [frame.data async for frame in runtime.events("chat", live=False) if frame.is_end]
     assert world.requests[:3] == [["deadly", 1], ["deadly", 2], ["deadly", 3]]
-    assert (outcomes[0].status, outcomes[0].error["category"]) == ("failed", "run_abandoned")  # type: ignore[index,call-overload]
+    assert (outcomes[0].status, outcomes[0].error["category"]) == ("failed", "run_abandoned")
     assert [str(outcome.status) for outcome in outcomes[1:]] == ["completed", "completed"]
     assert outcomes[2].output == "re: harmless"
     assert runs[-1].attempt == 4
-    assert ends[0]["status"] == "failed"  # type: ignore[index,call-overload]
+    assert ends[0]["status"] == "failed"
     assert len(ends) == len(runs)
 
 
@@ -164,7 +164,7 @@ async def test_a_lost_run_of_a_graph_that_is_no_program_here_is_ended_and_so_is_
         assert (run.status, run.error["category"]) == (RunStatus.INTERRUPTED, "run_lost")
         last = [frame async for frame in runtime.events(run.key, run=run.run_id)][-1]
         assert last.is_end
-        assert last.data["status"] == "interrupted"  # type: ignore[index,call-overload]
+        assert last.data["status"] == "interrupted"
         async with mates(Mate(database, **plan)) as (other,):
             resumed = await other.do("run", resume_invocation="lost")
     assert resumed["outcome"] == "completed"

@@ -1,9 +1,9 @@
 """The tour of `make run`: its scenes end as they say, in the processes they say, and a wrong end is an error."""
 
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,18 +14,24 @@ from tenuto.demo.showing import check
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the tour prints, once for all tests of it."""
-    begun = time.monotonic()
+    begun = processor_time()
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tenuto.demo"],
         cwd=tmp_path_factory.mktemp("tour"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert time.monotonic() - begun < 30
+    assert processor_time() - begun < 15, "a tour is short"
     return ended.stdout
+
+
+def processor_time() -> float:
+    """Return what processes that have ended used, which other work on the machine does not change."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def scene(told: str, number: int) -> list[str]:

@@ -221,7 +221,7 @@ async def test_a_queued_message_that_does_not_fit_blocks_nobody(store: Store) ->
     await runtime.drain()
 
     refused = await runtime.outcome(wrong)
-    assert (refused.status, refused.error["category"]) == (Standing.FAILED, "message_refused")  # type: ignore[index, call-overload]
+    assert (refused.status, refused.error["category"]) == (Standing.FAILED, "message_refused")
     assert (await runtime.outcome(right)).status is Standing.COMPLETED
     assert list((await runtime.get("s")).logs["questions"]) == ["eight"]
 
@@ -256,7 +256,7 @@ async def test_the_messages_of_a_graph_are_judged_if_they_are_a_conversation(sto
     free = await runtime.send("free", "hello")
     again = await runtime.send("free", "hello again")
 
-    assert (judged.status, judged.error["category"]) == (Standing.FAILED, "history_invalid")  # type: ignore[index, call-overload]
+    assert (judged.status, judged.error["category"]) == (Standing.FAILED, "history_invalid")
     assert len((await runtime.get("desk")).messages) == 1
     assert free.status is again.status is Standing.COMPLETED
     assert [each["role"] for each in (await runtime.get("free")).messages] == ["user", "assistant"] * 2

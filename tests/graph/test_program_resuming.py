@@ -230,6 +230,31 @@ async def test_another_runner_takes_a_lost_run_over_from_its_last_checkpoint(har
 
 
 @on_disk
+async def test_what_a_lost_runner_saved_in_a_node_gives_way_to_what_the_node_says_in_the_end(harness: Any) -> None:
+    database, gate = Database(harness), Gate()
+
+    async def previews(_: Desk) -> Mapping[str, Any]:
+        attempt = turn_here().attempt
+        if attempt == 1:
+            await save_session({"messages": [{"role": "assistant", "content": f"thought {part}"} for part in "ab"]})
+        await gate()
+        return {"messages": [{"role": "assistant", "content": f"attempt {attempt}"}]}
+
+    lost = await database.runtime(program(says("first"), previews))
+    await lost.create("desk", session_id="s")
+    task = asyncio.create_task(lost.send("s", "hello"))
+    await gate.reached.wait()
+    assert len((await lost.get("s")).messages) == 4
+    await database.lose(lost, task)
+    gate.open.set()
+
+    runtime = await database.runtime(program(says("first"), previews))
+    await runtime.drain()
+
+    assert texts((await runtime.get("s")).messages) == ["hello", "first", "attempt 2"]
+
+
+@on_disk
 async def test_a_run_that_is_lost_after_its_resume_goes_on_with_the_answer(harness: Any) -> None:
     database, log, gate = Database(harness), list[str](), Gate()
 
@@ -247,7 +272,7 @@ async def test_a_run_that_is_lost_after_its_resume_goes_on_with_the_answer(harne
         (wait,) = (await lost.send(name, "hello")).waits
         task = asyncio.create_task(lost.answer(wait.wait_id, {"approved": True}))
         await gate.reached.wait()
-        await database.lose(lost, task)  # type: ignore[arg-type]
+        await database.lose(lost, task)
         gate.open.set()
 
         runtime = await database.runtime(program(*bodies, checkpoints=checkpoints))
@@ -257,6 +282,35 @@ async def test_a_run_that_is_lost_after_its_resume_goes_on_with_the_answer(harne
         assert texts((await runtime.get(name)).messages) == ["hello", "a 0", "True"]
         assert (await runtime.get(name)).document["total"] == 11
         assert await runs_of(runtime, name) == [RunStatus.SUSPENDED, RunStatus.COMPLETED]
+
+
+@on_disk
+@both
+async def test_what_a_resumed_runner_saved_before_it_was_lost_is_not_said_twice(
+    harness: Any, checkpoints: bool
+) -> None:
+    database, gate = Database(harness), Gate()
+
+    async def previews(_: Desk) -> Mapping[str, Any]:
+        attempt = turn_here().attempt
+        if attempt == 1:
+            await save_session({"messages": [{"role": "assistant", "content": "thought"}]})
+        await gate()
+        return {"messages": [{"role": "assistant", "content": f"attempt {attempt}"}]}
+
+    bodies = (says("first"), waits, previews)
+    lost = await database.runtime(program(*bodies, checkpoints=checkpoints))
+    await lost.create("desk", session_id="s")
+    (wait,) = (await lost.send("s", "hello")).waits
+    task = asyncio.create_task(lost.answer(wait.wait_id, {}))
+    await gate.reached.wait()
+    await database.lose(lost, task)
+    gate.open.set()
+
+    runtime = await database.runtime(program(*bodies, checkpoints=checkpoints))
+    await runtime.drain()
+
+    assert texts((await runtime.get("s")).messages) == ["hello", "first", "attempt 2"]
 
 
 @on_disk
@@ -347,7 +401,7 @@ async def test_nobody_answering_in_time_is_a_failed_run(harness: Any) -> None:
     await runtime.drain()
 
     assert await runs_of(runtime) == [RunStatus.SUSPENDED, RunStatus.FAILED]
-    assert (await runtime.runs("s"))[0].run.error["category"] == "wait_expired"  # type: ignore[index, call-overload]
+    assert (await runtime.runs("s"))[0].run.error["category"] == "wait_expired"
     assert (await runtime.send("s", "again")).status is Standing.SUSPENDED
 
 
@@ -361,7 +415,7 @@ async def test_an_answer_that_does_not_fit_the_state_is_a_failed_run(store: Stor
 
     assert answered.outcome is not None
     assert answered.outcome.status is Standing.FAILED
-    assert answered.outcome.error["category"] == "suspension_resume_payload_invalid"  # type: ignore[index, call-overload]
+    assert answered.outcome.error["category"] == "suspension_resume_payload_invalid"
 
 
 class Inner(State):
@@ -418,3 +472,48 @@ async def test_a_subgraph_that_suspends_goes_on_inside(store: Store, checkpoints
     assert answered.outcome is not None
     assert answered.outcome.output == ["begin", "close blue"]
     assert log == ["begin", "close"]
+
+
+class Many(State):
+    messages: Annotated[list[dict[str, Any]], append] = []
+    items: list[int] = [1, 2, 3]
+    results: Annotated[list[str], append] = []
+
+
+@on_disk
+async def test_instances_that_were_done_before_a_failure_stay_done_through_a_resume_and_a_takeover(
+    harness: Any,
+) -> None:
+    database, gate, log, broken = Database(harness), Gate(), list[int](), [True]
+
+    async def work(_: Many, item: int) -> str:
+        log.append(item)
+        if item == 2 and broken:
+            raise ValueError("two")
+        if item == 3:
+            await gate()
+        return f"did {item}"
+
+    def made() -> GraphProgram:
+        builder = GraphBuilder(Many, name="many").add_fan_out_node(
+            "all", work, items_field="items", target_field="results", concurrency=1
+        )
+        graph = builder.add_edge("all", END).set_entry("all").compile()
+        return graph.as_program(checkpoints=True, output="results")
+
+    lost = await database.runtime(made())
+    await lost.create("many", session_id="s")
+    assert (await lost.send("s", "go")).status is Standing.FAILED
+    assert log == [1, 2]
+    broken.clear()
+    task = asyncio.create_task(lost.resume("s"))
+    await gate.reached.wait()
+    await database.lose(lost, task)
+    gate.open.set()
+    assert log == [1, 2, 2, 3]
+
+    runtime = await database.runtime(made())
+    await runtime.drain()
+
+    assert log == [1, 2, 2, 3, 3]
+    assert list((await runtime.get("s")).logs["results"]) == ["did 1", "did 2", "did 3"]

@@ -11,10 +11,12 @@ from tenuto.codec import JSON
 from tenuto.model.session import Key
 from tenuto.session.hooks import Stage
 from tenuto.session.live import LiveTurn
-from tenuto.session.notices import Notice
+from tenuto.session.notices import Failure, Notice
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
 from tenuto.session.value import Session
+from tenuto.testing.faults import FaultyBackend
+from tests.conftest import OurHarness
 
 Change = Callable[[Session], Awaitable[Session]]
 
@@ -74,6 +76,31 @@ class Watching:
         return stages
 
 
+class Ours:
+    """A runtime with a controller that watches and a listener that keeps what it hears."""
+
+    def __init__(self, store: Store, **at: Change) -> None:
+        self.heard, self.watching = Heard(), Watching(**at)
+        self.store = store
+        self.runtime = SessionRuntime(store, [echo, broken], hooks=self.watching, listeners=[self.heard])
+
+    async def created(self, program: str = "echo") -> "Ours":
+        """Create the session, undisturbed by what is to go wrong later."""
+        await SessionRuntime(self.store, [echo, broken]).create(program, {"mood": "calm"}, session_id="s")
+        return self
+
+    def failure(self) -> Failure:
+        """Return the one failure that was told; nothing else may have failed."""
+        (found,) = [notice for notice in self.heard.notices if isinstance(notice, Failure)]
+        return found
+
+
+async def faulty(harness: OurHarness) -> tuple[Store, FaultyBackend]:
+    """Open a store that fails when it is told to."""
+    faults = FaultyBackend((await harness.open()).backend)
+    return Store(faults), faults
+
+
 class Refused(Exception):
     """What a hook or an action of a test raises."""
 
@@ -112,6 +139,21 @@ async def rows(store: Store) -> Any:
 def said(session: Session) -> list[Any]:
     """Return the texts of a session's messages."""
     return [message["content"] for message in session.messages if isinstance(message, Mapping)]
+
+
+async def started(store: Store, **options: Any) -> SessionRuntime:
+    runtime = SessionRuntime(store, [echo, broken], **options)
+    await runtime.create("echo", {"mood": "calm"}, session_id="s")
+    return runtime
+
+
+async def raised_by(attempt: Awaitable[Any]) -> type[Exception] | None:
+    """Return the very class of what is raised."""
+    try:
+        await attempt
+    except Exception as error:
+        return type(error)
+    return None
 
 
 async def _send_once(address: str, options: dict[str, Any], session_id: str, text: str) -> None:

@@ -11,6 +11,7 @@ from tenuto.errors import (
     AnswerRefused,
     InvalidInput,
     LateAnswer,
+    StoreUnavailable,
     TenutoError,
     WaitUnknown,
 )
@@ -126,7 +127,7 @@ async def test_two_clients_answer_at_once_and_the_turn_goes_on_once(harness: Our
 
     database = Database(harness)
     one, two = await database.runtime(asks_once), await database.runtime(asks_once)
-    for name in (f"s{number}" for number in range(5)):
+    for name in ("s0", "s1", "s2"):
         ran.clear()
         await one.create("asks_once", session_id=name)
         wait = (await one.send(name, "hi")).waits[0]
@@ -149,7 +150,7 @@ async def test_two_clients_answer_two_waits_at_once_and_the_turn_goes_on_once(ha
     made = agent(calls(("c1", "browser", {}), ("c2", "browser", {})), "done", tools=tools)
     database = Database(harness)
     one, two = await database.runtime(made), await database.runtime(made)
-    for name in (f"s{number}" for number in range(5)):
+    for name in ("s0", "s1", "s2"):
         await one.create("agent", session_id=name)
         waits = (await one.send(name, "hi")).waits
         await asyncio.gather(one.answer(waits[0].wait_id, "left"), two.answer(waits[1].wait_id, "right"))
@@ -237,7 +238,7 @@ async def test_an_answer_is_unknown_until_its_wait_is_committed_and_after_its_se
 
 
 async def test_an_answer_that_comes_between_a_new_message_and_its_commit_makes_neither_fail(
-    harness: OurHarness,
+    harness: OurHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message gives up what it found open; if that was answered meanwhile it looks again."""
     runtime = await Database(harness).runtime(asks)
@@ -251,7 +252,7 @@ async def test_an_answer_that_comes_between_a_new_message_and_its_commit_makes_n
             await runtime.answer(wait.wait_id, "first", run=False)
         return await commit(given)
 
-    runtime.store.commit = racing  # type: ignore[method-assign]
+    monkeypatch.setattr(runtime.store, "commit", racing)
     outcome = await runtime.send("s", "two")
     assert raced == [True]
     assert outcome.suspended
@@ -262,7 +263,7 @@ async def test_an_answer_that_comes_between_a_new_message_and_its_commit_makes_n
 
 
 async def test_an_answer_that_comes_while_its_deadline_is_consumed_makes_the_turn_look_again(
-    harness: OurHarness,
+    harness: OurHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Database(harness)
     runtime = await database.runtime(asks)
@@ -277,7 +278,7 @@ async def test_an_answer_that_comes_while_its_deadline_is_consumed_makes_the_tur
             await runtime.answer(wait.wait_id, "at the last moment", run=False)
         return await commit(given)
 
-    runtime.store.commit = racing  # type: ignore[method-assign]
+    monkeypatch.setattr(runtime.store, "commit", racing)
     await runtime.drain()
     assert raced == [True]
     assert (await runtime.runs("s"))[0].run.outcome == {"output": "at the last moment"}
@@ -401,3 +402,25 @@ async def test_an_answer_to_a_run_that_ended_is_late_with_one_notice(harness: Ou
     assert late.value.details()["found"] == "abandoned"
     await runtime.drain()
     assert len(await notices(runtime)) == 1
+
+
+async def test_an_answer_whose_reply_was_lost_is_not_taken_for_a_repeat(
+    harness: OurHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = await Database(harness).runtime(asks)
+    await runtime.create("asks", session_id="s")
+    wait = (await runtime.send("s", "hi")).waits[0]
+    commit, lost = runtime.store.commit, list[str]()
+
+    async def losing(given: Any) -> Any:
+        receipt = await commit(given)
+        if given.settle_waits and not lost:
+            lost.append(given.operation_id)
+            raise StoreUnavailable("The reply was lost.")
+        return receipt
+
+    monkeypatch.setattr(runtime.store, "commit", losing)
+    answered = await runtime.answer(wait.wait_id, "mine")
+    assert len(lost) == 1
+    assert answered.outcome is not None
+    assert answered.outcome.output == "mine"

@@ -8,15 +8,16 @@ import pytest
 
 from tenuto.errors import AnswerMismatch, DeliveryLost
 from tenuto.model.inbox import InputStatus
-from tenuto.model.outbox import Outgoing, OutgoingStatus
+from tenuto.model.outbox import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.run import RunStatus, StopKind, Wait, WaitStatus
-from tenuto.session.actions import CompleteSession
-from tenuto.session.deliveries import PATIENCE
+from tenuto.model.session import SessionKey
+from tenuto.session.actions import CompleteSession, ResumeSession, SuspendSession
+from tenuto.session.deliveries import PATIENCE, pause_before
 from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import Standing
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
-from tenuto.session.sending import CHILD, RESULT, STOP
+from tenuto.session.sending import CHILD, RESULT, STOP, WAKE
 from tenuto.session.tools import Tool
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
@@ -116,7 +117,9 @@ async def test_the_ids_of_children_are_minted_and_not_computable_from_parent_and
     assert len(prefixes) == 8, "nothing of them is shared, not even a time"
 
 
-async def test_no_child_is_begun_by_a_turn_that_was_stopped_before_its_commit(harness: OurHarness) -> None:
+async def test_no_child_is_begun_by_a_turn_that_was_stopped_before_its_commit(
+    harness: OurHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database = Database(harness)
     gate = Gate()
 
@@ -138,7 +141,7 @@ async def test_no_child_is_begun_by_a_turn_that_was_stopped_before_its_commit(ha
             await other.store.runs.request_stop(run.run_id, StopKind.INTERRUPT, "not now")
         return await commit(given)
 
-    runtime.store.commit = stopping  # type: ignore[method-assign]
+    monkeypatch.setattr(runtime.store, "commit", stopping)
     outcome = await runtime.send("p", "go")
     assert outcome.status is Standing.INTERRUPTED
     assert await runtime.store.outbox.of_session("p") == []
@@ -456,6 +459,46 @@ async def test_a_delivery_that_is_repeated_is_one_child_one_input_and_one_turn(h
     assert contents((await one.get("p")).messages, "system") == []
 
 
+async def test_a_child_that_ends_while_its_parent_is_closed_is_heard_when_that_is_resumed(harness: OurHarness) -> None:
+    database = Database(harness)
+    runtime = await database.runtime(parent, child)
+    await runtime.create("parent", session_id="p")
+    await runtime.send("p", "hello")
+    await runtime.execute("p", SuspendSession())
+    await runtime.drain()
+    (wait,) = await runtime.store.waits.of_session("p", status=None)
+    assert wait.status is WaitStatus.ANSWERED
+    assert len(await runtime.runs("p")) == 1
+    await runtime.execute("p", ResumeSession())
+    database.clock.advance(60)
+    await runtime.drain()
+    assert (await output_of(runtime))["result"] == "heard hello"
+    assert len(await runtime.runs("p")) == 2
+
+
+async def test_a_stop_that_is_owed_to_a_child_that_could_not_be_begun_yet_keeps_it_from_beginning(
+    harness: OurHarness,
+) -> None:
+    database = Database(harness)
+    runtime = await database.runtime(parent)
+    await runtime.create("parent", session_id="p")
+    await runtime.send("p", "first")
+    await runtime.drain()
+    given_up = await child_of(runtime)
+    await runtime.send("p", "second")
+    (debt,) = await sent(runtime, STOP)
+    await runtime._deliveries.deliver(debt)
+    assert [each.status for each in await sent(runtime, STOP)] == [OutgoingStatus.PENDING], "it may yet be begun"
+    database.clock.advance(10)
+    other = await database.runtime(parent, child)
+    await other.drain()
+    assert (await output_of(other))["result"] == "heard second"
+    assert not await other.store.exists(given_up)
+    database.clock.advance(10)
+    await other.drain()
+    assert {each.status for each in await other.store.outbox.of_session("p")} == {OutgoingStatus.DONE}
+
+
 async def test_a_program_that_another_worker_has_is_left_to_that_one(harness: OurHarness) -> None:
     database = Database(harness)
     runtime = await database.runtime(parent)
@@ -561,3 +604,33 @@ async def test_cancelling_what_a_parent_waits_for_stops_the_whole_line_below(har
         found += await runtime.waits(name)
     assert found == []
     assert await runtime.store.outbox.pending() == []
+
+
+def test_a_delivery_is_tried_for_a_day_ever_less_often_and_a_wake_hourly_after_it() -> None:
+    pauses: list[float] = []
+    while (pause := pause_before(CHILD, len(pauses))) is not None:
+        pauses.append(pause)
+    assert pauses[:9] == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert 86_400 <= sum(pauses) < 86_400 + 120
+    assert pause_before(WAKE, len(pauses)) == pause_before(WAKE, 100_000) == 3600
+
+
+async def test_what_cannot_be_delivered_is_put_off_and_disturbs_nothing_else(
+    harness: OurHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    @program
+    async def sends(turn: LiveTurn) -> Any:
+        target = SessionKey("p")
+        turn.pending.outgoing.append(NewOutgoing(kind="carrier pigeon", target=target))
+        turn.pending.outgoing.append(NewOutgoing(kind=RESULT, target=target, body={"no": "token"}))
+        return await turn.child("child", "x")
+
+    runtime = await Database(harness).runtime(sends, child)
+    await runtime.create("sends", session_id="p")
+    await runtime.send("p", "go")
+    await runtime.drain()
+    assert (await output_of(runtime))["result"] == "heard x"
+    kinds = {each.kind: each for each in await runtime.store.outbox.of_session("p")}
+    for kind in ("carrier pigeon", RESULT):
+        assert (kinds[kind].status, kinds[kind].attempts) == (OutgoingStatus.PENDING, 1)
+    assert "carrier pigeon" in caplog.text

@@ -20,7 +20,7 @@ Body = Callable[[LiveTurn], Awaitable[None]]
 
 
 async def _made(store: Store, body: Body) -> SessionRuntime:
-    runtime = SessionRuntime(store, [program(body, name="talk")])
+    runtime = SessionRuntime(store, [program(name="talk")(body)])
     await runtime.create("talk", session_id="s")
     return runtime
 
@@ -236,7 +236,7 @@ async def test_a_chunk_that_is_no_json_is_refused_and_nothing_of_it_is_shown(sto
 
     async def body(turn: LiveTurn) -> None:
         with pytest.raises(NotJson):
-            turn.emit({1, 2})  # type: ignore[arg-type]
+            turn.emit({1, 2})
         refused.append(True)
         turn.emit("fine")
 

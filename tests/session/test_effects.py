@@ -442,6 +442,9 @@ async def test_while_its_lane_is_held_no_rival_makes_a_call_again(harness: OurHa
     await second.drain()
     assert await second.effects_in_doubt("s") == ()
     assert paying.paid == 1
+    (under_way,) = await second.store.effects.list("s")
+    with pytest.raises(EffectNotOpen, match="not in doubt"):
+        await second.settle_effect(under_way, result="said by a stranger")
     paying.gate.open.set()
     assert (await task).suspended
 
@@ -558,3 +561,34 @@ async def test_what_is_too_big_to_be_written_is_the_failure_of_its_call(harness:
     assert (await runtime.send("s", "hi")).output == "commit_budget_exceeded"
     assert calls == []
     assert [each.status for each in await runtime.store.effects.list("s")] == [EffectStatus.FAILED]
+
+
+async def test_a_soft_stop_comes_when_the_last_call_under_way_is_done(harness: OurHarness) -> None:
+    first, second, went_on = Gate(), Gate(), list[bool]()
+
+    @program
+    async def asks(turn: LiveTurn) -> None:
+        async def one() -> str:
+            await first()
+            return "one"
+
+        async def two() -> str:
+            await second()
+            return "two"
+
+        await asyncio.gather(turn.effect("one", one, None), turn.effect("two", two, None))
+        went_on.append(True)
+
+    runtime = await Database(harness).runtime(asks)
+    await runtime.create("asks", session_id="s")
+    task = asyncio.create_task(runtime.send("s", "hi"))
+    await first.reached.wait()
+    await second.reached.wait()
+    await runtime.stop("s")
+    first.open.set()
+    while [each.status for each in await runtime.store.effects.list("s")].count(EffectStatus.DONE) == 0:
+        await asyncio.sleep(0.001)
+    second.open.set()
+    assert (await task).status == "interrupted"
+    assert [each.status for each in await runtime.store.effects.list("s")] == [EffectStatus.DONE] * 2
+    assert went_on == []

@@ -88,13 +88,16 @@ def test_what_is_added_is_written_once() -> None:
     pending = Pending(a_copy(USER))
     assert pending.add("messages", [REPLY]) == 0
     assert pending.add("messages", [USER]) == 1
-    pending.add("fresh", [])
+    pending.add("fresh", [1])
     pending.events.append(NewEvent(type="e"))
     logs = pending.logs()
     assert {name: (list(change.items), change.anew) for name, change in logs.items()} == {
-        "messages": ([REPLY, USER], False)
-    } | ({"fresh": ([], False)} if "fresh" in logs else {})
-    landing(pending)
+        "messages": ([REPLY, USER], False),
+        "fresh": ([1], False),
+    }
+    parts = under_way(pending)
+    assert [event.type for event in parts["events"]] == ["e"]
+    landed(pending)
     assert (pending.is_empty, pending.written("messages"), pending.copy.version) == (True, 3, 2)
 
 

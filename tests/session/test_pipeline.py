@@ -1,4 +1,4 @@
-"""Stages and events of creating a session, changing it and turning it: for success, and for each stage that fails."""
+"""Stages and events of creating a session and of changing it: for success, and for each stage that fails."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -26,7 +26,6 @@ from tenuto.session.notices import (
     ListenerFailed,
     LoadFailed,
     Notice,
-    RunEnded,
     SaveFailed,
     SessionActionExecuted,
     SessionLoaded,
@@ -34,24 +33,25 @@ from tenuto.session.notices import (
 )
 from tenuto.session.runtime import SessionRuntime
 from tenuto.session.value import Session
-from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
 from tests.session.talking import (
     Change,
     Heard,
+    Ours,
     Refused,
     Watching,
     as_streamed,
-    broken,
     echo,
+    faulty,
     refuse,
     rows,
-    said,
     setting,
     streamed,
 )
 
 CREATING = ["before_create", "before_save", "after_save", "after_create"]
+
+
 CHANGING = ["after_load", "after_action", "before_save", "after_save"]
 
 
@@ -65,31 +65,6 @@ class Note:
         if self.text == "refused":
             raise Refused("not this note")
         return session.with_fields(note=self.text)
-
-
-class Ours:
-    """A runtime with a controller that watches and a listener that keeps what it hears."""
-
-    def __init__(self, store: Store, **at: Change) -> None:
-        self.heard, self.watching = Heard(), Watching(**at)
-        self.store = store
-        self.runtime = SessionRuntime(store, [echo, broken], hooks=self.watching, listeners=[self.heard])
-
-    async def created(self, program: str = "echo") -> "Ours":
-        """Create the session, undisturbed by what is to go wrong later."""
-        await SessionRuntime(self.store, [echo, broken]).create(program, {"mood": "calm"}, session_id="s")
-        return self
-
-    def failure(self) -> Failure:
-        """Return the one failure that was told; nothing else may have failed."""
-        (found,) = [notice for notice in self.heard.notices if isinstance(notice, Failure)]
-        return found
-
-
-async def faulty(harness: OurHarness) -> tuple[Store, FaultyBackend]:
-    """Open a store that fails when it is told to."""
-    faults = FaultyBackend((await harness.open()).backend)
-    return Store(faults), faults
 
 
 async def test_create_runs_its_stages_and_tells_that_it_saved(store: Store) -> None:
@@ -353,159 +328,6 @@ async def test_an_action_has_to_return_the_session(store: Store, returned: Any) 
     assert ours.failure().stage == "action"
 
 
-TURN = ["after_load", "after_action", "before_save", "after_save"]
-TURNED = ["SessionLoaded", "RunStarted", "SessionActionExecuted", "SessionSaved", "RunEnded"]
-
-
-async def test_a_turn_adds_the_start_and_end_of_its_run_and_the_stream_has_the_same(store: Store) -> None:
-    ours = await Ours(store).created()
-    for number, text in enumerate(("cold", "warm")):
-        before = await ours.runtime.info("s")
-        outcome = await ours.runtime.send("s", text)
-        assert ours.watching.take() == TURN
-        notices = ours.heard.take()
-        assert [type(each).__name__ for each in notices] == TURNED
-        assert await streamed(store, "s", before.event_seq) == as_streamed(notices)
-        ended, saved = notices[-1], notices[-2]
-        assert isinstance(ended, RunEnded)
-        assert isinstance(saved, SessionSaved)
-        assert (ended.run_id, ended.status) == (outcome.run_id, "completed")
-        assert saved.version == outcome.version == before.version + 2 == 2 * number + 3
-
-
-async def test_a_message_sent_by_an_action_has_the_sequence_of_a_turn(store: Store) -> None:
-    ours = await Ours(store).created()
-    outcome = await ours.runtime.execute("s", SendMessage("hello"))
-    assert outcome.output == "re: hello"
-    assert (ours.watching.take(), ours.heard.names) == (TURN, TURNED)
-
-
-async def test_a_turn_whose_program_fails_ends_its_run_and_keeps_the_message_alone(store: Store) -> None:
-    ours = await Ours(store).created("broken")
-    for count in (1, 2):
-        before = await ours.runtime.info("s")
-        outcome = await ours.runtime.send("s", "go")
-        assert (outcome.status, outcome.error) == ("failed", {"category": "ValueError", "message": "no luck"})
-        assert ours.watching.take() == ["after_load", "after_save"]
-        notices = ours.heard.take()
-        assert [type(each).__name__ for each in notices] == TURNED
-        assert await streamed(store, "s", before.event_seq) == as_streamed(notices)
-        session = await ours.runtime.get("s")
-        assert (said(session), dict(session.document)) == (["go"] * count, {"mood": "calm"})
-        ours.heard.take()
-        ours.watching.take()
-
-
-async def test_a_turn_refused_at_after_load_begins_nothing(store: Store) -> None:
-    ours = await Ours(store, after_load=refuse).created()
-    before = await rows(store)
-    with pytest.raises(Refused):
-        await ours.runtime.send("s", "hello")
-    assert (ours.watching.take(), ours.failure().stage) == (["after_load"], "after_load")
-    assert ours.heard.names == ["LoadFailed"]
-    assert await rows(store) == before
-    assert (await SessionRuntime(store, [echo]).send("s", "hello")).completed
-
-
-@pytest.mark.parametrize(("stage", "kind"), [("after_action", ActionFailed), ("before_save", SaveFailed)])
-async def test_a_hook_that_fails_at_the_end_of_a_turn_fails_its_run_and_is_named(
-    store: Store, stage: str, kind: type[Failure]
-) -> None:
-    ours = await Ours(store, **{stage: refuse}).created()
-    before = await ours.runtime.info("s")
-    outcome = await ours.runtime.send("s", "hello")
-    assert (outcome.status, outcome.error) == ("failed", {"category": "Refused", "message": "not this one"})
-    failure = ours.failure()
-    assert (type(failure), failure.stage) == (kind, stage)
-    notices = ours.heard.take()
-    assert [type(each).__name__ for each in notices] == ["SessionLoaded", "RunStarted", kind.__name__, "RunEnded"]
-    assert await streamed(store, "s", before.event_seq) == as_streamed(notices)
-    assert said(await SessionRuntime(store, [echo]).get("s")) == ["hello"]
-
-
-async def test_a_hook_that_fails_after_a_turn_leaves_it_completed(store: Store) -> None:
-    ours = await Ours(store, after_save=refuse).created()
-    outcome = await ours.runtime.send("s", "hello")
-    assert outcome.completed
-    assert ours.heard.names == [*TURNED[:3], "HookFailed", *TURNED[3:]]
-
-
-async def test_hooks_change_a_turn_with_its_begin_and_its_end(store: Store) -> None:
-    async def counting(session: Session) -> Session:
-        loads: Any = session.document.get("loads", 0)
-        return session.with_fields(loads=loads + 1)
-
-    async def signing(session: Session) -> Session:
-        return session.with_metadata(last=len(session.messages)).with_fields(ends=session.document["loads"])
-
-    ours = await Ours(store, after_load=counting, before_save=signing).created()
-    first = await ours.runtime.send("s", "one")
-    assert first.version == 3
-    run = (await ours.runtime.runs("s"))[0]
-    (point,) = await store.checkpoints.of_session("s", run_id=run.run_id)
-    assert dict(point.document) == {"mood": "calm"}  # as it was before the turn
-    await ours.runtime.send("s", "two")
-    for reader in (store, store):
-        record = await reader.load("s")
-        assert record is not None
-        assert record.state["loads"] == record.state["ends"] == 2
-        assert record.head is not None
-        assert record.head.profile.metadata == {"last": 4}
-
-
-async def test_a_hook_may_edit_what_a_turn_said_before_it_is_saved(store: Store) -> None:
-    async def redacting(session: Session) -> Session:
-        *rest, last = session.messages
-        return session.replaced("messages", [*rest, {**last, "content": "[redacted]"}])
-
-    ours = await Ours(store, before_save=redacting).created()
-    for text in ("one", "two"):
-        await ours.runtime.send("s", text)
-    expected = ["one", "[redacted]", "two", "[redacted]"]
-    assert said(await ours.runtime.get("s")) == expected
-    record = await store.load("s")
-    assert record is not None
-    assert [each["content"] for each in record.state["messages"]] == expected
-
-
-async def test_a_hook_that_breaks_the_history_fails_the_turn(store: Store) -> None:
-    async def breaking(session: Session) -> Session:
-        call = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "name": "look"}]}
-        return session.replaced("messages", [*session.messages[:-1], call])
-
-    ours = await Ours(store, before_save=breaking).created()
-    outcome = await ours.runtime.send("s", "one")
-    assert (outcome.status, outcome.error["category"]) == ("failed", "history_invalid")
-    assert said(await SessionRuntime(store, [echo]).get("s")) == ["one"]
-
-
-async def test_a_hook_may_close_the_session_with_the_end_of_a_turn(store: Store) -> None:
-    async def closing(session: Session) -> Session:
-        return session.with_status(SessionStatus.COMPLETED)
-
-    ours = await Ours(store, before_save=closing).created()
-    assert (await ours.runtime.send("s", "one")).completed
-    assert (await ours.runtime.info("s")).status == "completed"
-    ours.heard.take()
-    with pytest.raises(StatusRefused):
-        await ours.runtime.send("s", "two")
-    (failure,) = ours.heard.take()
-    assert isinstance(failure, ActionFailed)
-    assert (failure.stage, failure.action, failure.category) == ("action", "SendMessage", "session_status_invalid")
-
-
-async def test_a_hook_may_refuse_a_turn_by_closing_the_session_at_its_load(store: Store) -> None:
-    async def closing(session: Session) -> Session:
-        return session.with_status(SessionStatus.COMPLETED)
-
-    ours = await Ours(store, after_load=closing).created()
-    before = await rows(store)
-    with pytest.raises(StatusRefused):
-        await ours.runtime.send("s", "one")
-    assert ours.failure().stage == "action"
-    assert await rows(store) == before
-
-
 async def test_a_stack_of_controllers_is_asked_in_order_at_every_stage(store: Store) -> None:
     order: list[str] = []
 
@@ -523,15 +345,3 @@ async def test_a_stack_of_controllers_is_asked_in_order_at_every_stage(store: St
     await runtime.create("echo", session_id="s")
     await runtime.execute("s", Note("one"))
     assert order == [f"{name} {stage}" for stage in (*CREATING, *CHANGING) for name in "ba"]
-
-
-async def test_a_message_on_which_the_store_fails_can_be_sent_again(harness: OurHarness) -> None:
-    store, faults = await faulty(harness)
-    runtime = SessionRuntime(store, [echo])
-    await runtime.create("echo", session_id="s")
-    faults.cut()
-    with pytest.raises(StoreUnavailable):
-        await runtime.send("s", "hello", key="k")
-    faults.heal()
-    assert (await runtime.send("s", "hello", key="k")).output == "re: hello"
-    assert said(await runtime.get("s")) == ["hello", "re: hello"]

@@ -32,7 +32,7 @@ async def test_it_carries_out_calls_until_the_model_makes_none(harness: OurHarne
     assert made.model_calls == 3
     (info,) = await runtime.runs("s")
     assert info.run.steps == 3
-    assert (await runtime.info("s")).profile.definition["version"] == "7"  # type: ignore[index]
+    assert (await runtime.info("s")).profile.definition["version"] == "7"
 
 
 @in_memory

@@ -13,9 +13,9 @@ from tenuto.model.run import RunStatus, StopAnswer, StopKind
 from tenuto.session.live import LiveTurn
 from tenuto.session.notices import Notice, RunStarted
 from tenuto.session.outcome import Outcome, Standing
-from tenuto.session.program import Program, program
+from tenuto.session.program import Program, Result, program
 from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool, run_calls
+from tenuto.session.tools import Tool
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.harness import Harness
 from tests.session.gates import PATIENCE, Gate, events_of, lane_is_free, said, talk_of
@@ -52,7 +52,7 @@ async def stopped(
         entered.set()
         await asyncio.Event().wait()
 
-    runtime = SessionRuntime(store, [holding])
+    runtime = SessionRuntime(store, [holding, Gate("another")])
     await runtime.create("body", seed, session_id="s")
     handle = await runtime.start("s", "go")
     async with asyncio.timeout(PATIENCE):
@@ -87,7 +87,7 @@ class TestWhatIsKept:
         reply, *results = list((await runtime.get("s")).messages)[1:]
         assert (reply["content"], reply["metadata"]) == ("wait", {"interrupted": {"stop": "interrupt"}})
         assert [(each["role"], each["tool_call_id"]) for each in results] == [("tool", "c1"), ("tool", "c2")]
-        assert all("not executed" in each["content"] for each in results)
+        assert [each["metadata"] for each in results] == [{"not_executed": "the run was stopped"}] * 2
         assert (await runtime.effects_in_doubt("s")) == ()
 
     async def test_an_empty_reply_leaves_no_entry(self, store: Store) -> None:
@@ -112,33 +112,36 @@ class TestWhatIsKept:
         assert [said(each) for each in session.messages] == ["go"]
         assert list(session.logs.get("notes", ())) == []
 
-    async def test_no_child_is_started_whose_call_was_not_committed(self, store: Store) -> None:
+    async def test_nothing_is_sent_that_was_not_committed(self, store: Store) -> None:
         async def body(turn: LiveTurn) -> None:
-            turn.append(calls(("c1", "ask", {"message": "hi"})))
-            save = turn.open_waits
+            turn.hand_off("another", message={"role": "user", "content": "your turn"})
 
-            async def never(_: Any) -> None:
-                turn.ask_to_stop(turn_stop)
-                await asyncio.sleep(0)
-
-            turn_stop = (await store.runs.request_stop(turn.run_id)).stop
-            assert turn_stop is not None
-            turn.open_waits = never  # type: ignore[method-assign]
-            del save
-            await run_calls(turn, [Tool(name="ask", child="body")])
-
-        @program(name="body")
-        async def asks(turn: LiveTurn) -> None:
-            await body(turn)
-
-        runtime = SessionRuntime(store, [asks])
-        await runtime.create("body", session_id="s")
-        outcome = await runtime.send("s", "go")
-        assert outcome.status is Standing.INTERRUPTED
+        runtime, _ = await stopped(store, body)
         await runtime.drain()
-        assert [each.key.session_id for each in await runtime.list()] == ["s"]
         assert (await store.dump())["outgoing"] == []
-        assert (await runtime.waits("s")) == []
+        session = await runtime.get("s")
+        assert session.definition is not None
+        assert session.definition.name == "body"
+        assert [said(each) for each in session.messages] == ["go"]
+
+    async def test_a_child_that_was_asked_for_in_the_stopped_step_never_runs(self, store: Store, gate: Gate) -> None:
+        agent = ScriptedAgent(Script(calls(("c1", "ask", {"message": "hi"}))), [Tool(name="ask", child="gate")])
+        runtime = SessionRuntime(store, [agent, gate])
+        await runtime.create("agent", session_id="s")
+        commit = store.commit
+
+        async def stop_at_the_call(given: Any) -> Any:
+            if given.outgoing and given.open_waits:
+                await runtime.stop("s")
+            return await commit(given)
+
+        store.commit = stop_at_the_call  # type: ignore[method-assign]
+        assert (await runtime.send("s", "go")).status is Standing.INTERRUPTED
+        store.commit = commit  # type: ignore[method-assign]
+        await runtime.drain()
+        assert gate.said == []
+        assert await runtime.waits("s") == []
+        assert [each["role"] for each in (await runtime.get("s")).messages] == ["user", "assistant", "tool"]
 
     async def test_a_step_that_was_written_stays(self, store: Store) -> None:
         async def body(turn: LiveTurn) -> None:
@@ -234,7 +237,7 @@ class TestKinds:
             await asyncio.Event().wait()
             return "never"
 
-        agent = ScriptedAgent(Script(calls(("a", "slow", {}))), [Tool(name="slow", run=slow)])
+        agent = ScriptedAgent(Script(calls(("a", "slow", {})), "fine"), [Tool(name="slow", run=slow)])
         runtime = SessionRuntime(await harness.open(), [agent])
         elsewhere = SessionRuntime(await harness.open(), [agent])
         await runtime.create("agent", session_id="s")
@@ -248,8 +251,8 @@ class TestKinds:
             outcome = await handle.wait()
         assert outcome.error == {"category": "run_aborted", "message": "now"}
         assert [each.call_id for each in await elsewhere.effects_in_doubt("s")] == ["a"]
-        assert "unknown" in (await runtime.get("s")).messages[-1]["content"]
-        assert (await elsewhere.send("s", "next")).status is not Standing.RUNNING
+        assert (await runtime.get("s")).messages[-1]["metadata"] == {"outcome_unknown": True}
+        assert (await elsewhere.send("s", "next")).output == "fine"
 
 
 class TestWhose:
@@ -527,9 +530,7 @@ class Racer:
     def arm(self, entered: asyncio.Event, go: asyncio.Event) -> None:
         self._entered, self._go = entered, go
 
-    async def run(self, turn: LiveTurn) -> Any:
-        from tenuto.session.program import Result
-
+    async def run(self, turn: LiveTurn) -> Result:
         self._entered.set()
         await self._go.wait()
         turn.append({"role": "assistant", "content": "done"})

@@ -48,7 +48,7 @@ def talk() -> Talk:
 
 @pytest.fixture
 async def runtime(store: Store, talk: Talk) -> AsyncIterator[SessionRuntime]:
-    async with SessionRuntime(store, [program(talk.run, name="talk")]) as runtime:
+    async with SessionRuntime(store, [program(name="talk")(talk.run)]) as runtime:
         await runtime.create("talk", session_id="s")
         yield runtime
 
@@ -155,7 +155,7 @@ async def test_a_reader_behind_the_end_of_a_run_is_still_told_how_it_ended(runti
     tail = (await runtime.info("s")).event_seq
     frames = await _all(runtime.events("s", after=tail, run=outcome.run_id))
     assert [frame.type for frame in frames] == [FrameType.CAUGHT_UP, FrameType.END]
-    assert frames[-1].data["status"] == "completed"  # type: ignore[index,call-overload]
+    assert frames[-1].data["status"] == "completed"
 
 
 async def test_a_reader_below_the_floor_is_told_and_still_hears_the_end(runtime: SessionRuntime, store: Store) -> None:
@@ -165,7 +165,7 @@ async def test_a_reader_below_the_floor_is_told_and_still_hears_the_end(runtime:
     frames = await _all(runtime.events("s", run=outcome.run_id))
     assert [frame.type for frame in frames] == [FrameType.TRUNCATED, FrameType.CAUGHT_UP, FrameType.FAIL]
     assert frames[0].data == {"floor": frames[0].seq}
-    assert frames[-1].data["error"]["category"] == "ValueError"  # type: ignore[index,call-overload]
+    assert frames[-1].data["error"]["category"] == "ValueError"
 
 
 async def test_a_runs_stream_has_nothing_of_other_runs(runtime: SessionRuntime) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import StoreUnavailable
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus
 from tenuto.session.history import History
@@ -206,7 +205,7 @@ async def test_call_ids_that_a_provider_repeats_are_unique_everywhere(harness: O
 
 
 async def test_a_tool_whose_runner_died_is_asked_about_once_and_run_again_if_wanted(harness: OurHarness) -> None:
-    gate, begun = Gate(), list[Any]()
+    gate, begun, read = Gate(), list[Any](), list[Any]()
 
     async def pay(_: Any, arguments: Mapping[str, Any]) -> str:
         begun.append(arguments)
@@ -216,17 +215,20 @@ async def test_a_tool_whose_runner_died_is_asked_about_once_and_run_again_if_wan
     made = agent(
         calls(("c1", "pay", {"n": 1}), ("c2", "read", {})),
         "done",
-        tools=[Tool(name="pay", run=pay), Tool(name="read", run=counting([], "page"), idempotent=True)],
+        tools=[Tool(name="pay", run=pay), Tool(name="read", run=counting(read, "page"), idempotent=True)],
     )
     for said, told in (("retry", "receipt 2"), ("done", "receipt by post"), ("failed", "Error: declined")):
         gate.reached.clear()
         gate.open.clear()
         begun.clear()
+        read.clear()
         database = Database(harness)
         first = await database.runtime(made)
         session = await first.create("agent")
         task = asyncio.create_task(first.send(session.key, "go"))
         await gate.reached.wait()
+        while not contents((await first.get(session.key)).messages, "tool"):
+            await asyncio.sleep(0.001)
         await database.lose(first, task)
         gate.open.set()
         second = await database.runtime(made)
@@ -240,7 +242,7 @@ async def test_a_tool_whose_runner_died_is_asked_about_once_and_run_again_if_wan
         assert answered.outcome is not None
         assert answered.outcome.output == "done"
         assert results(await history_of(second, session.session_id)) == {"c1": told, "c2": "page"}
-        assert len(begun) == (2 if said == "retry" else 1)
+        assert (len(begun), len(read)) == (2 if said == "retry" else 1, 1)
         assert await second.effects_in_doubt(session.key) == ()
         assert made.model_calls % 2 == 0
 
@@ -273,6 +275,39 @@ async def test_the_policy_decides_about_a_tool_in_doubt_where_nobody_is_asked(ha
         assert (info.status, error["category"], len(begun)) == (RunStatus.FAILED, "effect_in_doubt", 1)
         assert results(await history_of(second))["c1"].startswith("Outcome unknown")
         assert [each.call_id for each in await second.effects_in_doubt("s")] == ["c1"]
+
+
+@in_memory
+async def test_a_call_in_doubt_stays_in_doubt_if_its_second_start_was_refused(harness: OurHarness) -> None:
+    gate, begun, ready = Gate(), list[int](), [True]
+
+    async def pay(_: Any, __: Any) -> str:
+        begun.append(1)
+        await gate()
+        return "paid"
+
+    @program(name="agent")
+    async def pays(turn: LiveTurn) -> None:
+        if not turn.open_calls:
+            turn.append(calls(("c1", "pay", {})))
+        if not ready[0]:
+            turn.set(big="x" * (17 * 1024 * 1024))
+        await run_calls(turn, [Tool(name="pay", run=pay)])
+
+    database = Database(harness)
+    first = await database.runtime(pays)
+    await first.create("agent", session_id="s")
+    task = asyncio.create_task(first.send("s", "go"))
+    await gate.reached.wait()
+    await database.lose(first, task)
+    gate.open.set()
+    ready[0] = False
+    second = await database.runtime(pays, in_doubt="retry")
+    await second.drain()
+    assert (await second.runs("s"))[0].status is RunStatus.FAILED
+    assert begun == [1]
+    assert results(await history_of(second))["c1"].startswith("Outcome unknown")
+    assert [each.call_id for each in await second.effects_in_doubt("s")] == ["c1"]
 
 
 async def test_giving_up_a_tool_in_doubt_tells_the_model_that_nobody_knows(harness: OurHarness) -> None:
@@ -364,27 +399,22 @@ async def test_a_tool_that_breaks_the_turn_leaves_no_other_tool_running(harness:
         finally:
             ended.append(True)
 
-    async def fast(_: Any, __: Any) -> str:
+    async def breaks(turn: LiveTurn, _: Any) -> str:
         await gate.reached.wait()
-        broken[0] = True
-        return "fast"
+        turn.set(big="x" * (17 * 1024 * 1024))
+        return "done all the same"
 
-    made = agent(
-        calls(("c1", "slow", {}), ("c2", "fast", {})), tools=[Tool(name="slow", run=slow), Tool(name="fast", run=fast)]
-    )
-    runtime = await Database(harness).runtime(made)
+    tools = [Tool(name="slow", run=slow), Tool(name="breaks", run=breaks)]
+    runtime = await Database(harness).runtime(agent(calls(("c1", "slow", {}), ("c2", "breaks", {})), tools=tools))
     await runtime.create("agent", session_id="s")
-    commit, broken = runtime.store.commit, [False]
-
-    async def refusing(given: Any) -> Any:
-        if broken[0] and given.end is None:
-            raise StoreUnavailable("the database is gone for good", retryable=False)
-        return await commit(given)
-
-    runtime.store.commit = refusing  # type: ignore[method-assign]
     outcome = await runtime.send("s", "go")
-    assert outcome.status == "failed"
+    assert (outcome.status, outcome.error["category"]) == ("failed", "commit_budget_exceeded")
     assert ended == [True]
+    assert "big" not in (await runtime.get("s")).document
+    told = results(await history_of(runtime))
+    assert told["c1"].startswith("Outcome unknown")
+    assert told["c2"] == "done all the same"
+    assert [each.call_id for each in await runtime.effects_in_doubt("s")] == ["c1"]
 
 
 async def test_a_function_can_run_calls_and_go_on_after_them(harness: OurHarness) -> None:
@@ -423,3 +453,108 @@ def test_a_result_is_text_for_the_model_and_an_error_is_kept_whole() -> None:
     error = {"category": "x", "message": "broken", "details": {"n": 1}}
     assert result_message("c", None, error)["metadata"] == {"error": error}
     assert result_message("c", None, "plain")["content"] == "Error: plain"
+
+
+async def test_tools_side_by_side_have_effects_of_their_own_under_the_same_key(harness: OurHarness) -> None:
+    """The first attempt dies between the two effects of each tool; what was recorded is not called again."""
+    gate, fetched, stored = Gate(), list[Any](), list[Any]()
+
+    async def copy(turn: LiveTurn, arguments: Mapping[str, Any]) -> Any:
+        async def fetch() -> Any:
+            fetched.append(arguments["n"])
+            return f"page {arguments['n']}"
+
+        async def store() -> Any:
+            stored.append(arguments["n"])
+            return "ok"
+
+        page = await turn.effect("http", fetch, {"get": arguments["n"]})
+        await gate()
+        await turn.effect("store", store, {"put": page}, idempotent=True)
+        return page
+
+    made = agent(
+        calls(("c1", "copy", {"n": 1}), ("c2", "copy", {"n": 2})),
+        "done",
+        tools=[Tool(name="copy", run=copy, idempotent=True)],
+    )
+    database = Database(harness)
+    first = await database.runtime(made)
+    await first.create("agent", session_id="s")
+    task = asyncio.create_task(first.send("s", "go"))
+    while gate.entered < 2:
+        await asyncio.sleep(0.001)
+    await database.lose(first, task)
+    gate.open.set()
+    second = await database.runtime(made)
+    await second.drain()
+    assert results(await history_of(second)) == {"c1": "page 1", "c2": "page 2"}
+    assert (sorted(fetched), sorted(stored)) == ([1, 2], [1, 2])
+    places = {(each.namespace, each.effect_key) for each in await second.store.effects.list("s")}
+    assert {("c1", "http"), ("c2", "http"), ("c1", "store"), ("", "c1")} <= places
+
+
+@in_memory
+async def test_a_tool_cannot_suspend_the_turn_and_says_so(harness: OurHarness) -> None:
+    async def asks(turn: LiveTurn, _: Mapping[str, Any]) -> Any:
+        return await turn.wait("never")
+
+    async def sleeps(turn: LiveTurn, _: Mapping[str, Any]) -> Any:
+        await turn.sleep(1)
+
+    tools = [Tool(name="asks", run=asks), Tool(name="sleeps", run=sleeps)]
+    runtime = await Database(harness).runtime(
+        agent(calls(("c1", "asks", {}), ("c2", "sleeps", {})), "done", tools=tools)
+    )
+    await runtime.create("agent", session_id="s")
+    assert (await runtime.send("s", "go")).output == "done"
+    assert all("cannot wait for anything" in told for told in results(await history_of(runtime)).values())
+
+
+@in_memory
+async def test_a_tool_may_ask_a_model_and_another_session(harness: OurHarness) -> None:
+    """The turn of the other session is one of its own: it can suspend, and its effects are its own."""
+
+    @program
+    async def other(turn: LiveTurn) -> Any:
+        async def look() -> str:
+            return "looked"
+
+        found = await turn.effect("look", look, None)
+        await turn.wait("more")
+        return found
+
+    async def summarise(turn: LiveTurn, _: Mapping[str, Any]) -> Any:
+        async def model() -> str:
+            return "short"
+
+        outcome = await runtime.send("other", "hello")
+        return [await turn.effect("model", model, None, kind="model"), str(outcome.status)]
+
+    made = agent(calls(("c1", "summarise", {})), "done", tools=[Tool(name="summarise", run=summarise)])
+    runtime = await Database(harness).runtime(made, other)
+    await runtime.create("other", session_id="other")
+    await runtime.create("agent", session_id="s")
+    assert (await runtime.send("s", "go")).output == "done"
+    assert results(await history_of(runtime)) == {"c1": '["short","suspended"]'}
+    assert [each.namespace for each in await runtime.store.effects.list("other")] == [""]
+
+
+async def test_the_model_is_not_asked_before_every_call_has_its_result(harness: OurHarness) -> None:
+    asked: list[int] = []
+
+    @program
+    async def hasty(turn: LiveTurn) -> Any:
+        async def model() -> Any:
+            asked.append(1)
+            return "too early"
+
+        turn.append(calls(("c1", "client", {})))
+        await turn.effect("model", model, None, kind="model")
+
+    runtime = await Database(harness).runtime(hasty)
+    await runtime.create("hasty", session_id="s")
+    outcome = await runtime.send("s", "go")
+    assert (outcome.error["category"], outcome.error["details"]["call_id"]) == ("history_invalid", "c1")
+    assert asked == []
+    assert [message["role"] for message in await history_of(runtime)] == ["user"]

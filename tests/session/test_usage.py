@@ -86,7 +86,7 @@ async def test_a_run_that_was_taken_over_counts_what_was_recorded_once(harness: 
     assert (await second.usage_report("s")).total == info.usage.total
 
 
-async def test_a_commit_whose_reply_was_lost_counts_once(harness: OurHarness) -> None:
+async def test_a_commit_whose_reply_was_lost_counts_once(harness: OurHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     @program
     async def asks(turn: LiveTurn) -> None:
         turn.use("m", input=5)
@@ -103,7 +103,7 @@ async def test_a_commit_whose_reply_was_lost_counts_once(harness: OurHarness) ->
             raise StoreUnavailable("The reply was lost.")
         return receipt
 
-    runtime.store.commit = losing  # type: ignore[method-assign]
+    monkeypatch.setattr(runtime.store, "commit", losing)
     assert (await runtime.send("s", "hi")).completed
     assert len(lost) == 1
     assert (await runtime.usage_report("s")).total == UsageTotals(calls=1, input=5)

@@ -103,6 +103,13 @@ def test_nothing_changed_is_nothing_to_write() -> None:
     assert (changes.profile, changes.status) == ({}, None)
 
 
+def test_an_equal_text_is_no_change_and_an_equal_number_of_another_type_is() -> None:
+    before = a_session(document={"mood": "".join(["ca", "lm"]), "count": 1, "big": 10**12})
+    assert not changes_between(before, before.with_fields(mood="calm", big=10**6 * 10**6)).moves_head
+    changes = changes_between(before, before.with_fields(count=True))
+    assert (changes.document, type(changes.document["count"])) == ({"count": True}, bool)
+
+
 def test_only_what_changed_is_written() -> None:
     before = a_session()
     after = before.with_fields(mood="glad", new=[1]).without_fields("count").appended("notes", "n2", "n3")

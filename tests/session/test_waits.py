@@ -271,6 +271,28 @@ async def test_a_sleeping_turn_is_woken_by_a_worker_when_its_time_has_come(harne
     assert [run.run.outcome for run in await runtime.runs("s")] == [{"output": "awake"}, None, None]
 
 
+async def test_a_long_sleep_that_ends_while_the_session_is_closed_goes_on_when_it_is_resumed(
+    harness: OurHarness,
+) -> None:
+    @program
+    async def sleeper(turn: LiveTurn) -> Any:
+        await turn.sleep(3 * 86_400)
+        return "awake"
+
+    database = Database(harness)
+    runtime = await database.runtime(sleeper)
+    await runtime.create("sleeper", session_id="s")
+    await runtime.send("s", "hi")
+    await runtime.execute("s", SuspendSession())
+    database.clock.advance(3 * 86_400 + 1)
+    await runtime.drain()
+    assert len(await runtime.runs("s")) == 1
+    await runtime.execute("s", ResumeSession())
+    database.clock.advance(60)
+    await runtime.drain()
+    assert (await runtime.runs("s"))[0].run.outcome == {"output": "awake"}
+
+
 @in_memory
 async def test_a_turn_cannot_sleep_backwards_and_no_time_is_no_sleep(harness: OurHarness) -> None:
     @program

@@ -119,7 +119,7 @@ class GraphProgram:
     async def run(self, turn: LiveTurn) -> Result:
         """See `Program.run`."""
         graph = self._graph_on(turn.writer.store)
-        turn.in_step, turn.budget = True, max(turn.budget, turn.steps + 2)
+        turn.in_step = True
         call = Call(
             initial=None,
             observers=(),

@@ -116,7 +116,7 @@ class RidingTurn:
         raise InvalidInput("A save within a turn of the runtime cannot be repeated by itself; resume the session.")
 
     def _cursor(self, cursor: Any, changes: Mapping[str, LogChange], save: Save | None) -> JSON:
-        """Return a checkpoint's cursor with what is needed to go on from it: `base` is how long the session's logs are."""
+        """Return a checkpoint's cursor and what it takes to go on there; `base` is how long the session's logs are."""
         live = self.live
         if save is None:
             base = {name: len(live.copy.logs[name]) for name in self._plan.logs & live.copy.logs.keys()}

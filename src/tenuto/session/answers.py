@@ -1,5 +1,6 @@
 """Answers to what runs wait for: bound to wait, kind and run, stored once, and each refusal with its own name."""
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from tenuto.errors import (
     InvalidInput,
     LateAnswer,
     SessionError,
+    StoreError,
     WaitNotOpen,
     WaitUnknown,
 )
 from tenuto.ids import new_id
-from tenuto.model.commit import Commit, SettleWait
+from tenuto.model.commit import Commit, Receipt, SettleWait
 from tenuto.model.inbox import InputKind, NewInput
 from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import RunStatus, Wait, WaitStatus
@@ -28,6 +30,7 @@ from tenuto.session.sending import WAKE
 from tenuto.store.port import Store
 
 _OUTCOMES = ("done", "failed", "retry")
+_PAUSES = (0.05, 0.1, 0.2, 0.4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +166,7 @@ class Answers:
             outgoing=(wake,),
         )
         try:
-            receipt = await self._store.commit(commit)
+            receipt = await self._committed(commit)
         except WaitNotOpen:
             now = await self._store.waits.get(wait_id)
             raise await self._refusal(now or wait, given) from None
@@ -177,6 +180,17 @@ class Answers:
             open_waits=tuple(left),
         )
         return answered, receipt.outgoing_ids
+
+    async def _committed(self, commit: Commit) -> Receipt:
+        """Commit an answer; if the reply is lost, the store is asked again, and says what became of it."""
+        for pause in _PAUSES:
+            try:
+                return await self._store.commit(commit)
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(pause)
+        return await self._store.commit(commit)
 
     async def _check_bound(self, wait: Wait, kind: str | None, run_id: str | None, session: SessionKey | None) -> None:
         if kind is not None and kind != wait.kind:

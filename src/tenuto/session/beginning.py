@@ -32,6 +32,7 @@ from tenuto.session.ending import (
     result_for_parent,
 )
 from tenuto.session.endings import Endings
+from tenuto.session.forking import begin_point
 from tenuto.session.history import not_executed, outcome_unknown
 from tenuto.session.hooks import Controller, Stage
 from tenuto.session.invocation import Invocation
@@ -273,13 +274,13 @@ class Beginnings:
     async def _roll_back(self, live: LiveTurn, run_id: str) -> None:
         """Go back to before a run that was stopped for this turn; a turn that was completed since stays."""
         run = await self.store.runs.get(run_id)
-        found = await self.store.checkpoints.of_session(live.key, run_id=run_id, limit=1000)
+        found = await begin_point(self.store, live.key, run_id)
         last = live.copy.last_run
-        if run is None or not found or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
+        if run is None or found is None or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
             return
         if run.status is RunStatus.SUSPENDED:
             await self._give_up(live, run_id)
-        await rewind(self.store, live.pending, found[-1])
+        await rewind(self.store, live.pending, found)
         live.first_entry = {name: len(items) for name, items in live.copy.logs.items()}
         live.pending.further["rolls_back"] = run_id
 

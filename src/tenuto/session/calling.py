@@ -1,10 +1,11 @@
 """Making a call to the outside from a turn: once, on record, or in doubt."""
 
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenuto.codec import JSON, dumps, loads
-from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidInput
+from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidHistory, InvalidInput
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.session.effects import InDoubt, Known, Place, check_same, failed, replayed
 from tenuto.session.turn import error_record
@@ -13,8 +14,23 @@ from tenuto.store.effects import check_effect
 if TYPE_CHECKING:
     from tenuto.session.live import LiveTurn
 
+_calling: ContextVar["tuple[LiveTurn, Place] | None"] = ContextVar("calling", default=None)
+"""The effect whose call is being made, and whose it is; a call may lead to turns of other sessions."""
+
 Call: TypeAlias = Callable[[], Awaitable[JSON]]
 Record: TypeAlias = Callable[[JSON, JSON], None]
+
+
+def call_under_way(turn: "LiveTurn") -> Place | None:
+    """Return the effect of a turn that this is part of: it is done or not done, and cannot suspend."""
+    found = _calling.get()
+    return found[1] if found is not None and found[0] is turn else None
+
+
+def namespace_here(turn: "LiveTurn") -> str:
+    """Return the namespace of what a turn calls here: none, or that of the call it is part of."""
+    outer = call_under_way(turn)
+    return "" if outer is None else f"{outer.namespace}/{outer.key}".removeprefix("/")
 
 
 async def call_effect(
@@ -49,6 +65,11 @@ async def call_effect(
         if known is not None and known.status is not EffectStatus.STARTED:
             return replayed(place, known)
     begins = known is None or not known.mine
+    if begins and kind is EffectKind.MODEL and not call_under_way(turn) and (left := turn.open_calls):
+        raise InvalidHistory(
+            f"The call {left[0]['id']!r} has no result; the model is not asked before it has one.",
+            call_id=left[0]["id"],
+        )
     if begins:
         started = turn.journal.start(place, kind, request, idempotent=idempotent, call_id=call_id)
         turn.pending.effects.append(started)
@@ -63,8 +84,6 @@ async def call_effect(
         turn.tools_under_way -= 1
         if turn.journal.is_over(place) and not turn.closed:
             await turn.save()
-        if turn.stop is not None and not turn.closed:
-            turn.ask_to_stop(turn.stop)  # it waited for this tool
             if not turn.tools_under_way:
                 turn.check_stop()  # it let the calls under way finish, and no more
 
@@ -83,6 +102,7 @@ def _sized(turn: "LiveTurn", text: str, what: str) -> str:
 
 
 async def _called(turn: "LiveTurn", place: Place, call: Call, record: Record | None) -> JSON:
+    before = _calling.set((turn, place))
     try:
         result = await call()
         text = _sized(turn, dumps(result, f"result of {place}"), f"result of {place}")
@@ -92,6 +112,8 @@ async def _called(turn: "LiveTurn", place: Place, call: Call, record: Record | N
         if record is not None:
             record(None, told)
         raise failed(place, told, error) from error
+    finally:
+        _calling.reset(before)
     turn.pending.effects.append(turn.journal.finish(place, result=result))
     if record is not None:
         record(result, None)
@@ -104,7 +126,7 @@ async def _settled(turn: "LiveTurn", place: Place, known: Known, *, idempotent: 
     policy = InDoubt.RETRY if again else turn.in_doubt
     if policy is InDoubt.RETRY:
         return None
-    if policy is InDoubt.FAIL:
+    if policy is InDoubt.FAIL or call_under_way(turn):
         raise nobody_knows(turn, place)
     metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
     if known.call_id is not None:

@@ -40,13 +40,24 @@ _log = logging.getLogger("tenuto.session")
 CHILD_LOST = "child_lost"
 """The category of what a parent is told of a child that could not be begun, or is gone."""
 
-_FIRST_RETRY = 0.5
-_LONGEST_RETRY = 60.0
+FIRST_RETRY = 0.5
+LONGEST_RETRY = 60.0
+HOURLY = 3600.0
 WINDOW = timedelta(days=1)
-"""How long a delivery is tried before it is given up."""
+"""How long a delivery is tried before it is given up; a wake, whose session may be closed for long, hourly after it."""
 
 PATIENCE = timedelta(minutes=2)
 """How long a child's program may be unknown to every worker before its parent is told."""
+
+
+def pause_before(kind: str, attempts: int) -> float | None:
+    """Return how long to wait after so many tries and one more, or None to give up."""
+    doublings = 7  # to the longest pause
+    pause = min(FIRST_RETRY * 2.0 ** min(attempts, doublings), LONGEST_RETRY)
+    tried = FIRST_RETRY * (2.0 ** min(attempts, doublings) - 1) + LONGEST_RETRY * max(attempts - doublings, 0)
+    if tried < WINDOW.total_seconds():
+        return pause
+    return HOURLY if kind == sending.WAKE else None
 
 
 class Deliveries:
@@ -72,17 +83,19 @@ class Deliveries:
         except TenutoError as error:
             _log.warning("The %s %s for %s could not be delivered: %s", item.kind, item.outbox_id, item.target, error)
             done = False
+        except Exception:
+            _log.exception("The %s %s for %s could not be delivered", item.kind, item.outbox_id, item.target)
+            done = False
         with suppress(DeliveryLost):  # another deliverer was there first
             if done:
                 await self._store.outbox.mark(item.outbox_id, OutgoingStatus.DONE, attempts=item.attempts)
-            elif await self._store.moment() - item.created_at > WINDOW:
+            elif (pause := pause_before(item.kind, item.attempts)) is None:
                 if item.kind == sending.CHILD:
                     await self._tell_lost(item, TenutoError("Nobody could deliver its message in time."))
                 await self._store.outbox.mark(item.outbox_id, OutgoingStatus.EXPIRED, attempts=item.attempts)
             else:
-                again = min(_FIRST_RETRY * 2**item.attempts, _LONGEST_RETRY)
                 await self._store.outbox.mark(
-                    item.outbox_id, OutgoingStatus.PENDING, attempts=item.attempts, retry_in=again
+                    item.outbox_id, OutgoingStatus.PENDING, attempts=item.attempts, retry_in=pause
                 )
 
     async def _hand_over(self, item: Outgoing) -> bool:
@@ -220,8 +233,8 @@ class Deliveries:
         return any(body["token"] == stopped["token"] for body in bodies)
 
     async def _token_of_run(self, run: Run) -> str | None:
-        points = await self._store.checkpoints.of_session(run.key, run_id=run.run_id, limit=1)
-        return token_of(points[0].cursor) if points else None
+        points = await self._store.checkpoints.of_session(run.key, run_id=run.run_id, limit=1000)
+        return token_of(points[-1].cursor) if points else None  # the first, with which the run began
 
     async def _give_up(self, key: SessionKey, run_id: str, life: int) -> None:
         waits = await self._store.waits.of_session(key, run_id=run_id, status=WaitStatus.OPEN)

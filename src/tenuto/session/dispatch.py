@@ -7,6 +7,7 @@ first; then come the waits that are settled, commands and messages, in the order
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -51,9 +52,11 @@ from tenuto.store.port import Store
 
 T = TypeVar("T")
 
+_beginning: ContextVar[frozenset[SessionKey]] = ContextVar("tenuto_beginning", default=frozenset())
+
 _FIRST_POLL = 0.005
 _LONGEST_POLL = 0.1
-_LONGEST_ARRIVAL = 1.0
+_LONGEST_ARRIVAL = 5.0
 _ROLLS_BACK = "rolls_back"
 _MISSED = (LaneLost, VersionConflict, StatusRefused, SessionDeleted)
 
@@ -96,43 +99,70 @@ class Dispatcher:
         self._waiting: dict[str, list[asyncio.Future[Outcome]]] = {}
 
     async def begin(
-        self, key: SessionKey, message: JSON, *, input_key: str | None, body: JSON, run_id: str | None
+        self,
+        key: SessionKey,
+        message: JSON,
+        *,
+        input_key: str | None,
+        body: JSON,
+        run_id: str | None,
+        when_busy: WhenBusy = WhenBusy.REJECT,
     ) -> LiveTurn | Input:
         """Begin a turn with a message if the session is idle: on the copy in memory, or with the lane and a load.
 
         What was left undone before it comes first. For a message whose key is known, its first input is returned. A
-        session that is busy is `LaneBusy`.
+        session that is busy is `LaneBusy`, or the message is queued, and its input returned.
         """
         given = Given(message=message, body=body, key=input_key)
         async with self._in_order_of_arrival(key):
-            copy = self._copies.take(key)
+            begun = await self._begin_or_queue(key, given, run_id, when_busy, warm=True)
+        while not isinstance(begun, LiveTurn | Input):
+            await begun
+            async with self._in_order_of_arrival(key):
+                begun = await self._begin_or_queue(key, given, run_id, when_busy, warm=False)
+        return begun
+
+    async def _begin_or_queue(
+        self, key: SessionKey, given: Given, run_id: str | None, when_busy: WhenBusy, *, warm: bool
+    ) -> LiveTurn | Input | Awaitable[None]:
+        try:
+            copy = self._copies.take(key) if warm else None
             if copy is not None and _is_idle(copy) and await self._is_current(copy, without_input=True):
                 live = await self._begin_warm(copy, given, run_id)
                 if live is not None:
                     return live
-            if input_key is not None and (known := await self.known(key, input_key, body)) is not None:
+            if warm and (known := await self._known(key, given)) is not None:
                 return known
-            begun = await self._begin_cold(key, given, run_id)
-        while not isinstance(begun, LiveTurn | Input):
-            await begun
-            async with self._in_order_of_arrival(key):
-                begun = await self._begin_cold(key, given, run_id)
-        return begun
+            return await self._begin_cold(key, given, run_id)
+        except LaneBusy:
+            if when_busy is WhenBusy.REJECT:
+                if (known := await self._known(key, given)) is not None:
+                    return known  # it is this very message that keeps the session busy
+                raise
+        except QueuedFirst:
+            when_busy = WhenBusy.QUEUE
+        return await self.queue(key, given.body, input_key=given.key, when_busy=when_busy)
+
+    async def _known(self, key: SessionKey, given: Given) -> Input | None:
+        return None if given.key is None else await self.known(key, given.key, given.body)
 
     @asynccontextmanager
     async def _in_order_of_arrival(self, key: SessionKey) -> AsyncIterator[None]:
-        """Let who came first in this process begin first, or be queued first.
-
-        Nobody waits for long: a listener may send to the very session whose beginning it is told of.
-        """
+        """Let who came first in this process begin first, or be queued first; nobody waits long for a slow one."""
+        if key in (inside := _beginning.get()):  # a listener, or a hook, that sends to the session it is called for
+            yield
+            return
         arriving = self._arriving.setdefault(key, asyncio.Lock())
         mine = not arriving.locked() and await arriving.acquire()
         if not mine:
             with suppress(TimeoutError):
-                mine = await asyncio.wait_for(arriving.acquire(), _LONGEST_ARRIVAL)
+                async with asyncio.timeout(_LONGEST_ARRIVAL):
+                    mine = await arriving.acquire()
+        token = _beginning.set(inside | {key})
         try:
             yield
         finally:
+            _beginning.reset(token)
             if mine:
                 arriving.release()
 
@@ -155,7 +185,7 @@ class Dispatcher:
             except WaitNotOpen:
                 return _nothing()  # what was to be given up was answered at this very moment: look again
             except ClaimLost:
-                if given.key is None or (known := await self.known(key, given.key, given.body)) is None:
+                if (known := await self._known(key, given)) is None:
                     raise
                 return known
 
@@ -236,8 +266,9 @@ class Dispatcher:
                     if not done.done() and await self._is_free(key) and await self._advance_to(key, input_id):
                         pause = _FIRST_POLL
                         continue
-                with suppress(TimeoutError):
-                    return await asyncio.wait_for(asyncio.shield(done), pause)
+                await asyncio.wait([done], timeout=pause)
+                if done.done():
+                    return done.result()
                 pause = min(2 * pause, _LONGEST_POLL)
         finally:
             self._waiting[input_id].remove(done)
@@ -394,7 +425,9 @@ class Dispatcher:
             self._copies.take(live.key)
             raise
         live.copy.size += 256 + sum(
-            _rough_size(item) for name, items in live.copy.logs.items() for item in items[live.first_entry.get(name, 0) :]
+            _rough_size(item)
+            for name, items in live.copy.logs.items()
+            for item in items[live.first_entry.get(name, 0) :]
         )
         self._copies.put(live.copy)
         if live.invocation.input_id is not None:

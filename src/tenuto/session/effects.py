@@ -68,6 +68,7 @@ class Known:
     idempotent: bool = False
     mine: bool = False
     digest: str = ""
+    former: "Known | None" = None
 
     @property
     def in_doubt(self) -> bool:
@@ -129,6 +130,7 @@ class Journal:
             call_id=call_id,
             idempotent=idempotent,
             mine=True,
+            former=self._known.get(place),
         )
         return StartEffect(
             key=place.key,
@@ -148,8 +150,10 @@ class Journal:
         return FinishEffect(key=place.key, step=place.step, namespace=place.namespace, result=result, error=error)
 
     def forget(self, place: Place) -> None:
-        """Know nothing of an effect whose start was never written."""
-        del self._known[place]
+        """Know of an effect whose start was never written what was known before."""
+        former = self._known.pop(place).former
+        if former is not None:
+            self._known[place] = former
 
     def disown(self) -> None:
         """Know nothing of calls that were begun here and have not come back: they were cut off."""

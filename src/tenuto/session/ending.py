@@ -5,6 +5,7 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.model.commit import SettleWait
+from tenuto.model.effect import EffectStatus
 from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import Stop, Wait, WaitStatus
 from tenuto.model.session import SessionKey
@@ -12,7 +13,7 @@ from tenuto.session.effects import Journal
 from tenuto.session.history import not_executed, outcome_unknown
 from tenuto.session.live import LiveTurn
 from tenuto.session.sending import RESULT, STOP
-from tenuto.session.tools import ANSWERS_CALLS, answer_message
+from tenuto.session.tools import ANSWERS_CALLS, answer_message, result_message
 from tenuto.session.value import MESSAGES
 
 RUN_ABANDONED = "run_abandoned"
@@ -24,15 +25,19 @@ MOST_ATTEMPTS = 3
 def closing_results(
     open_calls: Iterable[str], waits: Iterable[Wait], journal: Journal, reason: str
 ) -> list[dict[str, Any]]:
-    """Return a result for each call that is open: its answer, or outcome unknown if it was begun, or not executed."""
+    """Return a result for each call that is open: what came of it, if that is known, or that it was not executed."""
     answered = {str(wait.metadata["call_id"]): wait for wait in waits if is_answered_call(wait)}
-    begun = journal.open_calls()
     results = []
     for call in open_calls:
+        begun = journal.by_call(call)
         if call in answered:
             results.append(answer_message(answered[call]))
+        elif begun is None:
+            results.append(not_executed(call, reason))
+        elif begun[1].status is EffectStatus.STARTED:
+            results.append(outcome_unknown(call))
         else:
-            results.append(outcome_unknown(call) if call in begun else not_executed(call, reason))
+            results.append(result_message(call, begun[1].result, begun[1].error))
     return results
 
 

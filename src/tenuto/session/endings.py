@@ -11,6 +11,7 @@ from tenuto.errors import (
     LaneLost,
     RunNotLive,
     StopRequested,
+    StoreUnavailable,
     TenutoError,
     WaitNotOpen,
 )
@@ -139,6 +140,7 @@ class Endings:
         """End a turn whose program, or a controller after it, failed; it keeps its message and what it had written."""
         if isinstance(error, LaneLost | RunNotLive) or live.writer.lost is not None:
             raise live.writer.lost or error
+        await self._check_known(live)
         live.discard()
         end = EndRun(status=RunStatus.FAILED, error=error_record(error))
         return await self.close(live, end, "the run failed", fault=fault)
@@ -147,6 +149,7 @@ class Endings:
         self, live: LiveTurn, end: EndRun, reason: str, told: Sequence[Notice] = (), *, fault: Notice | None = None
     ) -> Outcome:
         """End a run that did not come to its own end: no wait and no call of it stays open."""
+        await self._check_known(live)
         while True:
             waits = await self.store.waits.of_session(live.key, run_id=live.run_id, status=None)
             settled, owed = given_up(waits, live.key.tenant)
@@ -164,6 +167,15 @@ class Endings:
                 live.pending.outgoing.clear()
                 if results:
                     del live.copy.messages[-len(results) :]
+
+    async def _check_known(self, live: LiveTurn) -> None:
+        """Leave a run whose last commit may have landed or not to whoever takes it over, and sees what stands."""
+        if live.writer.in_doubt:
+            await live.writer.abandon()
+            raise StoreUnavailable(
+                f"The store could not be asked what became of the last commit of {live.key}; the run goes on from "
+                "whatever stands. Send again with the same key, or ask for the input's outcome."
+            )
 
     async def _end(
         self,

@@ -16,7 +16,7 @@ _NEAREST = 3
 async def point_before(store: Store, key: SessionKey, to: str | int) -> Checkpoint:
     """Return the session as it was before a run, or at a checkpoint's commit."""
     if isinstance(to, str):
-        point = await _begins(store, key, to)
+        point = await begin_point(store, key, to)
     else:
         point = await store.checkpoints.get(key, to)
     if point is None:
@@ -29,11 +29,11 @@ async def commit_after(store: Store, key: SessionKey, run_id: str) -> int | None
     run = await store.runs.get(run_id)
     if run is None or run.key != key:
         raise InvalidInput(f"{key} has no run {run_id!r} to fork at.", run_id=run_id)
-    begun = await _begins(store, key, run_id)
+    begun = await begin_point(store, key, run_id)
     following = next((r for r in await store.runs.of_session(key, limit=1, before=run.number + 2)), None)
     next_run = None
     if following is not None and following.number > run.number:
-        next_run = await _begins(store, key, following.run_id)
+        next_run = await begin_point(store, key, following.run_id)
         if next_run is None:
             raise _not_kept(key, run_id)
     upto = None if next_run is None else next_run.commit_number + 1
@@ -64,15 +64,22 @@ async def refuse_open(store: Store, key: SessionKey, at: int | None, history: Hi
     )
 
 
-async def _begins(store: Store, key: SessionKey, run_id: str) -> Checkpoint | None:
-    """Return the point a run of the runtime left as it began."""
-    points = await store.checkpoints.of_session(key, run_id=run_id, limit=_MANY)
-    return next((point for point in reversed(points) if _is_ours(point)), None)
+async def begin_point(store: Store, key: SessionKey, run_id: str) -> Checkpoint | None:
+    """Return the point a run of the runtime left as it began; a graph may have left any number after it."""
+    before: int | None = None
+    while points := await store.checkpoints.of_session(key, run_id=run_id, limit=_MANY, before=before):
+        if (found := next((point for point in reversed(points) if _is_ours(point)), None)) is not None:
+            return found
+        before = points[-1].commit_number
+    return None
 
 
 def _is_ours(point: Checkpoint) -> bool:
     """Tell whether a checkpoint is of the session before a commit, and not one of a graph within a run."""
-    return isinstance(point.cursor, Mapping) and not point.cursor.keys().isdisjoint(("program", "action"))
+    cursor = point.cursor
+    return (
+        isinstance(cursor, Mapping) and "frames" not in cursor and not cursor.keys().isdisjoint(("program", "action"))
+    )
 
 
 def _not_kept(key: SessionKey, run_id: str) -> ForkPointNotRetained:

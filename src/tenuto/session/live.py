@@ -22,7 +22,7 @@ from tenuto.model.run import Stop, StopKind, Wait, WaitStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.usage import NewUsage
 from tenuto.session.actions import as_message
-from tenuto.session.calling import call_effect
+from tenuto.session.calling import call_effect, call_under_way, namespace_here
 from tenuto.session.children import spawning
 from tenuto.session.chunks import REPLY_SAVED, Chunks
 from tenuto.session.copy import Copy
@@ -35,7 +35,7 @@ from tenuto.session.pending import Pending
 from tenuto.session.program import Declared, Programs
 from tenuto.session.sending import WAKE
 from tenuto.session.turn import LogChange, Point, Save, Turn
-from tenuto.session.value import MESSAGES, LogView, Session, changes_between
+from tenuto.session.value import MESSAGES, LogView, Session, changes_between, check_names
 from tenuto.session.waiting import WaitFor, Waits
 from tenuto.store.usage import check_new_usage
 
@@ -171,6 +171,7 @@ class LiveTurn:
     def set(self, **fields: JSON) -> None:
         """Set fields of the session's document."""
         self.check_open()
+        check_names(fields)
         for name, value in fields.items():
             dumps(value, name)
         self.copy.document = self.copy.document | fields
@@ -300,7 +301,7 @@ class LiveTurn:
         kind: EffectKind | str = EffectKind.TOOL,
         idempotent: bool = False,
         call_id: str | None = None,
-        namespace: str = "",
+        namespace: str | None = None,
         record: Callable[[JSON, JSON], None] | None = None,
     ) -> JSON:
         """Make a call to the outside once, and return its result, or raise `EffectFailed`; replay gives the same.
@@ -309,11 +310,12 @@ class LiveTurn:
         next commit, and is asked for again if that never came. The same key with another request is `EffectMismatch`.
         A call that was begun by a runner that is gone is in doubt: it is made again if it is a model's, idempotent, or
         the policy says so; else the turn suspends until somebody says what became of it, or fails. `record` is called
-        with result and error before they are written: what it adds goes into the same commit.
+        with result and error before they are written: what it adds goes into the same commit. What a call calls in turn
+        has a `namespace` of its own, unless one is given.
         """
         return await call_effect(
             self,
-            Place(namespace, self.step, key),
+            Place(namespace_here(self) if namespace is None else namespace, self.step, key),
             call,
             request,
             kind=kind,
@@ -360,6 +362,8 @@ class LiveTurn:
 
     def suspend(self, waits: Sequence[OpenWait], *, partial: bool = False) -> NoReturn:
         """End the turn here as suspended, with these waits open; another turn goes on once they are settled."""
+        if (call := call_under_way(self)) is not None:
+            raise InvalidInput(f"The effect {call} cannot wait for anything: wait before it is called, or after.")
         raise TurnSuspended(waits, partial=partial)
 
     async def open_waits(self, waits: Sequence[OpenWait]) -> None:
@@ -470,7 +474,7 @@ class LiveTurn:
             return await self._write(end, waits)
 
     async def _write(self, end: EndRun | None, waits: tuple[OpenWait, ...]) -> Receipt:
-        await self.chunks.resolve()
+        await self._resolve()
         # What is pending is looked up only here: a commit that was under way, of a tool beside, took its part.
         logs, ahead = self.pending.logs(), self.pending.ahead
         save = self.pending.save(logs)
@@ -484,7 +488,7 @@ class LiveTurn:
 
     async def leave(self, point: Point, logs: Mapping[str, LogChange]) -> Receipt:
         """Leave a checkpoint of an engine of its own, for a caller that has `writer.writing`; the head stays."""
-        await self.chunks.resolve()
+        await self._resolve()
         assert self.pending.ahead is None
         self._head, self._saves, self._marks = {}, False, True
         self.pending.steps = self.steps
@@ -510,6 +514,12 @@ class LiveTurn:
             with suppress(TenutoError):
                 await self.writer.write_again()
             raise
+
+    async def _resolve(self) -> None:
+        """Find out what became of whatever was written last, before anything else is."""
+        if self.writer.in_doubt:
+            await self.writer.write_again()
+        await self.chunks.resolve()
 
     async def _again(self, error: TenutoError) -> Receipt:
         pause = _FIRST_PAUSE

@@ -35,7 +35,7 @@ from tenuto.session.notices import (
     failure,
 )
 from tenuto.session.status import check_transition
-from tenuto.session.value import MESSAGES, Changes, Session, changes_between, definition_profile
+from tenuto.session.value import MESSAGES, Changes, Session, changes_between, check_names, definition_profile
 from tenuto.store.port import Store
 
 
@@ -61,6 +61,7 @@ class Pipeline:
             check_transition(key, SessionStatus.ACTIVE, session.status, session.version)
             if judges:
                 History().judged(session.messages)
+            check_names(session.document)
             if clash := session.document.keys() & session.logs.keys():
                 raise InvalidInput(f"{min(clash)!r} cannot be a log and a field of the document.")
             session = replace(session, profile=_profile_of(session))

@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from tenuto.codec import JSON
+from tenuto.codec import JSON, encode
 from tenuto.model.run import Checkpoint
 from tenuto.session.copy import Copy
 from tenuto.session.pending import Pending
 from tenuto.session.value import KeptLog, Session
 from tenuto.store.port import Store
+
+_NOTHING: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,8 @@ class GoBack:
 
     async def apply(self, session: Session) -> Session:
         """See `Action.apply`."""
-        document = {name: _same(session.document.get(name), value) for name, value in self.point.document.items()}
+        now, then = session.document, own_fields(self.point)
+        document = {name: _same(now.get(name, _NOTHING), value) for name, value in then.items()}
         return replace(session, document=MappingProxyType(document), logs=MappingProxyType(dict(self.logs)))
 
 
@@ -46,8 +49,8 @@ async def logs_at(store: Store, copy: Copy, point: Checkpoint) -> dict[str, Sequ
 
 async def rewind(store: Store, pending: Pending, point: Checkpoint) -> None:
     """Take a turn's session back to a checkpoint, as part of what it writes next."""
-    copy, document = pending.copy, point.document
-    pending.document |= {n: v for n, v in document.items() if n not in copy.document or copy.document[n] != v}
+    copy, document = pending.copy, own_fields(point)
+    pending.document |= {n: v for n, v in document.items() if _same(copy.document.get(n, _NOTHING), v) is v}
     pending.removed |= copy.document.keys() - document.keys()
     copy.document = dict(document)
     for name, items in (await logs_at(store, copy, point)).items():
@@ -57,5 +60,11 @@ async def rewind(store: Store, pending: Pending, point: Checkpoint) -> None:
             pending.begin_anew(name, items, len(items))
 
 
+def own_fields(point: Checkpoint) -> dict[str, JSON]:
+    """Return the session's own fields at a checkpoint, without those of a run alone."""
+    return {name: value for name, value in point.document.items() if "/" not in name}
+
+
 def _same(found: JSON, value: JSON) -> JSON:
-    return found if found == value else value
+    """Return what is there if it is the value already; texts are compared, since 1 and True are equal and not one."""
+    return found if found is not _NOTHING and found == value and encode(found) == encode(value) else value

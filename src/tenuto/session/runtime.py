@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tenuto.codec import JSON
 from tenuto.errors import (
+    EffectNotOpen,
     InvalidInput,
     LaneBusy,
     ProgramNotRegistered,
@@ -38,7 +39,7 @@ from tenuto.session.commands import Commands
 from tenuto.session.copy import Copy
 from tenuto.session.definition import Definition
 from tenuto.session.deliveries import Deliveries
-from tenuto.session.dispatch import Dispatcher, QueuedFirst, WhenBusy
+from tenuto.session.dispatch import Dispatcher, WhenBusy
 from tenuto.session.effects import InDoubt, Place
 from tenuto.session.ending import given_up
 from tenuto.session.endings import Endings
@@ -298,18 +299,12 @@ class SessionRuntime:
         self, name: SessionKey, body: dict[str, Any], key: str | None, policy: WhenBusy, run_id: str | None
     ) -> LiveTurn | Input:
         try:
-            return await self._dispatcher.begin(name, body["message"], input_key=key, body=body, run_id=run_id)
-        except LaneBusy:
-            if policy is WhenBusy.REJECT:
-                if key is not None and (known := await self._dispatcher.known(name, key, body)) is not None:
-                    return known  # it is this very message that keeps the session busy
-                raise
-        except QueuedFirst:
-            policy = WhenBusy.QUEUE
+            return await self._dispatcher.begin(
+                name, body["message"], input_key=key, body=body, run_id=run_id, when_busy=policy
+            )
         except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
             await self._pipeline.deed_failed(name, SendMessage.__name__, error)
             raise
-        return await self._dispatcher.queue(name, body, input_key=key, when_busy=policy)
 
     async def enqueue(
         self,
@@ -553,6 +548,13 @@ class SessionRuntime:
         if wait is not None:
             await self.answer(wait.wait_id, said, kind=wait.kind, run=False)
             return
+        if not any(_is_same(each, effect) for each in await self.effects_in_doubt(effect.key)):
+            raise EffectNotOpen(
+                f"The effect {place} of {effect.key} is not in doubt: it came back, was settled, or is under way.",
+                key=effect.key,
+                place=place,
+                found="not in doubt",
+            )
         notice = EffectSettled(key=effect.key, effect=str(place), outcome=outcome)
         settle = SettleEffect(
             key=place.key,
@@ -649,6 +651,10 @@ class SessionRuntime:
     def _keep(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _is_same(one: Effect, other: Effect) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in ("origin_id", "namespace", "step", "effect_key"))
 
 
 def _controller(hooks: Controller | Iterable[Controller] | None) -> Controller | None:

@@ -192,6 +192,7 @@ async def _carry_out(turn: LiveTurn, call: Mapping[str, Any], tool: Tool) -> Non
             kind=EffectKind.TOOL,
             idempotent=tool.idempotent,
             call_id=call["id"],
+            namespace="",
             record=record,
         )
     except EffectFailed:

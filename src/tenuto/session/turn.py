@@ -225,6 +225,11 @@ class Turn:
         """Whether the run has a row in the store."""
         return self._first is None
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nobody could be asked what became of the last commit: then nothing more can be written."""
+        return self._again is not None
+
     async def write(
         self,
         *,
@@ -282,6 +287,9 @@ class Turn:
             return receipt
 
         self._again = land
+        return await self._try(land)
+
+    async def _try(self, land: "Callable[[], Awaitable[Receipt]]") -> Receipt:
         try:
             return await land()
         except StoreError:
@@ -295,7 +303,7 @@ class Turn:
 
         For a caller that has kept `writing` since: nothing else is written before this is known.
         """
-        return await self._again() if self._again is not None else None
+        return await self._try(self._again) if self._again is not None else None
 
     async def resolve(self) -> Receipt | None:
         """Ask whether the last commit, whose reply was an error, landed all the same; then it counts as written."""

@@ -71,7 +71,8 @@ class Session:
     """One session at one instant. Every change gives a new value and leaves this one as it is.
 
     A change of state keeps status, version and times: the store gives those. `logs` are whole; what an action adds to
-    one is all that is written of it. A session that no runtime created has no definition.
+    one is all that is written of it. Lists and mappings in it are not copied: to change one, set another, since what is
+    changed in place is not seen as a change. A session that no runtime created has no definition.
     """
 
     key: SessionKey
@@ -167,7 +168,8 @@ _NOTHING: Any = object()
 
 def changes_between(before: Session, after: Session) -> Changes:
     """Return what is to be written; a log that only grew is appended to, any other is written anew where it differs."""
-    document = {n: v for n, v in after.document.items() if before.document.get(n, _NOTHING) is not v}
+    document = {n: v for n, v in after.document.items() if not _is_same(before.document.get(n, _NOTHING), v)}
+    check_names(document)
     logs = {name: write for name, items in after.logs.items() if (write := _log_write(before.logs.get(name), items))}
     gone = (before.document.keys() - after.document.keys()) | (before.logs.keys() - after.logs.keys())
     profile: dict[str, JSON] = {}
@@ -185,6 +187,18 @@ def changes_between(before: Session, after: Session) -> Changes:
         profile=profile,
         status=after.status if after.status is not before.status else None,
     )
+
+
+def check_names(fields: Iterable[str]) -> None:
+    """Refuse names of fields that are a run's own, and never a session's."""
+    for name in fields:
+        if "/" in name:
+            raise InvalidInput(f"A session cannot have a field {name!r}: names with a '/' are a run's own.")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Tell whether two values are one; lists and mappings are not looked into."""
+    return one is other or (type(one) is type(other) and isinstance(one, str | int | float) and one == other)
 
 
 def definition_profile(definition: Definition) -> dict[str, JSON]:

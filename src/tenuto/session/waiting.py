@@ -9,7 +9,7 @@ from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.run import Wait, WaitStatus
 from tenuto.model.session import SessionKey
 
-STEP = "step"
+STEP = "/step"
 """Where a wait's metadata keep the step that asked for it."""
 
 

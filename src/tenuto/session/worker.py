@@ -70,8 +70,10 @@ class Worker:
                 if until_idle and alone and not started and not self._tries_again():
                     return
                 if not started or len(self._busy) >= self._concurrency:
+                    # Not `wait_for`, which may lose a cancellation that comes as a turn ends.
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._finished.wait(), self._poll)
+                        async with asyncio.timeout(self._poll):
+                            await self._finished.wait()
             await asyncio.gather(*self._busy.values(), return_exceptions=True)
         finally:
             for task in list(self._busy.values()):

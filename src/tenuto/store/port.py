@@ -134,8 +134,8 @@ class Store:
 
         Of concurrent creates exactly one wins; the others, and any create on a live id, get `SessionExists` with the
         version found, and nothing changes. Repeated with its operation id it returns the first receipt. `logs` names
-        the fields of `state` that are logs. Parent, root and forked_from stay as given here. While a runner holds the
-        lane: `LaneBusy`.
+        the fields of `state` that are logs; `events` are the first of its stream. Parent, root and forked_from stay as
+        given here. While a runner holds the lane: `LaneBusy`.
         """
         state = state or {}
         commit = Commit(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tenuto.errors import TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Warm
-from tenuto.store.rules.found import Found, Moved, Plan, stands_on_head
+from tenuto.store.rules.found import Left, Moved, Plan, stands_on_head
 from tenuto.store.rules.records import key_of
 
 T = TypeVar("T")
@@ -24,18 +24,19 @@ class WarmMemory:
     """
 
     def __init__(self) -> None:
-        self._found: OrderedDict[SessionKey, tuple[Found, float]] = OrderedDict()
+        self._left: OrderedDict[SessionKey, tuple[Left, float]] = OrderedDict()
 
     def plan(self, warm: Warm, decide: Callable[[Any], Plan[T]]) -> Plan[T] | None:
         """Decide on what is remembered, or return None where it does not suffice."""
-        found, since = self._found.pop(warm.key, (None, 0.0))
-        if found is None:
+        left, since = self._left.pop(warm.key, (None, 0.0))
+        if left is None:
             return None
+        now = left.now + int((time.monotonic() - since) * 1_000_000) if warm.now is None else warm.now
+        found = left.found(now)
         if warm.begins or not warm.run_id:
             found.run = None
         elif found.run is None or found.run.run_id != warm.run_id or (warm.saves and not stands_on_head(found)):
             return None
-        found.now = found.now + int((time.monotonic() - since) * 1_000_000) if warm.now is None else warm.now
         try:
             return decide(found)
         except TenutoError:
@@ -45,7 +46,7 @@ class WarmMemory:
         """Take note of what landed without having been tried on the memory first."""
         if plan.moved:
             self._follow(plan.moved)
-        elif plan.after and plan.after.session:
+        elif plan.after:
             self.keep(key_of(plan.after.session), plan)
 
     def _follow(self, moved: Moved) -> None:
@@ -53,18 +54,20 @@ class WarmMemory:
 
         Only if nobody else's came between: those may have told of something that is not remembered, such as a stop.
         """
-        found, since = self._found.pop(moved.key, (None, 0.0))
-        session = found.session if found else None
-        if found is None or session is None or (session.life, session.event_seq) != (moved.life, moved.before):
+        left, since = self._left.pop(moved.key, (None, 0.0))
+        if left is None or (left.session.life, left.session.event_seq) != (moved.life, moved.before):
             return
-        if moved.run_id is None or found.run is None or found.run.run_id != moved.run_id:
-            found.session = session._replace(event_seq=moved.event_seq)
-            self._found[moved.key] = (found, since)
+        if moved.run_id is None or left.run is None or left.run.run_id != moved.run_id:
+            session = left.session._replace(event_seq=moved.event_seq)
+            self._left[moved.key] = (left._replace(session=session), since)
 
     def keep(self, key: SessionKey, plan: Plan[Any]) -> None:
         """Remember what a commit that landed left."""
-        if plan.after is None:
+        left = plan.after
+        if left is None:
             return
-        self._found[key] = (plan.after, time.monotonic())
-        if len(self._found) > _REMEMBERED:
-            self._found.popitem(last=False)
+        if left.run is not None and left.run.ended_at is not None:
+            left = left._replace(run=None)  # nothing is written for it any more
+        self._left[key] = (left, time.monotonic())
+        if len(self._left) > _REMEMBERED:
+            self._left.popitem(last=False)

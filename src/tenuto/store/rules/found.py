@@ -57,7 +57,7 @@ class Plan(Generic[T]):
 
     result: T
     writes: list[Write] = field(default_factory=list)
-    after: "Found | None" = None
+    after: "Left | None" = None
     moved: Moved | None = None
 
 
@@ -123,6 +123,28 @@ class Found:
     inputs: dict[str, InputRow] | None = None
     input_keys: dict[str, InputRow] = field(default_factory=dict)
     effects: "dict[EffectPlace, EffectRow] | None" = None
+
+
+class Left(NamedTuple):
+    """What a plan's writes leave for a plain read to find."""
+
+    now: int
+    life_floor: int
+    event_floor: int
+    next_sid: int
+    session: SessionRow
+    run: RunRow | None
+
+    def found(self, now: int) -> Found:
+        """Return it as what was found at a later time."""
+        return Found(
+            now=now,
+            life_floor=self.life_floor,
+            event_floor=self.event_floor,
+            next_sid=self.next_sid,
+            session=self.session,
+            run=self.run,
+        )
 
 
 COUNTED = ("runs", "checkpoints", "waits", "receipts", "inputs", "effects", "usage", "outgoing")
@@ -240,16 +262,9 @@ def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:
             found.branches[end.session, end.branch] = BranchRow(*row)
 
 
-def found_after(found: Found, row: SessionRow, run: RunRow | None = None) -> Found:
+def found_after(found: Found, row: SessionRow, run: RunRow | None = None) -> Left:
     """Return what the next plain read will find; the numbers for new rows do not matter, since this one is there."""
-    return Found(
-        now=found.now,
-        life_floor=found.life_floor,
-        event_floor=found.event_floor,
-        next_sid=found.next_sid,
-        session=row,
-        run=run,
-    )
+    return Left(found.now, found.life_floor, found.event_floor, found.next_sid, row, run)
 
 
 def stands_on_head(found: Found) -> bool:

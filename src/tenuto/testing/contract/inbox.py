@@ -25,6 +25,7 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.model.usage import NewUsage
+from tenuto.store.host import this_process
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, outcomes, rows, statements, unchanged
@@ -767,6 +768,42 @@ async def test_due_names_active_sessions_with_due_input_that_nobody_works_on(har
     clock.advance(3600)
     assert set(await store.inbox.due()) == {future, held, message, command, wake, orphan}
     assert empty not in await store.inbox.due()
+
+
+async def test_sessions_with_due_input_whose_holder_is_proven_gone_are_stranded(harness: Harness) -> None:
+    """Held by a dead process of this host: yes, oldest lane first; by a live one, by nobody, or without due input: no.
+
+    A lane that has lapsed, or lost its dead holder, is named by `due` again. Reads only.
+    """
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    here = this_process()
+    alive = replace(an_owner(), host=here)
+    dead = replace(an_owner(), host=replace(here, started=(here.started or 0) - 1))
+    second, first, living, unproven, free, idle, later, closed = [(await a_session(store))[0] for _ in range(8)]
+    for key, owner, ttl in (
+        (second, dead, 9),
+        (first, dead, 6),
+        (living, alive, 9),
+        (unproven, an_owner(), 9),
+        (idle, dead, 9),
+        (later, dead, 9),
+    ):
+        await store.lanes.acquire(key, owner, ttl=ttl)
+    for key in (second, first, living, unproven, free, closed):
+        await _send(store, key, _message("m"))
+    await _send(store, later, _message("l", delay=3600.0))
+    await store.commit(a_commit(closed, status=SessionStatus.COMPLETED))
+    await store.lanes.acquire(closed, dead)
+    async with unchanged(store):
+        assert list(await store.inbox.stranded()) == [first, second]
+        assert list(await store.inbox.stranded(limit=1)) == [first]
+        assert await store.inbox.due() == (free,)
+    await store.lanes.acquire(first, alive)
+    assert list(await store.inbox.stranded()) == [second]
+    clock.advance(10)
+    assert list(await store.inbox.stranded()) == []
+    assert second in await store.inbox.due()
 
 
 async def test_the_next_due_time_is_when_due_will_name_a_session(harness: Harness) -> None:

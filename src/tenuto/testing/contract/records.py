@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import InvalidId, LaneBusy, SessionExists, SessionNotFound, VersionConflict
+from tenuto.errors import InvalidId, LaneBusy, OperationConflict, SessionExists, SessionNotFound, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, EndRun, NewCheckpoint, OpenWait, SettleWait
+from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import ForkPoint, Kind, Profile, SessionKey, SessionRecord, SessionStatus
 from tenuto.store.port import Store
@@ -112,6 +113,23 @@ async def test_create_repeated_with_its_operation_id_returns_the_first_receipt(s
         again = await store.create(key, state={"a": 1}, profile=PROFILE, operation_id="op-1")
     assert not first.replayed
     assert again == replace(first, replayed=True)
+
+
+async def test_a_create_may_have_a_status_and_events_which_are_part_of_what_it_means(store: Store) -> None:
+    """A create that closes what it creates, and tells of it, is one commit."""
+    key, told = a_key(), NewEvent(type="born", data={"by": "u"})
+    first = await store.create(key, status=SessionStatus.COMPLETED, events=[told], operation_id="op-1")
+    head, page = await store.head(key), await store.events.read(key)
+    assert head is not None
+    assert (head.status, head.version, head.commit_number) == ("completed", 1, first.commit_number)
+    assert [(event.seq, event.type, event.data) for event in page.events] == [(1, "born", {"by": "u"})]
+    async with unchanged(store):
+        again = await store.create(key, status=SessionStatus.COMPLETED, events=[told], operation_id="op-1")
+        with pytest.raises(OperationConflict):
+            await store.create(key, events=[told], operation_id="op-1")
+        with pytest.raises(OperationConflict):
+            await store.create(key, status=SessionStatus.COMPLETED, operation_id="op-1")
+    assert again.replayed
 
 
 async def test_create_on_a_live_id_is_refused_with_the_version_found(store: Store) -> None:
