@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,6 +20,7 @@ from tests.crash.processes import Database
 
 _PATIENCE = 60.0
 _server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["asyncpg", "tests.crash.runtime_programs", "tests.crash.runtime_senders"])
 
 
 def clerk(folder: Path) -> Program:
@@ -54,10 +55,10 @@ def notes(folder: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-async def noted(folder: Path, line: str) -> None:
-    """Wait until this was noted."""
+async def noted(folder: Path, beginning: str) -> None:
+    """Wait until a line that begins like this was noted."""
     async with asyncio.timeout(_PATIENCE):
-        while line not in notes(folder):
+        while not any(line.startswith(beginning) for line in notes(folder)):
             await asyncio.sleep(0.005)
 
 
@@ -172,6 +173,6 @@ async def drain(runtime: SessionRuntime, line: Connection, concurrency: int) -> 
     line.send("drained")
 
 
-VERBS: dict[str, Callable[..., Awaitable[None]]] = {
+VERBS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     verb.__name__: verb for verb in (send, enqueue, outcome, stop, drain)
 }

@@ -37,7 +37,7 @@ from tests.crash.runtime_programs import (
 
 ONCE = {"pay", "note", SHIP}
 FLUSH = "decide_events"
-SAMPLE, ALL = 13, 1
+SAMPLE, RARELY, ALL = 17, 37, 1
 
 
 @dataclass(slots=True)
@@ -107,8 +107,9 @@ class Sweep:
         statuses = [run.status for run in reversed(runs)]
         assert statuses == [RunStatus.SUSPENDED] * (len(runs) - 1) + [RunStatus.COMPLETED], session
         assert not await self.store.waits.of_session(session)
-        assert not await self.store.inbox.list(session)
+        await self.runtime.drain()  # a delivery that failed may have fallen due again
         assert not await self.store.outbox.pending()
+        assert not await self.store.inbox.list(session)
         assert not await self.runtime.effects_in_doubt(session)
         effects = await self.store.effects.list(session)
         assert all(effect.status is not EffectStatus.STARTED for effect in effects), session
@@ -176,7 +177,7 @@ FIRST_DEATHS = [
 ]
 
 
-@pytest.mark.parametrize("every", [SAMPLE, pytest.param(ALL, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [RARELY, pytest.param(ALL, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("first", FIRST_DEATHS)
 async def test_whoever_takes_a_turn_over_may_be_killed_at_any_call_too(
     database: Database, first: Moment, every: int
@@ -187,7 +188,7 @@ async def test_whoever_takes_a_turn_over_may_be_killed_at_any_call_too(
         sweep = Sweep(database, store, world, "sent", runtime)
         assert await sweep.killed("unbroken", first)
         world.probe = probe = Probe()
-        inner, store.backend = store.backend, Probed(store.backend, probe)  # type: ignore[assignment]
+        inner, store.backend = store.backend, Probed(store.backend, probe)
         assert await runtime.advance("unbroken")
         store.backend, world.probe = inner, Probe()
         await sweep.check("unbroken", await sweep.finished("unbroken"))
@@ -261,7 +262,7 @@ async def test_the_reference_turn_makes_these_calls_and_no_others(database: Data
         world = World(folder=database.folder, probe=Probe())
         runtime = SessionRuntime(store, programs(world))
         await runtime.create("desk", session_id="desk")
-        inner, store.backend = store.backend, Probed(store.backend, world.probe)  # type: ignore[assignment]
+        inner, store.backend = store.backend, Probed(store.backend, world.probe)
         outcome = await runtime.send("desk", "go", key="k")
         sent, world.probe.trace = world.probe.trace, []
         answered = await runtime.answer(outcome.waits[0].wait_id, True)

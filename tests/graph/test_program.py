@@ -1,5 +1,6 @@
 """Graphs as programs of the runtime: a turn is a run of the graph on the session."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ from tenuto.session.outcome import Outcome, Standing
 from tenuto.session.runtime import SessionRuntime
 from tests.conftest import OurHarness
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, waits
+from tests.session.runtimes import in_memory
+from tests.session.talking import Heard, Watching
 
 
 @both
@@ -58,6 +61,7 @@ def _bare(outcome: Outcome) -> Outcome:
     )
 
 
+@in_memory
 async def test_a_turn_without_checkpoints_is_two_commits_and_with_them_one_more_for_every_node(store: Store) -> None:
     for checkpoints, commits in ((False, 2), (True, 5)):
         runtime = desk(store, adds(1), adds(2), answers, checkpoints=checkpoints)
@@ -163,6 +167,7 @@ def survey(**session: Any) -> Any:
     return GraphBuilder(Survey, name="survey").add_node("count", counts).add_edge("count", END).set_entry("count")
 
 
+@in_memory
 async def test_messages_go_to_the_declared_log_in_the_form_it_keeps(store: Store) -> None:
     graph = survey().compile()
     program = graph.as_program(input="questions", entry=lambda message: message["content"], output="count")
@@ -181,6 +186,7 @@ async def test_messages_go_to_the_declared_log_in_the_form_it_keeps(store: Store
     assert dict(session.document) == {"count": 2}
 
 
+@in_memory
 async def test_a_projected_session_state_has_its_own_names_and_keeps_nothing_else(store: Store) -> None:
     graph = survey().with_session_store(store, Kept, mapping={"asked": "questions"}).compile()
     program = graph.as_program(input="asked", entry=lambda message: message["content"], checkpoints=True)
@@ -195,6 +201,7 @@ async def test_a_projected_session_state_has_its_own_names_and_keeps_nothing_els
     assert dict(session.document) == {"count": 42}
 
 
+@in_memory
 async def test_a_message_that_does_not_fit_is_refused_and_nothing_is_written(store: Store) -> None:
     runtime = SessionRuntime(store, [survey().compile().as_program(input="questions")])
     await runtime.create("survey", session_id="s")
@@ -209,6 +216,7 @@ async def test_a_message_that_does_not_fit_is_refused_and_nothing_is_written(sto
     assert await runs_of(runtime) == []
 
 
+@in_memory
 async def test_a_queued_message_that_does_not_fit_blocks_nobody(store: Store) -> None:
     def picky(message: Any) -> Any:
         return 7 if message["content"] == "seven" else message["content"]
@@ -240,6 +248,7 @@ def test_what_a_program_cannot_be_made_of_is_refused() -> None:
         graph.as_program(name="", input="questions")
 
 
+@in_memory
 async def test_the_messages_of_a_graph_are_judged_if_they_are_a_conversation(store: Store) -> None:
     calls = [{"id": "c1", "name": "weather", "arguments": {}}]
 
@@ -281,9 +290,8 @@ async def test_a_message_before_completion_runs_the_graph_once_more_on_what_it_c
     assert await runs_of(runtime) == [RunStatus.COMPLETED]
 
 
+@in_memory
 async def test_five_messages_at_once_are_five_runs_in_order(store: Store) -> None:
-    import asyncio
-
     runtime = desk(store, adds(1), answers)
     await runtime.create("desk", session_id="s")
 
@@ -295,6 +303,7 @@ async def test_five_messages_at_once_are_five_runs_in_order(store: Store) -> Non
     assert messages[1::2] == [f"{2 * n + 1}: {messages[2 * n]}, {n + 1}, 1" for n in range(5)]
 
 
+@in_memory
 async def test_the_same_key_is_one_run(store: Store) -> None:
     runtime = desk(store, adds(1), answers)
     await runtime.create("desk", session_id="s")
@@ -320,9 +329,8 @@ async def test_the_graph_runs_by_itself_on_the_same_session(store: Store) -> Non
     assert texts((await runtime.get("s")).messages)[2:4] == ["two", "3: two, 2, 1"]
 
 
+@in_memory
 async def test_hooks_see_what_the_graph_came_to_and_change_it_in_the_same_commit(store: Store) -> None:
-    from tests.session.talking import Heard, Watching
-
     async def mark(session: Any) -> Any:
         return session.appended("messages", {"role": "system", "content": str(session.document["total"])})
 

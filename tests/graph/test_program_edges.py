@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import pytest
+from pydantic import BaseModel
 
 from tenuto import END, GraphBuilder, State, Store, save_session
 from tenuto.graph.events import NodeEvent
@@ -141,6 +142,7 @@ def _held(gate: Gate) -> Any:
     return hold
 
 
+@in_memory
 async def test_a_withdrawn_stop_lets_the_graph_go_on_from_its_last_checkpoint(store: Store) -> None:
     log: list[str] = []
     gate = Gate()
@@ -241,6 +243,7 @@ async def test_a_session_of_an_older_version_is_migrated_by_the_turn(store: Stor
     assert texts(session.messages) == ["hello", "go on", "1", "go on", "11"]
 
 
+@in_memory
 @both
 async def test_what_a_hook_changes_when_a_suspended_graph_is_loaded_is_kept(store: Store, checkpoints: bool) -> None:
     async def doubled(session: Any) -> Any:
@@ -274,6 +277,7 @@ async def test_sessions_of_graphs_are_forked_and_rewound_by_their_runs(store: St
         assert (await runtime.send(name, "on")).output == "3: on, 2, 1"
 
 
+@in_memory
 async def test_observers_see_the_nodes_of_a_turn(store: Store) -> None:
     seen: list[Any] = []
 
@@ -291,6 +295,7 @@ async def test_observers_see_the_nodes_of_a_turn(store: Store) -> None:
     assert seen == [(node, phase, "s") for node in ("n0", "n1") for phase in ("started", "completed")]
 
 
+@in_memory
 async def test_a_warm_turn_of_a_graph_makes_no_more_calls_than_one_of_a_function(faulty: FaultyStore) -> None:
     @program
     async def plain(turn: LiveTurn) -> None:
@@ -307,6 +312,7 @@ async def test_a_warm_turn_of_a_graph_makes_no_more_calls_than_one_of_a_function
     assert counts["desk"] == counts["plain"]
 
 
+@in_memory
 async def test_a_session_is_rewound_to_a_checkpoint_within_a_run_without_what_was_the_runs_alone(store: Store) -> None:
     runtime = desk(store, says("first"), adds(1), answers)
     await runtime.create("desk", session_id="s")
@@ -363,3 +369,76 @@ async def test_a_stop_during_a_commit_that_lands_leaves_nothing_twice(store: Sto
     assert (await runtime.resume("s")).output == "4: end, 0, 2"
 
     assert texts((await runtime.get("s")).messages) == ["hello", "first", "last", "end", "4: end, 0, 2"]
+
+
+class Line(BaseModel):
+    role: str
+    content: str
+
+
+class Typed(State):
+    messages: Annotated[list[Line], append] = []
+
+
+class Untyped(State):
+    messages: Annotated[list[dict[str, Any]], append] = []
+
+
+@in_memory
+async def test_another_graph_that_takes_the_session_on_sees_it_in_its_own_types(store: Store) -> None:
+    seen: list[str] = []
+
+    async def look(state: Any) -> Mapping[str, Any]:
+        seen.append(",".join(type(each).__name__ for each in state.messages))
+        return {}
+
+    def looking(kind: type[State], name: str) -> GraphProgram:
+        graph = GraphBuilder(kind, name=name).add_node("look", look).add_edge("look", END).set_entry("look").compile()
+        return graph.as_program()
+
+    async def renamed(session: Any) -> Any:
+        return session.with_definition(name="typed")
+
+    hooks = Watching()
+    runtime = SessionRuntime(store, [looking(Untyped, "untyped"), looking(Typed, "typed")], hooks=[hooks])
+    await runtime.create("untyped", session_id="s")
+    await runtime.send("s", "one")
+    hooks.at = {"before_save": renamed}
+    await runtime.send("s", "two")
+    hooks.at = {}
+
+    assert (await runtime.send("s", "three")).status is Standing.COMPLETED
+    assert seen == ["dict", "dict,dict", "Line,Line,Line"]
+
+
+@both
+@pytest.mark.parametrize("harness", ["memory", "sqlite"], indirect=True)
+async def test_more_entries_than_one_commit_takes_are_all_there_once(store: Store, checkpoints: bool) -> None:
+    async def much(state: Desk) -> Mapping[str, Any]:
+        start = len(state.messages)
+        return {"messages": [{"role": "assistant", "content": f"line {start + n}"} for n in range(2500)]}
+
+    runtime = desk(store, much, adds(1), checkpoints=checkpoints)
+    await runtime.create("desk", session_id="s")
+    for _ in range(2):
+        assert (await runtime.send("s", "go")).status is Standing.COMPLETED
+
+    lines = [f"line {1 + n}" for n in range(2500)]
+    more = [f"line {2502 + n}" for n in range(2500)]
+    assert texts((await runtime.get("s")).messages) == ["go", *lines, "go", *more]
+
+
+@in_memory
+async def test_a_function_may_add_more_than_one_commit_takes_too(store: Store) -> None:
+    @program
+    async def much(turn: LiveTurn) -> None:
+        turn.append(*({"role": "assistant", "content": f"line {n}"} for n in range(2500)))
+
+    runtime = SessionRuntime(store, [much])
+    await runtime.create("much", session_id="s")
+    for _ in range(2):
+        outcome = await runtime.send("s", "go")
+        told = await runtime.outcome(outcome.input_id or "")
+        assert (outcome.output, told.output, told.reply) == ("line 2499", "line 2499", outcome.reply)
+
+    assert texts((await runtime.get("s")).messages) == ["go", *(f"line {n}" for n in range(2500))] * 2

@@ -17,7 +17,7 @@ from tenuto.session.runtime import SessionRuntime
 from tenuto.session.streams import FrameType, fold
 from tests.graph.desk import Desk, answers, both, desk, line, says, texts, turn_here
 from tests.graph.talking import Body
-from tests.session.runtimes import Database, Gate, on_disk
+from tests.session.runtimes import Database, Gate, in_memory, on_disk
 
 
 def pays(calls: list[Any], key: str = "pay", gate: Gate | None = None, **options: Any) -> Body:
@@ -36,6 +36,7 @@ def pays(calls: list[Any], key: str = "pay", gate: Gate | None = None, **options
     return pay
 
 
+@in_memory
 async def test_outside_the_runtime_a_node_has_no_turn(store: Store) -> None:
     seen: list[Any] = []
 
@@ -48,6 +49,7 @@ async def test_outside_the_runtime_a_node_has_no_turn(store: Store) -> None:
     assert current_turn() is None
 
 
+@in_memory
 async def test_a_node_knows_whose_turn_it_runs_in(store: Store) -> None:
     seen: list[Any] = []
 
@@ -131,6 +133,7 @@ async def test_a_call_in_doubt_is_asked_about_and_the_node_runs_again_with_what_
         assert await other.effects_in_doubt(name) == ()
 
 
+@in_memory
 async def test_a_loop_calls_anew_in_every_round(store: Store) -> None:
     calls: list[Any] = []
     graph = (
@@ -149,6 +152,7 @@ async def test_a_loop_calls_anew_in_every_round(store: Store) -> None:
     assert [each.namespace for each in effects] == ["pay@0", "pay@1", "pay@2"]
 
 
+@in_memory
 async def test_another_attempt_at_a_node_repeats_only_the_calls_that_failed(store: Store) -> None:
     calls: list[str] = []
 
@@ -305,6 +309,7 @@ async def _twice_at_once(tool: Any) -> Mapping[str, Any]:
     return {}
 
 
+@in_memory
 @pytest.mark.parametrize("place", ["instances", "tasks"])
 async def test_a_stop_lets_tools_finish_wherever_they_run_and_resume_does_not_call_them_again(
     store: Store, place: str

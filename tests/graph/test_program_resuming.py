@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 from tenuto import END, GraphBuilder, SignalDescriptor, State, Store, save_session, suspend
+from tenuto.errors import InvalidInput
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.program import GraphProgram
 from tenuto.graph.reducers import append
@@ -29,7 +30,7 @@ from tests.graph.desk import (
     waits,
 )
 from tests.graph.talking import Body
-from tests.session.runtimes import Database, Gate, on_disk
+from tests.session.runtimes import Database, Gate, in_memory, on_disk
 
 
 def held(gate: Gate, log: list[str], name: str = "held") -> Body:
@@ -81,6 +82,7 @@ async def test_a_stop_ends_a_graph_run_and_resume_goes_on_from_its_last_checkpoi
     assert await runs_of(runtime) == [RunStatus.INTERRUPTED, RunStatus.COMPLETED]
 
 
+@in_memory
 async def test_a_stop_that_a_tool_outlasts_ends_the_run_before_the_next_node(store: Store) -> None:
     gate, log = Gate(), list[str]()
 
@@ -362,6 +364,7 @@ async def test_an_action_on_a_suspended_session_is_kept_when_the_run_goes_on(sto
     assert texts((await runtime.get("s")).messages) == ["hello", "asked", "psst", "3: psst, 500, 1"]
 
 
+@in_memory
 async def test_a_run_that_failed_goes_on_after_what_was_said_to_the_session_since(store: Store) -> None:
     class Tell:
         async def apply(self, session: Any) -> Any:
@@ -405,17 +408,24 @@ async def test_nobody_answering_in_time_is_a_failed_run(harness: Any) -> None:
     assert (await runtime.send("s", "again")).status is Standing.SUSPENDED
 
 
-@pytest.mark.parametrize("payload", [["approved"], {"approved": "perhaps"}], ids=["no fields", "no truth value"])
-async def test_an_answer_that_does_not_fit_the_state_is_a_failed_run(store: Store, payload: Any) -> None:
+@in_memory
+async def test_an_answer_that_has_no_fields_is_refused_and_one_that_does_not_fit_them_fails_the_run(
+    store: Store,
+) -> None:
     runtime = desk(store, waits, answers)
     await runtime.create("desk", session_id="s")
     (wait,) = (await runtime.send("s", "hello")).waits
+    for payload in (["approved"], "approved", None):
+        with pytest.raises(InvalidInput, match="object"):
+            await runtime.answer(wait.wait_id, payload)
+    assert [each.wait_id for each in await runtime.waits("s")] == [wait.wait_id]
 
-    answered = await runtime.answer(wait.wait_id, payload)
+    answered = await runtime.answer(wait.wait_id, {"approved": "perhaps"})
 
     assert answered.outcome is not None
-    assert answered.outcome.status is Standing.FAILED
-    assert answered.outcome.error["category"] == "suspension_resume_payload_invalid"
+    error: Any = answered.outcome.error
+    assert (answered.outcome.status, error["category"]) == (Standing.FAILED, "suspension_resume_payload_invalid")
+    assert (await runtime.send("s", "again")).status is Standing.SUSPENDED
 
 
 class Inner(State):
@@ -460,6 +470,7 @@ def nested(log: list[str]) -> CompiledGraph[Any]:
     )
 
 
+@in_memory
 @both
 async def test_a_subgraph_that_suspends_goes_on_inside(store: Store, checkpoints: bool) -> None:
     log: list[str] = []

@@ -126,7 +126,7 @@ async def streamed(store: Store, key: Key, after: int = 0) -> list[tuple[str, An
 
 def as_streamed(notices: list[Notice]) -> list[tuple[str, Any]]:
     """Return notices as a stream keeps them."""
-    return [(each.type, each.data()) for each in notices]
+    return [(each.type, each.event().data) for each in notices]
 
 
 async def rows(store: Store) -> Any:

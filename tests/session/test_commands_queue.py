@@ -167,7 +167,7 @@ async def test_a_store_that_fails_leaves_the_command_for_the_next_runner(runtime
             raise StoreContended("try again")
         return await commit(given)
 
-    store.commit = contended  # type: ignore[method-assign]
+    store.commit = contended  # type: ignore[assignment,method-assign]
     with pytest.raises(StoreContended):
         await runtime.advance("s")
     assert (await runtime.outcome(command)).status is Standing.QUEUED

@@ -26,12 +26,12 @@ from tenuto.session.outcome import Standing
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
 from tenuto.session.streams import FrameType
+from tenuto.session.tools import Tool
 from tenuto.session.value import Session
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.harness import Harness
-from tenuto.session.tools import Tool
-from tests.session.gates import Gate, events_of, lane_is_free, said, talk_of, until
+from tests.session.gates import Gate, lane_is_free, said, talk_of, until
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_a_turn_is_one_run_and_its_reply_the_outcome(runtime: SessionRunti
     (info,) = await runtime.runs("s")
     assert (info.run_id, info.status, info.run.number) == (outcome.run_id, RunStatus.COMPLETED, 1)
     assert (info.run.attempt, info.budget, info.run.worker is not None) == (1, 50, True)
-    assert info.trace_id == session.profile.trace["trace_id"]  # type: ignore[index,call-overload]
+    assert info.trace_id == session.profile.trace["trace_id"]
 
 
 async def test_runs_grow_by_one_for_each_turn_that_started_on_every_path(runtime: SessionRuntime, gate: Gate) -> None:
@@ -103,9 +103,9 @@ async def test_every_run_ends_once_and_the_session_stays_active(runtime: Session
     await held.stop()
     await held.wait()
     await runtime.send("s", "two")
-    ends = await events_of(runtime, "s", "run_ended")
+    ends = [frame async for frame in runtime.events("s", live=False) if frame.is_end]
     runs = list(reversed(await runtime.runs("s")))
-    assert [(each["run_id"], each["status"]) for each in ends] == [(run.run_id, str(run.status)) for run in runs]
+    assert [(each.run_id, each.data["status"]) for each in ends] == [(run.run_id, str(run.status)) for run in runs]  # type: ignore[index, call-overload]
     assert all(run.run.ended_at is not None for run in runs)
     assert str((await runtime.info("s")).status) == "active"
 
@@ -262,7 +262,8 @@ class TestInputs:
         await runtime.store.upkeep.gc(grace=0)
         store = await harness.open()
         messages = (await runtime.get("s")).messages
-        for input_id, text in zip([*(each.input_id for each in outcomes), *ids], ["one", "two", "three", "four"]):
+        consumed = [*(each.input_id for each in outcomes), *ids]
+        for input_id, text in zip(consumed, ["one", "two", "three", "four"], strict=True):
             assert input_id is not None
             row = await store.inbox.get(input_id)
             assert row is not None
@@ -440,7 +441,7 @@ class TestCancelling:
             await sending
         assert await lane_is_free(elsewhere, "s")
         (info,) = await elsewhere.runs("s")
-        assert (info.status, info.run.error["category"]) == (RunStatus.INTERRUPTED, "cancelled")  # type: ignore[index,call-overload]
+        assert (info.status, info.run.error["category"]) == (RunStatus.INTERRUPTED, "cancelled")
         assert (await elsewhere.send("s", "hold", key="k")).status is Standing.INTERRUPTED
         assert (await elsewhere.send("s", "next")).completed
 
@@ -557,7 +558,12 @@ class TestResuming:
         assert (await runtime.info("s")).resume_count == 1
         assert looked == [{}]
         assert asked == [1, 3, 3]
-        assert [each["role"] for each in (await runtime.get("s")).messages] == ["user", "assistant", "tool", "assistant"]
+        assert [each["role"] for each in (await runtime.get("s")).messages] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
 
     async def test_a_failed_run_goes_on_without_a_new_message(self, store: Store) -> None:
         tries: list[int] = []
@@ -726,9 +732,7 @@ class TestTimers:
         assert gate.said == ["tick"]
 
 
-async def test_asking_for_due_work_reads_only_and_tells_empty_from_later(
-    harness: Harness, gate: Gate
-) -> None:
+async def test_asking_for_due_work_reads_only_and_tells_empty_from_later(harness: Harness, gate: Gate) -> None:
     clock = FakeClock()
     store = await harness.open(clock=clock)
     runtime = SessionRuntime(store, [gate])

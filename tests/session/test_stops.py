@@ -135,7 +135,7 @@ class TestWhatIsKept:
                 await runtime.stop("s")
             return await commit(given)
 
-        store.commit = stop_at_the_call  # type: ignore[method-assign]
+        store.commit = stop_at_the_call  # type: ignore[assignment,method-assign]
         assert (await runtime.send("s", "go")).status is Standing.INTERRUPTED
         store.commit = commit  # type: ignore[method-assign]
         await runtime.drain()
@@ -446,7 +446,12 @@ class TestWithdrawing:
         outcome = await handle.wait()
         assert (outcome.status, outcome.output) == (Standing.COMPLETED, "all done")
         assert (said_so, len(script.requests)) == (["tool"], 2)
-        assert [each["role"] for each in (await runtime.get("s")).messages] == ["user", "assistant", "tool", "assistant"]
+        assert [each["role"] for each in (await runtime.get("s")).messages] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
 
     async def test_a_program_that_was_cut_off_already_runs_again(self, store: Store) -> None:
         entered, runs = asyncio.Event(), list[str | None]()
@@ -502,9 +507,7 @@ async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -
     run = await stopper.store.runs.get(str(handle.run_id))
     assert run is not None
     ends = [
-        frame.data["status"]  # type: ignore[index,call-overload]
-        async for frame in stopper.events(session.key, live=False)
-        if frame.name == "run_ended"
+        frame.data["status"] async for frame in stopper.events(session.key, live=False) if frame.name == "run_ended"
     ]
     messages = (await stopper.get(session.key)).messages
     assert ends == [str(run.status)] == [str(outcome.status)]

@@ -226,6 +226,21 @@ async def test_a_reader_whose_store_is_cut_off_reads_on_from_the_cursor_it_is_gi
     assert _stored(seen) == _stored(await _all(runtime.events("s", run=handle.run_id)))
 
 
+async def test_a_reader_whose_store_is_closed_is_told_that_the_stream_was_dropped(
+    harness: Harness, runtime: SessionRuntime
+) -> None:
+    elsewhere = await harness.open()
+    frames = SessionRuntime(elsewhere).events("s")
+    while (last := await _next(frames)).type is not FrameType.CAUGHT_UP:
+        pass
+    waiting = asyncio.create_task(_next(frames))
+    await asyncio.sleep(0)
+    await elsewhere.aclose()
+    with pytest.raises(StreamDropped) as dropped:
+        await waiting
+    assert dropped.value.cursor == last.seq == (await runtime.info("s")).event_seq
+
+
 async def test_pruned_chunks_leave_a_mark_and_the_end_stands(runtime: SessionRuntime, store: Store) -> None:
     outcome: Outcome = await runtime.send("s", "one two three")
     before = await _all(runtime.events("s", run=outcome.run_id))

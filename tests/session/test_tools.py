@@ -292,6 +292,7 @@ async def test_a_call_in_doubt_stays_in_doubt_if_its_second_start_was_refused(ha
             turn.append(calls(("c1", "pay", {})))
         if not ready[0]:
             turn.set(big="x" * (17 * 1024 * 1024))
+            await turn.effect("c1", lambda: pay(turn, {}), {}, call_id="c1")
         await run_calls(turn, [Tool(name="pay", run=pay)])
 
     database = Database(harness)

@@ -234,7 +234,7 @@ class TestRollback:
 
         @program
         async def worker(turn: LiveTurn) -> str:
-            text = str(turn.input["content"])  # type: ignore[index,call-overload]
+            text = str(turn.input["content"])
             if text != "work":
                 turn.append({"role": "assistant", "content": f"re: {text}"})
                 return text
@@ -296,7 +296,7 @@ class TestRollback:
             await held.wait()
             return await request(*arguments)
 
-        elsewhere.store.runs.request_stop = too_late  # type: ignore[method-assign]
+        elsewhere.store.runs.request_stop = too_late  # type: ignore[assignment,method-assign]
         assert (await elsewhere.send("s", "next", when_busy="rollback")).completed
         assert (await held.wait()).completed
         assert await talk_of(runtime, "s") == talk("hold", "next")
@@ -330,9 +330,8 @@ class TestRollback:
         held = await runtime.start("s", "hold")
         await gate.entered("hold")
         texts = [f"message {number}" for number in range(4)]
-        outcomes = await asyncio.gather(
-            *(each.send("s", text, when_busy="rollback") for text, each in zip(texts, (runtime, elsewhere) * 2))
-        )
+        both = zip(texts, (runtime, elsewhere) * 2, strict=True)
+        outcomes = await asyncio.gather(*(each.send("s", text, when_busy="rollback") for text, each in both))
         assert (await held.wait()).status is Standing.INTERRUPTED
         found = await talk_of(runtime, "s")
         assert "hold" not in found

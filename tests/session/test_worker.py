@@ -1,6 +1,7 @@
 """Workers: they find what is due in any session and do it, side by side and in one another's place."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,11 +28,12 @@ def gate() -> Gate:
 
 async def queued(runtime: SessionRuntime, sessions: int, messages: int = 1, stem: str = "s") -> list[str]:
     """Create so many sessions with so many messages each; return their input ids."""
-    ids = []
+    ids: list[str] = []
     for number in range(sessions):
         await runtime.create("gate", session_id=f"{stem}{number}")
-        for message in range(messages):
-            ids.append(await runtime.enqueue(f"{stem}{number}", f"{stem}{number} message {message}"))
+        ids += [
+            await runtime.enqueue(f"{stem}{number}", f"{stem}{number} message {message}") for message in range(messages)
+        ]
     return ids
 
 
@@ -132,7 +134,7 @@ class TestNotForThisWorker:
             await enough.wait()
         working.cancel()
         await asyncio.wait([working])
-        pauses = [later - sooner for sooner, later in zip(tries, tries[1:], strict=False)]
+        pauses = [later - sooner for sooner, later in pairwise(tries)]
         assert [pause >= least for pause, least in zip(pauses, (0.02, 0.04, 0.08), strict=True)] == [True] * 3
 
     async def test_a_session_that_was_closed_keeps_nobody_busy(self, store: Store, gate: Gate) -> None:

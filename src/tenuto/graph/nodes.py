@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.graph.state import State
 from tenuto.graph.suspending import Suspending
+from tenuto.session.invocation import signal_in
 
 if TYPE_CHECKING:
     from tenuto.graph.compiled import CompiledGraph
@@ -62,11 +63,11 @@ class FunctionNode(Node):
 
 
 def _signal_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    """Return the suspension among exceptions of a task group; it is what the node asked for."""
+    """Return the suspension, or the stop, among exceptions of a task group; it is what the node asked for."""
     found: BaseException | None = group.subgroup(Suspending)
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
-    return found
+    return found or signal_in(group)
 
 
 def through(chain: tuple[Middleware, ...], call: Next) -> Next:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def restore(found: Found, graph: "CompiledGraph[Any]") -> Journal:
     """Put together the points at which the frames of a stored run go on, migrated and validated."""
+    if "frames" not in found.checkpoint.cursor:
+        raise _misfit(f"The last checkpoint of {found.checkpoint.key} is not of a graph.")
     cursor, note, plan = found.checkpoint.cursor, found.checkpoint.cursor.get("session"), graph.session
     if note is not None and (plan is None or plan.own is None):
         raise _misfit(f"The run belongs to {found.checkpoint.key}, but the graph keeps no sessions in that store.")

@@ -87,7 +87,7 @@ class RidingTurn:
         changes = dict(logs or {})
         told = None if point is None else replace(point, cursor=self._cursor(point.cursor, changes, save))
         if end is not None:
-            self.ended, self.waits = True, waits
+            self.ended, self.waits = True, tuple(map(_asks_for_fields, waits))
             if told is not None or save is not None:
                 self._hand_over(told, changes, save)
             assert self.live.last_receipt is not None
@@ -197,6 +197,11 @@ class RidingTurn:
         self._logs = {name: (len(copy.logs.get(name, ())), []) for name in self._plan.logs}
 
 
+def _asks_for_fields(wait: OpenWait) -> OpenWait:
+    """Let a signal be answered by a mapping of fields only; anything else is refused, and the wait stays open."""
+    return replace(wait, schema={"type": "object"}) if wait.kind == "signal" and wait.schema is None else wait
+
+
 class RidingSession(OwnSession):
     """A session in the runtime's store, held under its lane; the runtime's copy is what the next turn begins with."""
 
@@ -229,7 +234,9 @@ def project(plan: SessionPlan, live: LiveTurn) -> Loaded:
         record = SessionRecord(session_id=live.session_id, state=stored, schema_version=copy.schema_version, logs=logs)
         return plan.read(live.key, record, base, copy.life)
     plan.check(live.key, stored, logs)
-    known: Mapping[str, tuple[Any, int, Any]] = copy.projected or {}
+    known: Mapping[str, tuple[Any, int, Any]] = {}
+    if copy.projected is not None and copy.projected[0] is plan:  # else they are another graph's values
+        known = copy.projected[1]
     held, fresh = {}, {}
     for name in plan.fields.keys() & stored.keys():
         raw = stored[name]
@@ -248,5 +255,6 @@ def project(plan: SessionPlan, live: LiveTurn) -> Loaded:
         elif name in fresh:
             values[field] = valid[field]
     counts = {name: len(stored[name]) for name in plan.logs & stored.keys()}
-    copy.projected = {n: (stored[n], counts.get(n, 0), values[f]) for n, f in plan.fields.items() if f in values}
+    kept = {n: (stored[n], counts.get(n, 0), values[f]) for n, f in plan.fields.items() if f in values}
+    copy.projected = (plan, kept)
     return Loaded(copy.life, base, True, values, counts)

@@ -97,12 +97,18 @@ class Chunks:
             if not batch or self._writer.ended or self._writer.lane is None:
                 return
             run = RunRef(run_id=self._writer.run_id, attempt=self._writer.attempt)
-            self._unsure = batch
             try:
                 await self._writer.store.events.append(self._writer.lane, batch, run=run)
             except StoreError:
-                return  # whoever writes next finds out whether it landed
-            self._unsure = []
+                self._unsure = batch  # whoever writes next finds out whether it landed
+            except asyncio.CancelledError:
+                self._unsure = batch
+                raise
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nobody could be asked yet what became of the last batch."""
+        return bool(self._unsure)
 
     async def resolve(self) -> None:
         """Find out what became of a batch whose reply was lost, for a caller that has the writer's `writing`."""

@@ -14,6 +14,7 @@ from tenuto.session.history import not_executed, outcome_unknown
 from tenuto.session.live import LiveTurn
 from tenuto.session.sending import RESULT, STOP
 from tenuto.session.tools import ANSWERS_CALLS, answer_message, result_message
+from tenuto.session.turn import MOST_AT_ONCE
 from tenuto.session.value import MESSAGES
 
 RUN_ABANDONED = "run_abandoned"
@@ -100,7 +101,8 @@ def outcome_record(turn: LiveTurn, output: JSON) -> JSON:
     if at is None:
         return None if output is None else {"output": output}
     told = output if output is not None else messages[at].get("content")
-    if end is None or turn.pending.begins_anew(MESSAGES) or MESSAGES in turn.writer.ahead:
+    ahead = MESSAGES in turn.writer.ahead or len(messages) - turn.pending.written(MESSAGES) > MOST_AT_ONCE
+    if end is None or turn.pending.begins_anew(MESSAGES) or ahead:
         return {"output": told, "said": messages[at]}  # where it will stand is not known before the commit
     record: dict[str, JSON] = {"reply": [end.session, end.branch, at]}
     return record if messages[at].get("content") == told else {**record, "output": told}

@@ -11,6 +11,7 @@ from tenuto.errors import (
     LaneLost,
     RunNotLive,
     StopRequested,
+    StoreError,
     StoreUnavailable,
     TenutoError,
     WaitNotOpen,
@@ -140,7 +141,7 @@ class Endings:
         """End a turn whose program, or a controller after it, failed; it keeps its message and what it had written."""
         if isinstance(error, LaneLost | RunNotLive) or live.writer.lost is not None:
             raise live.writer.lost or error
-        await self._check_known(live)
+        await self._check_known(live, error)
         live.discard()
         end = EndRun(status=RunStatus.FAILED, error=error_record(error))
         return await self.close(live, end, "the run failed", fault=fault)
@@ -168,14 +169,22 @@ class Endings:
                 if results:
                     del live.copy.messages[-len(results) :]
 
-    async def _check_known(self, live: LiveTurn) -> None:
-        """Leave a run whose last commit may have landed or not to whoever takes it over, and sees what stands."""
-        if live.writer.in_doubt:
+    async def _check_known(self, live: LiveTurn, error: Exception | None = None) -> None:
+        """Leave a run that the store failed to whoever takes it over, and sees what stands; nobody else is to blame.
+
+        What was written last may have landed or not, and if that cannot be found out, no end can be written either.
+        """
+        await live.chunks.settle()
+        with suppress(StoreError):
+            async with live.writer.writing:
+                await live.chunks.resolve()
+        failed_by_store = isinstance(error, StoreError) and error.retryable
+        if failed_by_store or live.writer.in_doubt or live.chunks.in_doubt:
             await live.writer.abandon()
             raise StoreUnavailable(
-                f"The store could not be asked what became of the last commit of {live.key}; the run goes on from "
-                "whatever stands. Send again with the same key, or ask for the input's outcome."
-            )
+                f"The store failed the turn of {live.key}, which goes on from whatever stands. Send again with the "
+                "same key, or ask for the input's outcome."
+            ) from error
 
     async def _end(
         self,

@@ -21,6 +21,17 @@ class TurnSuspended(BaseException):
         self.partial = partial
 
 
+def signal_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """Return the signal among what the tasks of a program raised; it is how the program leaves its turn."""
+    for kind in (TurnSuspended, TurnStopped):
+        found: BaseException | None = group.subgroup(kind)
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        if found is not None:
+            return found
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
     """What a turn executes: its identities, what began it, and what former runs of it left."""

@@ -16,6 +16,11 @@ from tenuto.model.session import SessionKey
 _log = logging.getLogger("tenuto.session")
 
 
+_ELSEWHERE = frozenset({"run_id", "invocation_id", "before_version"})
+"""What the stream tells elsewhere: in the event itself, in the run's record, in the event before."""
+
+_USUAL: dict[str, JSON] = {"status": "active", "before_status": "active", "after_status": "active", "attempt": 1}
+
 _names: dict[type, tuple[str, ...]] = {}
 """The fields of each kind of notice that its stream keeps."""
 
@@ -40,8 +45,14 @@ class Notice:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def event(self) -> NewEvent:
-        """Return the notice as an event of the session's stream."""
-        return NewEvent(type=self.type, data=self.data())
+        """Return the notice as an event of the session's stream, without what goes without saying there.
+
+        The event names its run, an active session's status is left out, and so is a first attempt.
+        """
+        data = {
+            name: value for name, value in self.data().items() if name not in _ELSEWHERE and value != _USUAL.get(name)
+        }
+        return NewEvent(type=self.type, data=data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

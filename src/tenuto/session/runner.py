@@ -9,7 +9,7 @@ from tenuto.errors import (
 )
 from tenuto.model.inbox import Boundary
 from tenuto.session.endings import Endings
-from tenuto.session.invocation import TurnStopped, TurnSuspended
+from tenuto.session.invocation import TurnStopped, TurnSuspended, signal_in
 from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import Outcome
 from tenuto.session.program import Programs, Result
@@ -60,7 +60,9 @@ class Runner:
             if live.cut and isinstance(signal, TurnStopped):
                 task.uncancel()  # the program took the stop's cancellation for itself
             outcome = await self._endings.cut_off(live, signal)
-            if task.cancelling() > cancels:
+            # A program that left by itself may have had a task group, which counts as a cancellation afterwards too.
+            cancelled = live.cut or isinstance(signal, asyncio.CancelledError)
+            if cancelled and task.cancelling() > cancels:
                 raise asyncio.CancelledError from None  # the caller went away beside the stop
             return outcome
         live.runs_in(None)
@@ -74,6 +76,13 @@ class Runner:
         while True:
             try:
                 result = await program.run(live)
+            except BaseExceptionGroup as group:
+                signal = signal_in(group)
+                if signal is not None:
+                    raise signal from None
+                if not isinstance(group, Exception):
+                    raise
+                return Result(outcome="errored", error=group)
             except Exception as error:
                 return Result(outcome="errored", error=error)
             if result.error is not None or live.writer.ended:

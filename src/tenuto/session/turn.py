@@ -41,6 +41,9 @@ _running_here: set[str] = set()
 _SLICE_ROWS = 2000
 _SLICE_BYTES = 4 * 1024 * 1024
 
+MOST_AT_ONCE = _SLICE_ROWS // 2
+"""How many entries of a log are always written with their save, and none of them ahead of it."""
+
 
 class LogChange(NamedTuple):
     """What happened to a log since it was last written: items were added, or it is written anew.

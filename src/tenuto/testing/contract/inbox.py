@@ -718,6 +718,60 @@ async def test_the_stamp_tells_whether_any_input_is_open(harness: Harness) -> No
     assert not await has_input()
 
 
+async def test_the_stamp_tells_whether_input_is_for_a_boundary(store: Store) -> None:
+    """E6: what waits for the next turn does not count, and what was consumed or left to it counts no more."""
+    key, _ = await a_session(store)
+
+    async def steers() -> bool:
+        stamp = await store.stamp(key)
+        assert stamp is not None
+        return stamp.steers
+
+    await _send(store, key, _message("turn"))
+    assert await steers() is False
+    lane, run = await _live_run(store, key)
+    taken, _ = await _send(store, key, _message("step", boundary=AFTER), _message("end", boundary=BEFORE))
+    claims = (Consume(input_id=taken.input_id),)
+    await store.commit(a_commit(key, generation=lane.generation, run=run, consume=claims))
+    assert await steers() is True
+    await store.commit(_ending(key, lane, run))
+    assert await steers() is False
+
+
+async def test_the_first_input_is_the_one_to_take_between_turns(harness: Harness) -> None:
+    """E6: in one read, and never another than `next` gives; None where that has a reason."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    await _live_run(store, key)
+    await _send(store, key, _message("step", boundary=AFTER), _message("far", delay=60.0))
+    for expected in (None, "near", "far"):
+        if expected == "near":
+            await _send(store, key, _message("near"), _command("behind"))
+        with statements(store) as seen:
+            first = await store.inbox.first(key)
+        assert seen == ["first_input"]
+        assert (first and first.body) == (expected and {"text": expected})
+        assert (await store.inbox.next(key)).inputs == ((first,) if first else ())
+        clock.advance(60 if expected == "near" else 0)
+    assert await store.inbox.first(a_key()) is None
+
+
+async def test_spent_input_keeps_no_body_while_its_run_is_under_way(store: Store) -> None:
+    """A4: neither what arrives with the commit nor what was queued; beside it, all else keeps its own."""
+    key, _ = await a_session(store)
+    queued, kept = await _send(store, key, _message("queued"), _message("kept"))
+    claims = (Consume(input_id=queued.input_id, spent=True), Consume(input_id=kept.input_id))
+    arrived = (_message("arrived", spent=True), _message("arrived and kept"))
+    lane, run = await _live_run(store, key)
+    commit = a_commit(key, generation=lane.generation, run=run, consume=claims, inputs=arrived)
+    receipt = await store.commit(commit)
+    ids = (queued.input_id, kept.input_id, *receipt.input_ids)
+    assert [(await _found(store, each)).has_body for each in ids] == [False, True, False, True]
+    await store.commit(_ending(key, lane, run))
+    assert [(await _found(store, each)).has_body for each in ids] == [False] * 4
+
+
 async def test_a_bounded_scan_is_not_filled_by_what_cannot_be_taken(store: Store) -> None:
     """F10: consumed, future and bound rows before it do not hide a later one."""
     key, _ = await a_session(store)
