@@ -105,7 +105,7 @@ async def test_every_run_ends_once_and_the_session_stays_active(runtime: Session
     await runtime.send("s", "two")
     ends = [frame async for frame in runtime.events("s", live=False) if frame.is_end]
     runs = list(reversed(await runtime.runs("s")))
-    assert [(each.run_id, each.data["status"]) for each in ends] == [(run.run_id, str(run.status)) for run in runs]  # type: ignore[index, call-overload]
+    assert [(each.run_id, each.data["status"]) for each in ends] == [(run.run_id, str(run.status)) for run in runs]
     assert all(run.run.ended_at is not None for run in runs)
     assert str((await runtime.info("s")).status) == "active"
 
