@@ -8,10 +8,14 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import (
+    ClaimLost,
+    LaneLost,
     ProgramNotRegistered,
+    SessionDeleted,
     SessionNotFound,
     StatusRefused,
     TenutoError,
+    VersionConflict,
 )
 from tenuto.ids import new_id
 from tenuto.model.commit import EndRun, NewCheckpoint, Receipt
@@ -55,6 +59,11 @@ from tenuto.session.value import MESSAGES, changes_between
 from tenuto.store.port import Store
 
 _ACTIVE = frozenset({SessionStatus.ACTIVE})
+_MOVED_ON = (LaneLost, VersionConflict, StatusRefused, SessionDeleted, ClaimLost)
+
+
+class Missed(Exception):
+    """The session is not what its copy in memory was; nothing was written, and it has to be loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +139,7 @@ class Beginnings:
             )
             writer.begins(invocation_id=invocation_id, correlation_id=invocation_id)
             live = self._turn(copy, writer, invocation, Journal())
-            return await self._begun(live, given)
+            return await self._begun(live, given, warm=warm)
         except asyncio.CancelledError as signal:
             await self._cut_off(live, writer, signal)
             raise
@@ -168,7 +177,7 @@ class Beginnings:
             programs=self.programs,
         )
 
-    async def _begun(self, live: LiveTurn, given: Given) -> LiveTurn:
+    async def _begun(self, live: LiveTurn, given: Given, *, warm: bool) -> LiveTurn:
         copy, pending = live.copy, live.pending
         log, entry = live.declared.input_log, live.declared.item(given.message)
         notices: list[Notice] = [await self._told_load(live)]
@@ -187,7 +196,12 @@ class Beginnings:
         self._leave_point(live)
         notices.append(self._started(live))
         pending.events.extend(notice.event() for notice in notices)
-        receipt = await live.commit()
+        try:
+            receipt = await live.commit()
+        except _MOVED_ON as error:
+            if not warm:
+                raise
+            raise Missed from error
         self._is_live(live, receipt)
         if live.invocation.input_id is None and receipt.input_ids:
             live.invocation = replace(live.invocation, input_id=receipt.input_ids[0])

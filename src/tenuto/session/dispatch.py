@@ -19,12 +19,9 @@ from tenuto.errors import (
     LaneLost,
     MessageRefused,
     OperationConflict,
-    SessionDeleted,
     SessionNotFound,
-    StatusRefused,
     StoreError,
     TenutoError,
-    VersionConflict,
     WaitNotOpen,
 )
 from tenuto.ids import new_id
@@ -34,7 +31,7 @@ from tenuto.model.inbox import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.run import Run, RunStatus, StopKind, StopReply, WaitStatus
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.session.beginning import Beginnings, Given, notice_message
+from tenuto.session.beginning import Beginnings, Given, Missed, notice_message
 from tenuto.session.commands import Commands
 from tenuto.session.copies import Copies
 from tenuto.session.copy import Copy
@@ -58,7 +55,6 @@ _FIRST_POLL = 0.005
 _LONGEST_POLL = 0.1
 _LONGEST_ARRIVAL = 5.0
 _ROLLS_BACK = "rolls_back"
-_MISSED = (LaneLost, VersionConflict, StatusRefused, SessionDeleted)
 
 
 class WhenBusy(StrEnum):
@@ -209,7 +205,7 @@ class Dispatcher:
             claimed_at=copy.updated_at,
             expires_at=copy.updated_at,
         )
-        with suppress(*_MISSED, ClaimLost):
+        with suppress(Missed):
             return await self._beginnings.begin(copy, lane, given, warm=True, run_id=run_id)
         return None
 

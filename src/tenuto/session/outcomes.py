@@ -34,6 +34,8 @@ class Outcomes:
         run = await self.store.runs.get(found.run_id)
         if run is None:
             raise InvalidInput(f"The run of input {input_id} was pruned; its outcome is known no more.")
+        if run.status not in (RunStatus.RUNNING, RunStatus.COMPLETED):  # it may have been gone on with since
+            run = (await self.store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant))[-1]
         outcome = await self.of_run(run, input_id)
         if found.rolled_back:
             return Outcome(session_id=session_id, status=Standing.ROLLED_BACK, run_id=run.run_id, input_id=input_id)
