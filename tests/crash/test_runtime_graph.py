@@ -51,7 +51,7 @@ async def test_a_suspended_graph_is_answered_after_a_restart_and_once(database: 
             first.kill()
             assert await second.do("answer", wait=sent["waits"][0], value=YES) == "completed"
             again = await third.do("send", session="s")
-            assert (again["status"], len(again["waits"])) == ("suspended", 0)
+            assert (again["status"], len(again["waits"])) == ("completed", 0)
     assert [request["node"] for request in world.requests] == ["read", "pay", "thank"]
     assert await seen(database) == (PAID, 111, [RunStatus.SUSPENDED, RunStatus.COMPLETED])
 

@@ -245,8 +245,7 @@ ANSWERED = [
     "decide_commit",  # the step is finished
     "stamp_by_key",
     "effect model",
-    "stamp_by_key",
-    "decide_commit",  # the reply and the end
+    "decide_commit",  # the reply and the end, if nothing came in
     "first_input",
     "stamp_by_key",
     "decide_mark",  # the wake is not needed any more

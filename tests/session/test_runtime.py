@@ -765,16 +765,15 @@ async def test_a_stale_plan_is_given_up_and_nothing_of_it_is_written(
     runtime: SessionRuntime, elsewhere: SessionRuntime, gate: Gate
 ) -> None:
     await runtime.send("s", "one")
-    stamp, waiting, go = runtime.store.stamp, asyncio.Event(), asyncio.Event()
+    commit, waiting, go = runtime.store.commit, asyncio.Event(), asyncio.Event()
 
-    async def late_stamp(key: Any) -> Any:
-        found = await stamp(key)
+    async def late_commit(planned: Any) -> Any:
         if not go.is_set():
             waiting.set()
             await go.wait()
-        return found
+        return await commit(planned)
 
-    runtime.store.stamp = late_stamp  # type: ignore[method-assign]
+    runtime.store.commit = late_commit  # type: ignore[method-assign]
     sending = asyncio.ensure_future(runtime.send("s", "three"))
     await waiting.wait()
     await elsewhere.send("s", "two")

@@ -141,9 +141,10 @@ class Commit:
     """One atomic, guarded, receipted write to one session.
 
     Guards: `life` and, where given, `generation` (the lane), `run` (running at this attempt), `statuses` (the
-    session's), `expected_version` and `expected_commit`. Log names with a `/` live on the run's branches only and
-    never reach a head. A save that `carries` only writes the same state in other words, such as a migration: ended
-    runs that stood at the version before stand at the new one, and the session has not moved for them.
+    session's), `expected_version`, `expected_commit` and `expected_events` (where the stream stands: whoever queues
+    input or asks for a stop moves it). Log names with a `/` live on the run's branches only and never reach a head. A
+    save that `carries` only writes the same state in other words, such as a migration: ended runs that stood at the
+    version before stand at the new one, and the session has not moved for them.
 
     `inputs` are input that arrives with the commit and is consumed by it, `consume` names open input; both end in the
     commit's run. The commit that ends a run leaves what was meant for it to the next turn and drops the bodies of what
@@ -162,6 +163,7 @@ class Commit:
     statuses: frozenset[SessionStatus] | None = None
     expected_version: int | None = None
     expected_commit: int | None = None
+    expected_events: int | None = None
 
     save: bool = False
     carries: bool = False

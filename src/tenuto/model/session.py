@@ -132,7 +132,7 @@ class Stamp(NamedTuple):
     """What tells whether a session is still what it was: any save raises the version, any commit the commit number.
 
     `has_input` says whether any input is open in its inbox, due or not, for a turn or for a run; `steers`, whether some
-    of it is for a boundary of a run.
+    of it is for a boundary of a run. `event_seq` is the stream's last number: whatever is queued later raises it.
     """
 
     life: int
@@ -142,6 +142,7 @@ class Stamp(NamedTuple):
     schema_version: str
     has_input: bool = False
     steers: bool = False
+    event_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,6 +175,7 @@ class Beginnings:
             in_doubt=self.in_doubt,
             budget=self.budget,
             programs=self.programs,
+            ends_guarded=self.hooks is None,
         )
 
     async def _begun(self, live: LiveTurn, given: Given, *, warm: bool) -> LiveTurn:
@@ -193,6 +194,8 @@ class Beginnings:
         else:
             pending.consume.append(Consume(input_id=given.queued.input_id, log=log, item=item, spent=True))
         pending.further["statuses"] = _ACTIVE
+        if warm and copy.quiet and given.queued is None:
+            pending.further["expected_events"] = copy.event_seq
         self._leave_point(live)
         notices.append(self._started(live))
         pending.events.extend(notice.event() for notice in notices)

@@ -1,6 +1,7 @@
 """Chunks of a reply under way: flushed to the session's stream in small batches, each one stored before it is seen."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -29,8 +30,9 @@ class Chunks:
     Each names attempt, step and its own number, so that a batch whose reply was lost is found again by reading.
     """
 
-    def __init__(self, writer: Turn) -> None:
+    def __init__(self, writer: Turn, on_flush: Callable[[int, int], None]) -> None:
         self._writer = writer
+        self._on_flush = on_flush
         self._waiting: list[NewEvent] = []
         self._unsure: list[NewEvent] = []
         self._count = 0
@@ -98,7 +100,7 @@ class Chunks:
                 return
             run = RunRef(run_id=self._writer.run_id, attempt=self._writer.attempt)
             try:
-                await self._writer.store.events.append(self._writer.lane, batch, run=run)
+                self._on_flush(len(batch), await self._writer.store.events.append(self._writer.lane, batch, run=run))
             except StoreError:
                 self._unsure = batch  # whoever writes next finds out whether it landed
             except asyncio.CancelledError:

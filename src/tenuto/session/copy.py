@@ -9,7 +9,7 @@ from typing import Any
 from tenuto.codec import JSON, encode
 from tenuto.model.commit import Receipt
 from tenuto.model.run import RunStatus
-from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus
+from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
 from tenuto.session.definition import Definition
 from tenuto.session.frames import FRAME
 from tenuto.session.history import History
@@ -22,7 +22,8 @@ class Copy:
     """One session in memory, with the judgement of its conversation and what is known of its last run.
 
     Logs are lists that are only added to, so that views of them stay what they were; a log that begins anew is a new
-    list. `last_run` is the session's current run and how it stands, None if it never had one.
+    list. `last_run` is the session's current run and how it stands, None if it never had one. While the copy is
+    `quiet`, no input was open when the stream stood at `event_seq`.
     """
 
     key: SessionKey
@@ -44,6 +45,8 @@ class Copy:
     last_run: tuple[str, RunStatus] | None = None
     history: History = field(default_factory=History)
     frame_at: int | None = None
+    event_seq: int = 0
+    quiet: bool = False
     is_conversation: bool = True
     projected: Any = None
 
@@ -113,8 +116,18 @@ class Copy:
             updated_at=self.updated_at,
         )
 
-    def landed(self, receipt: Receipt, *, saved: bool) -> None:
+    def seen(self, stamp: Stamp) -> None:
+        """Note how the stream stands, and whether input is open."""
+        self.event_seq, self.quiet = stamp.event_seq, not stamp.has_input
+
+    def told(self, events: int, event_seq: int) -> None:
+        """Note events of ours that brought the stream to a number; if others' came between, it is quiet no more."""
+        self.quiet = self.quiet and event_seq == self.event_seq + events
+        self.event_seq = event_seq
+
+    def landed(self, receipt: Receipt, *, saved: bool, events: int = 0) -> None:
         """Note a commit of ours."""
+        self.told(events, receipt.event_seq)
         self.commit_number = receipt.commit_number
         self.generation = receipt.generation
         self.updated_at = receipt.committed_at

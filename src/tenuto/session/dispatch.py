@@ -123,7 +123,7 @@ class Dispatcher:
     ) -> LiveTurn | Input | Awaitable[None]:
         try:
             copy = self._copies.take(key) if warm else None
-            if copy is not None and _is_idle(copy) and await self._is_current(copy, without_input=True):
+            if copy is not None and _is_idle(copy) and (copy.quiet or await self._is_current(copy, without_input=True)):
                 live = await self._begin_warm(copy, given, run_id)
                 if live is not None:
                     return live
@@ -192,8 +192,10 @@ class Dispatcher:
     async def _is_current(self, copy: Copy, *, without_input: bool = False) -> bool:
         """Tell whether a copy still is what the store holds; the commit that uses it makes sure."""
         stamp = await self.store.stamp(copy.key)
-        now = (copy.life, copy.version, copy.commit_number, copy.generation)
-        return stamp is not None and stamp[:4] == now and not (without_input and stamp.has_input)
+        if stamp is None or stamp[:4] != (copy.life, copy.version, copy.commit_number, copy.generation):
+            return False
+        copy.seen(stamp)
+        return copy.quiet or not without_input
 
     async def _begin_warm(self, copy: Copy, given: Given, run_id: str | None = None) -> LiveTurn | None:
         lane = Lane(

@@ -14,6 +14,7 @@ from tenuto.errors import (
     StoreError,
     StoreUnavailable,
     TenutoError,
+    VersionConflict,
     WaitNotOpen,
 )
 from tenuto.model.commit import EndRun
@@ -51,6 +52,10 @@ from tenuto.store.port import Store
 _ACTION = "SendMessage"
 
 
+class CameIn(Exception):
+    """Something was sent to the session just as its turn was about to end; nothing was written."""
+
+
 @dataclass(slots=True)
 class Endings:
     """Ends turns; nothing of one that did not complete stays open."""
@@ -67,7 +72,7 @@ class Endings:
             return await self._end(live, end, output=result.output)
         except StopRequested as refusal:
             return await self._stopped(live, refusal.stop)
-        except (LaneLost, RunNotLive):
+        except (LaneLost, RunNotLive, CameIn):
             raise
         except _StageFailed as fault:
             return await self.failed(live, fault.error, fault.notice)
@@ -210,12 +215,19 @@ class Endings:
             )
             if answer is not None:
                 pending.outgoing.append(answer)
+        guarded = end.status is RunStatus.COMPLETED and live.ends_guarded and copy.quiet
+        if guarded:
+            pending.further["expected_events"] = copy.event_seq
         try:
             await live.commit(end=end, waits=waits)
-        except BaseException:
+        except BaseException as error:
+            pending.further.pop("expected_events", None)
             del pending.events[marked:]
             if pending.outgoing and end.status is not RunStatus.SUSPENDED and live.invocation.reply_to is not None:
                 pending.outgoing.pop()
+            if guarded and isinstance(error, VersionConflict) and error.details().get("counted") == "events":
+                copy.quiet = False
+                raise CameIn from error
             raise
         copy.last_run = (live.run_id, end.status)
         outcome = await self._outcome(live, end, output)

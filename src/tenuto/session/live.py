@@ -61,6 +61,7 @@ class LiveTurn:
     programs: Programs = field(default_factory=Programs)
     chunks: Chunks = field(init=False)
     waits: Waits = field(init=False)
+    ends_guarded: bool = False
     stop: Stop | None = None
     closed: bool = False
     steps: int = 0
@@ -78,7 +79,7 @@ class LiveTurn:
     _task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
-        self.chunks = Chunks(self.writer)
+        self.chunks = Chunks(self.writer, self.copy.told)
         self.waits = Waits(self.invocation.waits)
         self.first_entry = {name: len(items) for name, items in self.copy.logs.items()}
         self.writer.rider = self
@@ -266,7 +267,11 @@ class LiveTurn:
 
     async def steer(self, boundary: Boundary) -> list[Any]:
         """Take in the input that was sent for this boundary of the run, and return it."""
+        if self.copy.quiet and (boundary is Boundary.AFTER_STEP or self.ends_guarded):
+            return []  # as of the last commit; the one that ends the turn makes sure
         stamp = await self.writer.store.stamp(self.key)
+        if stamp is not None:
+            self.copy.seen(stamp)
         if stamp is None or not stamp.steers:
             return []
         found = await self.writer.store.inbox.next(self.key, boundary=boundary, run_id=self.run_id)

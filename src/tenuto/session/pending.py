@@ -239,7 +239,7 @@ class Pending:
         if under_way.document or under_way.removed:
             values = {n: v for n, v in values.items() if n not in under_way.removed} | under_way.document
         self._stored = _Stored.of(self.copy, values)
-        self.copy.landed(receipt, saved=saved)
+        self.copy.landed(receipt, saved=saved, events=under_way.counts.get("events", 0))
 
 
 @dataclass(frozen=True, slots=True)

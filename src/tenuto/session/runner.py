@@ -8,7 +8,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.model.inbox import Boundary
-from tenuto.session.endings import Endings
+from tenuto.session.endings import CameIn, Endings
 from tenuto.session.invocation import TurnStopped, TurnSuspended, signal_in
 from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import Outcome
@@ -46,12 +46,21 @@ class Runner:
             live.writer.release()
 
     async def _run(self, live: LiveTurn) -> Outcome:
+        done: Result | None = None
+        while True:
+            ended = await self._ended(live, done)
+            if isinstance(ended, Outcome):
+                return ended
+            done = ended  # something came in just before the end
+
+    async def _ended(self, live: LiveTurn, done: Result | None) -> Outcome | Result:
+        """Run the program, unless it is done, and end its turn; if something came in for it meanwhile, do not."""
         task = asyncio.current_task()
         assert task is not None
         cancels = task.cancelling()
         live.runs_in(task)
         try:
-            result = await self._executed(live)
+            result = await self._executed(live, done)
         except TurnSuspended as signal:
             live.runs_in(None)
             return await self._endings.suspended(live, signal)
@@ -68,14 +77,18 @@ class Runner:
         live.runs_in(None)
         if result.error is not None:
             return await self._endings.failed(live, result.error)
-        return await self._endings.completed(live, result)
+        try:
+            return await self._endings.completed(live, result)
+        except CameIn:
+            return result
 
-    async def _executed(self, live: LiveTurn) -> Result:
+    async def _executed(self, live: LiveTurn, done: Result | None) -> Result:
         program = self._programs.of(live.copy.definition)
         live.check_stop()
         while True:
             try:
-                result = await program.run(live)
+                result = await program.run(live) if done is None else done
+                done = None
             except BaseExceptionGroup as group:
                 signal = signal_in(group)
                 if signal is not None:

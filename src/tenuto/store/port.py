@@ -182,8 +182,8 @@ class Store:
         rows = await self.backend.glance("stamp_by_key", *columns_of(as_key(key)))
         if not rows:
             return None
-        life, version, commit_number, generation, schema_version, has_input, steers = rows[0]
-        return Stamp(life, version, commit_number, generation, schema_version, bool(has_input), bool(steers))
+        found = Stamp(*rows[0])
+        return found._replace(has_input=bool(found.has_input), steers=bool(found.steers))
 
     async def load(self, key: Key) -> SessionRecord | None:
         """Return the whole session, read at one instant; None if there is no live session."""

@@ -135,6 +135,14 @@ def _check_version(commit: Commit, row: SessionRow) -> None:
             found=row.commit_no,
             counted="commits",
         )
+    if commit.expected_events is not None and commit.expected_events != row.event_seq:
+        raise VersionConflict(
+            f"The stream of {commit.key} is at {row.event_seq}, not {commit.expected_events}; look what came in.",
+            key=commit.key,
+            expected=commit.expected_events,
+            found=row.event_seq,
+            counted="events",
+        )
     if not row.alive and not commit.save and (commit.profile or commit.status):
         raise StatusRefused(f"There is no {commit.key}; create it first.", key=commit.key, found="absent")
 

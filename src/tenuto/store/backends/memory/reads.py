@@ -53,7 +53,8 @@ class Reads(RuntimeReads):
             return []
         opened = self._open(row.sid)
         steers = any(each.boundary is not None for each in opened)
-        return [(row.life, row.version, row.commit_no, row.generation, row.schema_version, bool(opened), steers)]
+        found = (row.life, row.version, row.commit_no, row.generation, row.schema_version)
+        return [(*found, bool(opened), steers, row.event_seq)]
 
     def life_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)
