@@ -773,7 +773,7 @@ async def test_a_stale_plan_is_given_up_and_nothing_of_it_is_written(
             await go.wait()
         return await commit(planned)
 
-    runtime.store.commit = late_commit  # type: ignore[method-assign]
+    runtime.store.commit = late_commit  # type: ignore[method-assign, assignment]
     sending = asyncio.ensure_future(runtime.send("s", "three"))
     await waiting.wait()
     await elsewhere.send("s", "two")

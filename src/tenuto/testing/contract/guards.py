@@ -397,3 +397,40 @@ async def test_parts_that_need_each_other_are_refused_alone(store: Store) -> Non
         for parts in meaningless:
             with pytest.raises(InvalidInput):
                 await store.commit(a_commit(key, **parts))
+
+
+async def test_a_commit_that_knows_where_the_stream_stands_is_refused_once_anybody_queued_or_told_anything(
+    store: Store,
+) -> None:
+    """Law 2: so a runner need not look into the inbox before each commit; its own commits are no surprise to it."""
+    key, _ = await a_session(store)
+    lane = await store.lanes.acquire(key, an_owner())
+    fence = {"generation": lane.generation, "life": lane.life}
+    run = RunRef(run_id=an_id("run"))
+    begin = BeginRun(run_id=run.run_id, invocation_id=an_id("inv"))
+    begun = await store.commit(a_commit(key, run=begin, events=(NewEvent(type="begun"),), **fence))
+    stamp = await store.stamp(key)
+    assert stamp is not None
+    assert stamp.event_seq == begun.event_seq
+
+    async def goes_on(expected: int) -> int:
+        receipt = await store.commit(
+            a_commit(key, run=run, expected_events=expected, events=(NewEvent(type="step"),), **fence)
+        )
+        return receipt.event_seq
+
+    stands = await goes_on(await goes_on(begun.event_seq))
+    others: list[Callable[[], Any]] = [
+        lambda: store.inbox.enqueue(key, NewInput(kind=InputKind.MESSAGE, body="hi")),
+        lambda: store.runs.request_stop(run.run_id),
+        lambda: store.commit(a_commit(key, events=(NewEvent(type="told"),))),
+    ]
+    for other in others:
+        await other()
+        before = await store.dump()
+        with pytest.raises(VersionConflict) as refused:
+            await goes_on(stands)
+        assert (refused.value.expected, refused.value.found) == (stands, stands + 1)
+        assert refused.value.details()["counted"] == "events"
+        assert await store.dump() == before
+        stands = await goes_on(stands + 1)
