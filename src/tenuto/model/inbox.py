@@ -39,7 +39,8 @@ class NewInput:
     `key` makes it idempotent within the session's life. Without a `boundary` it is for the next turn; with one, for
     the run `run_id`, or the session's current one. It is due at `due_at`, or `delay` seconds from now, or at once.
     `log` and `item` belong to a commit that brings its input along: the item of its append that is the input's entry.
-    With `spent` that entry is all anybody will read of it: its body is not kept while the run is under way.
+    With `spent` that entry is all anybody will read of it: its body is not kept while the run is under way. An
+    `input_id` is minted, unless the caller has minted one.
     """
 
     kind: InputKind
@@ -51,6 +52,7 @@ class NewInput:
     delay: float | None = None
     log: str | None = None
     item: int | None = None
+    input_id: str | None = None
     spent: bool = False
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tenuto.codec import JSON
@@ -134,7 +134,7 @@ class Beginnings:
                 origin_id=invocation_id,
                 correlation_id=invocation_id,
                 input=given.message,
-                input_id=given.queued.input_id if given.queued else None,
+                input_id=given.queued.input_id if given.queued else new_id(),
                 reply_to=reply_to,
             )
             writer.begins(invocation_id=invocation_id, correlation_id=invocation_id)
@@ -189,7 +189,15 @@ class Beginnings:
         self._take_notices(live, given.before)
         item = pending.add(log, [entry])
         if given.queued is None:
-            arrived = NewInput(kind=InputKind.MESSAGE, body=given.body, key=given.key, log=log, item=item, spent=True)
+            arrived = NewInput(
+                kind=InputKind.MESSAGE,
+                body=given.body,
+                key=given.key,
+                log=log,
+                item=item,
+                input_id=live.invocation.input_id,
+                spent=True,
+            )
             pending.inputs.append(arrived)
         else:
             pending.consume.append(Consume(input_id=given.queued.input_id, log=log, item=item, spent=True))
@@ -197,7 +205,7 @@ class Beginnings:
         if warm and copy.quiet and given.queued is None:
             pending.further["expected_events"] = copy.event_seq
         self._leave_point(live)
-        notices.append(self._started(live))
+        notices.append(self._started(live, given.queued.input_id if given.queued else None))
         pending.events.extend(notice.event() for notice in notices)
         try:
             receipt = await live.commit()
@@ -206,8 +214,6 @@ class Beginnings:
                 raise
             raise Missed from error
         self._is_live(live, receipt)
-        if live.invocation.input_id is None and receipt.input_ids:
-            live.invocation = replace(live.invocation, input_id=receipt.input_ids[0])
         if self.listeners:
             await self.listeners.tell(*notices)
         return live
@@ -222,13 +228,13 @@ class Beginnings:
             self._check_takes_turns(live.copy)
         return loaded
 
-    def _started(self, live: LiveTurn) -> RunStarted:
+    def _started(self, live: LiveTurn, input_id: str | None = None) -> RunStarted:
         return RunStarted(
             key=live.key,
             run_id=live.run_id,
             invocation_id=live.invocation.invocation_id,
             attempt=live.attempt,
-            input_id=live.invocation.input_id,
+            input_id=input_id,
             resumes=live.invocation.resumes,
         )
 

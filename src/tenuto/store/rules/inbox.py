@@ -35,7 +35,7 @@ def decide_enqueue(key: SessionKey, packed: PackedInput, found: Found) -> Plan[E
         raise StatusRefused(f"{key} is {row.status}; input needs an active session.", key=key, found=row.status)
     run = _run_meant(key, packed, row, found.run)
     new = InputRow(
-        input_id=new_id(),
+        input_id=packed.given.input_id or new_id(),
         session=row.sid,
         life=row.life,
         seq=next_count(row.event_seq, "the event number"),

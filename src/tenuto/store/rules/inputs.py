@@ -37,6 +37,8 @@ def pack_input(given: NewInput, where: str) -> PackedInput:
     kind = check_word(given.kind, InputKind, f"{where}.kind")
     if given.key is not None:
         check_name(given.key, f"{where}.key")
+    if given.input_id is not None:
+        check_name(given.input_id, f"{where}.input_id")
     if given.delay is not None:
         check_delay(given.delay)
         if given.due_at is not None:
@@ -78,7 +80,7 @@ def _check_entry(commit: Commit, each: NewInput | Consume) -> None:
 
 def input_meaning(packed: list[PackedInput], commit: Commit) -> list[Any]:
     """Return what counts for the intent hash."""
-    arrived = [[each.given.key, each.digest, each.given.log, each.given.item] for each in packed]
+    arrived = [[each.given.key, each.digest, each.given.log, each.given.item, each.given.input_id] for each in packed]
     return ["inputs", arrived, [[c.input_id, c.log, c.item] for c in commit.consume], commit.rolls_back]
 
 
@@ -131,7 +133,7 @@ def check_same_content(known: InputRow, given: PackedInput) -> None:
 
 
 def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
-    """Add the writes of the commit's input; return the ids of what arrived with it.
+    """Add the writes of the commit's input; return the ids minted for what arrived with it.
 
     A body is kept for as long as the run may have to read it again, and not beyond its end.
     """
@@ -140,7 +142,7 @@ def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
     over = commit.end is not None or run_id is None
     arrived = [
         InputRow(
-            input_id=new_id(),
+            input_id=each.given.input_id or new_id(),
             session=row.sid,
             life=row.life,
             seq=row.event_seq,
@@ -170,7 +172,8 @@ def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
         writes.append(Write("consume_inputs", claims, must=True))
     if commit.rolls_back is not None:
         writes.append(Write("roll_back_inputs", [(row.sid, row.life, commit.rolls_back)]))
-    return [each.input_id for each in arrived]
+    minted = zip(arrived, draft.packed.inputs, strict=True)
+    return [row.input_id for row, each in minted if each.given.input_id is None]
 
 
 def _position(draft: "Draft", each: NewInput | Consume) -> int | None:

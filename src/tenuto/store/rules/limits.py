@@ -51,7 +51,7 @@ def check_delay(seconds: Any) -> float:
 
 def check_word(value: Any, words: type[StrEnum], what: str) -> str:
     """Return one of a set of words, or refuse it."""
-    if not isinstance(value, str) or value not in set(words):
+    if not isinstance(value, str) or value not in words._value2member_map_:
         raise InvalidInput(f"{what} must be one of {', '.join(words)}, got {value!r}.", what=what)
     return str(value)
 
@@ -59,7 +59,7 @@ def check_word(value: Any, words: type[StrEnum], what: str) -> str:
 def check_name(value: Any, what: str) -> str:
     """Return a non-empty text of bounded size, or refuse it."""
     text = check_text(value, what)
-    if not text or len(text.encode()) > MAX_NAME_BYTES:
+    if not text or (len(text) if text.isascii() else len(text.encode())) > MAX_NAME_BYTES:
         raise InvalidInput(f"{what} must have 1 to {MAX_NAME_BYTES} bytes, got {text[:80]!r}.", what=what)
     return text
 
@@ -68,14 +68,12 @@ def check_text(value: Any, what: str) -> str:
     """Return text that every backend can keep, or refuse it."""
     if type(value) is not str:
         raise InvalidInput(f"{what} must be text, got {type(value).__name__}.", what=what)
-    if "\0" in value or not _is_unicode(value):
+    if "\0" in value or not (value.isascii() or _is_unicode(value)):
         raise InvalidInput(f"{what} has a NUL character or a lone surrogate.", what=what)
     return value
 
 
 def _is_unicode(value: str) -> bool:
-    if value.isascii():
-        return True
     try:
         value.encode()
     except UnicodeEncodeError:

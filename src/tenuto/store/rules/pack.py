@@ -6,6 +6,7 @@ known as one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -146,8 +147,14 @@ def pack_events(events: tuple[NewEvent, ...]) -> str | None:
     if not events:
         return None
     for event in events:
-        check_name(event.type, "an event type")
-    return "[" + ",".join(f"[{dumps(e.type)},{dumps(e.data, f'event {e.type}')}]" for e in events) + "]"
+        if type(event.type) is not str:
+            check_name(event.type, "an event type")
+    return "[" + ",".join(f"[{_type_text(e.type)},{dumps(e.data, f'event {e.type}')}]" for e in events) + "]"
+
+
+@lru_cache(maxsize=1024)
+def _type_text(name: str) -> str:
+    return dumps(check_name(name, "an event type"))
 
 
 def check_budget(size: int, rows: int, budget: Budget) -> None:
