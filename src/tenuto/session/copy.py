@@ -70,6 +70,7 @@ class Copy:
             ends=head.ends,
             schema_version=record.schema_version,
             resume_count=head.resume_count,
+            event_seq=head.event_seq,
             created_at=head.created_at,
             updated_at=head.updated_at,
             size=len(encode(record.state)),
@@ -112,6 +113,7 @@ class Copy:
             logs=MappingProxyType({name: LogView(items) for name, items in self.logs.items()}),
             schema_version=self.schema_version,
             resume_count=self.resume_count,
+            event_seq=self.event_seq,
             created_at=self.created_at,
             updated_at=self.updated_at,
         )

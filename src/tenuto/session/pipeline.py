@@ -258,6 +258,7 @@ def _stored(session: Session, receipt: Receipt) -> Session:
         session,
         version=receipt.version,
         commit_number=receipt.commit_number,
+        event_seq=receipt.event_seq,
         created_at=receipt.committed_at,
         updated_at=receipt.committed_at,
     )

@@ -72,7 +72,8 @@ class Session:
 
     A change of state keeps status, version and times: the store gives those. `logs` are whole; what an action adds to
     one is all that is written of it. Lists and mappings in it are not copied: to change one, set another, since what is
-    changed in place is not seen as a change. A session that no runtime created has no definition.
+    changed in place is not seen as a change. `event_seq` is where its stream stood: read on after it, and nothing is
+    missed or seen twice. A session that no runtime created has no definition.
     """
 
     key: SessionKey
@@ -85,6 +86,7 @@ class Session:
     logs: Mapping[str, Sequence[JSON]] = field(default_factory=dict)
     schema_version: str = ""
     resume_count: int = 0
+    event_seq: int = 0
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
