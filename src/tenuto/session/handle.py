@@ -40,9 +40,9 @@ class SessionHandle:
         """See `SessionRuntime.start`."""
         return await self._runtime.start(self.key, message, **options)
 
-    async def execute(self, action: Any, **options: Any) -> Any:
+    async def execute(self, action: Any) -> Any:
         """See `SessionRuntime.execute`."""
-        return await self._runtime.execute(self.key, action, **options)
+        return await self._runtime.execute(self.key, action)
 
     async def get(self) -> Session:
         """See `SessionRuntime.get`."""

@@ -1,6 +1,6 @@
 """How a turn went, for whoever asked for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -32,6 +32,7 @@ class Outcome:
 
     `output` is what the program returned, or the text of its last message; `reply` is that message. `waits` are what a
     suspended run still waits for; `error` is plain data. An input that no run has taken yet has no run.
+    `version` is what the turn left, where it was run here; it is no part of what is the same.
     """
 
     session_id: str
@@ -42,7 +43,7 @@ class Outcome:
     reply: Any = None
     error: Any = None
     waits: tuple[Wait, ...] = ()
-    version: int | None = None
+    version: int | None = field(default=None, compare=False)
 
     @property
     def completed(self) -> bool:
