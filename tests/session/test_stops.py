@@ -352,7 +352,6 @@ class TestWhen:
             {"role": "user", "content": "lost"},
             input_key="k",
             body={"message": {"role": "user", "content": "lost"}},
-            run_id=None,
         )
         assert isinstance(begun, LiveTurn)
         await begun.writer.abandon()

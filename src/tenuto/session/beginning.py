@@ -75,7 +75,6 @@ class Given:
     key: str | None = None
     queued: Input | None = None
     rolls_back: str | None = None
-    before: tuple[Input, ...] = ()
 
 
 @dataclass(slots=True)
@@ -114,7 +113,7 @@ class Beginnings:
             pending.take(changes_between(before, after), after)
         return SessionLoaded(key=copy.key, version=copy.version, status=str(copy.status))
 
-    async def begin(self, copy: Copy, lane: Lane, given: Given, *, warm: bool, run_id: str | None = None) -> LiveTurn:
+    async def begin(self, copy: Copy, lane: Lane, given: Given, *, warm: bool) -> LiveTurn:
         """Begin a turn with a message, in one commit: waits of the last run are given up first, results before it.
 
         With `warm`, that commit takes the lane back, if nothing happened to the session since it was copied.
@@ -122,8 +121,6 @@ class Beginnings:
         store = self.store
         writer = Turn.rearming(store, lane, copy.commit_number) if warm else Turn.under(store, lane)
         live: LiveTurn | None = None
-        if run_id is not None:
-            writer.run_id = run_id
         try:
             self._check_takes_turns(copy)
             writer.stand(copy.base)
@@ -186,7 +183,6 @@ class Beginnings:
             await self._roll_back(live, given.rolls_back)
         elif copy.last_run is not None and copy.last_run[1] is RunStatus.SUSPENDED:
             await self._give_up(live, copy.last_run[0])
-        self._take_notices(live, given.before)
         item = pending.add(log, [entry])
         if given.queued is None:
             arrived = NewInput(

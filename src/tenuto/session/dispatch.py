@@ -35,7 +35,7 @@ from tenuto.session.beginning import Beginnings, Given, Missed, notice_message
 from tenuto.session.commands import Commands
 from tenuto.session.copies import Copies
 from tenuto.session.copy import Copy
-from tenuto.session.lanes import in_line
+from tenuto.session.lanes import ask_for_lane, in_line, take_lane
 from tenuto.session.live import LiveTurn
 from tenuto.session.lost import end_lost
 from tenuto.session.outcome import OVER, Outcome
@@ -101,7 +101,6 @@ class Dispatcher:
         *,
         input_key: str | None,
         body: JSON,
-        run_id: str | None,
         when_busy: WhenBusy = WhenBusy.REJECT,
     ) -> LiveTurn | Input:
         """Begin a turn with a message if the session is idle: on the copy in memory, or with the lane and a load.
@@ -111,25 +110,25 @@ class Dispatcher:
         """
         given = Given(message=message, body=body, key=input_key)
         async with self._in_order_of_arrival(key):
-            begun = await self._begin_or_queue(key, given, run_id, when_busy, warm=True)
+            begun = await self._begin_or_queue(key, given, when_busy, warm=True)
         while not isinstance(begun, LiveTurn | Input):
             await begun
             async with self._in_order_of_arrival(key):
-                begun = await self._begin_or_queue(key, given, run_id, when_busy, warm=False)
+                begun = await self._begin_or_queue(key, given, when_busy, warm=False)
         return begun
 
     async def _begin_or_queue(
-        self, key: SessionKey, given: Given, run_id: str | None, when_busy: WhenBusy, *, warm: bool
+        self, key: SessionKey, given: Given, when_busy: WhenBusy, *, warm: bool
     ) -> LiveTurn | Input | Awaitable[None]:
         try:
             copy = self._copies.take(key) if warm else None
             if copy is not None and _is_idle(copy) and (copy.quiet or await self._is_current(copy, without_input=True)):
-                live = await self._begin_warm(copy, given, run_id)
+                live = await self._begin_warm(copy, given)
                 if live is not None:
                     return live
             if warm and (known := await self._known(key, given)) is not None:
                 return known
-            return await self._begin_cold(key, given, run_id)
+            return await self._begin_cold(key, given)
         except LaneBusy:
             if when_busy is WhenBusy.REJECT:
                 if (known := await self._known(key, given)) is not None:
@@ -162,9 +161,7 @@ class Dispatcher:
             if mine:
                 arriving.release()
 
-    async def _begin_cold(
-        self, key: SessionKey, given: Given, run_id: str | None
-    ) -> LiveTurn | Input | Awaitable[None]:
+    async def _begin_cold(self, key: SessionKey, given: Given) -> LiveTurn | Input | Awaitable[None]:
         """Begin with the lane and a load, or return what has to be done under that lane first."""
         lane = await self._acquire(key)
         async with self._freed_on_error(lane):
@@ -177,7 +174,7 @@ class Dispatcher:
             if first is not None:
                 raise QueuedFirst
             try:
-                return await self._beginnings.begin(copy, lane, given, warm=False, run_id=run_id)
+                return await self._beginnings.begin(copy, lane, given, warm=False)
             except WaitNotOpen:
                 return _nothing()  # what was to be given up was answered at this very moment: look again
             except ClaimLost:
@@ -197,7 +194,7 @@ class Dispatcher:
         copy.seen(stamp)
         return copy.quiet or not without_input
 
-    async def _begin_warm(self, copy: Copy, given: Given, run_id: str | None = None) -> LiveTurn | None:
+    async def _begin_warm(self, copy: Copy, given: Given) -> LiveTurn | None:
         lane = Lane(
             key=copy.key,
             life=copy.life,
@@ -208,7 +205,7 @@ class Dispatcher:
             expires_at=copy.updated_at,
         )
         with suppress(Missed):
-            return await self._beginnings.begin(copy, lane, given, warm=True, run_id=run_id)
+            return await self._beginnings.begin(copy, lane, given, warm=True)
         return None
 
     async def known(self, key: SessionKey, input_key: str, body: JSON) -> Input | None:
@@ -351,19 +348,11 @@ class Dispatcher:
 
         The lane is free afterwards, unless what was done `keeps_lane`.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._lane_wait
+        deadline = asyncio.get_running_loop().time() + self._lane_wait
         async with in_line(self.store, key, deadline):
-            pause = _FIRST_POLL
             while True:
-                try:
-                    lane = await self._acquire(key)
-                except LaneBusy:
-                    if loop.time() >= deadline:
-                        raise
-                    await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
-                    pause = min(2 * pause, _LONGEST_POLL)
-                    continue
+                await self._check_known(key)
+                lane = await take_lane(self.store, key, deadline=deadline, owner=self._owner)
                 async with self._freed_on_error(lane):
                     copy, run = await self._load(key, lane)
                     if run is not None and run.status is RunStatus.RUNNING:
@@ -379,21 +368,13 @@ class Dispatcher:
                     return done
 
     async def _acquire(self, key: SessionKey) -> Lane:
-        if await self.store.stamp(key) is None:  # asking for the lane of an unknown id would make a row for it
+        await self._check_known(key)
+        return await ask_for_lane(self.store, key, self._owner, new_id())
+
+    async def _check_known(self, key: SessionKey) -> None:
+        """Refuse an unknown id: asking for its lane would make a row for it."""
+        if await self.store.stamp(key) is None:
             raise SessionNotFound(f"There is no {key}; create it first.", key=key)
-        nonce = new_id()
-        lanes, owner, ttl = self.store.lanes, self._owner, self.store.keeper.ttl
-        try:
-            return await lanes.acquire(key, owner, nonce=nonce, ttl=ttl)
-        except StoreError as error:
-            if not error.retryable:
-                raise
-            # It may have been granted all the same; the same nonce finds it, so that it need not lapse.
-            return await lanes.acquire(key, owner, nonce=nonce, ttl=ttl)
-        except asyncio.CancelledError:
-            with suppress(TenutoError):
-                await lanes.disarm(await lanes.acquire(key, owner, nonce=nonce, ttl=ttl))
-            raise
 
     async def _free(self, lane: Lane) -> None:
         with suppress(TenutoError):

@@ -5,10 +5,10 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from weakref import WeakKeyDictionary
 
-from tenuto.errors import LaneBusy, TenutoError
+from tenuto.errors import LaneBusy, StoreError, TenutoError
 from tenuto.ids import new_id
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.session import SessionKey
@@ -62,12 +62,28 @@ async def in_line(store: Store, key: SessionKey, deadline: float) -> AsyncIterat
             lines[place] = (lock, users - 1)
 
 
+async def ask_for_lane(store: Store, key: SessionKey, owner: Owner, nonce: str, life: int | None = None) -> Lane:
+    """Ask for the lane once. A grant whose reply was lost, or whose asker went away, does not have to lapse."""
+    ask = partial(store.lanes.acquire, key, owner, nonce=nonce, ttl=store.keeper.ttl, life=life)
+    try:
+        return await ask()
+    except StoreError as error:
+        if not error.retryable:
+            raise
+        return await ask()  # the same nonce finds what was granted
+    except asyncio.CancelledError:
+        with suppress(TenutoError):
+            await store.lanes.disarm(await ask())
+        raise
+
+
 async def take_lane(
     store: Store,
     key: SessionKey,
     *,
     deadline: float,
     life: int | None = None,
+    owner: Owner | None = None,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> Lane:
     """Take the lane, asking again until the loop's clock reaches the deadline; then `LaneBusy` says who has it.
@@ -79,12 +95,7 @@ async def take_lane(
     nonce, pause = new_id(), _FIRST_POLL
     while True:
         try:
-            return await store.lanes.acquire(key, this_owner(), nonce=nonce, ttl=store.keeper.ttl, life=life)
-        except asyncio.CancelledError:
-            # It may have been granted all the same; the same nonce finds it, so that it need not lapse.
-            with suppress(TenutoError):
-                await store.lanes.disarm(await store.lanes.acquire(key, this_owner(), nonce=nonce, life=life))
-            raise
+            return await ask_for_lane(store, key, owner or this_owner(), nonce, life)
         except LaneBusy:
             left = deadline - clock()
             if left <= 0:

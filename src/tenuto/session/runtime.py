@@ -269,7 +269,7 @@ class SessionRuntime:
         """
         name, policy = as_key(session_id), _word(WhenBusy, when_busy or self._when_busy, "when_busy")
         body = {"message": as_message(message)}
-        begun = await self._begin(name, body, key, policy, None)
+        begun = await self._begin(name, body, key, policy)
         if isinstance(begun, LiveTurn):
             return await self._dispatcher.run(begun)
         return await self._dispatcher.settled(name, begun.input_id)
@@ -284,7 +284,7 @@ class SessionRuntime:
         """Begin a turn and return as soon as its message is durable; the turn goes on in the background."""
         name, policy = as_key(session_id), _word(WhenBusy, when_busy or self._when_busy, "when_busy")
         body = {"message": as_message(message)}
-        begun = await self._begin(name, body, key, policy, None)
+        begun = await self._begin(name, body, key, policy)
         if isinstance(begun, LiveTurn):
             run_id: str | None = begun.run_id
             input_id, after = begun.invocation.input_id, begun.writer.event_seq - 2
@@ -296,12 +296,10 @@ class SessionRuntime:
         return RunHandle(self, name, task, run_id, input_id=input_id, after=max(after, 0))
 
     async def _begin(
-        self, name: SessionKey, body: dict[str, Any], key: str | None, policy: WhenBusy, run_id: str | None
+        self, name: SessionKey, body: dict[str, Any], key: str | None, policy: WhenBusy
     ) -> LiveTurn | Input:
         try:
-            return await self._dispatcher.begin(
-                name, body["message"], input_key=key, body=body, run_id=run_id, when_busy=policy
-            )
+            return await self._dispatcher.begin(name, body["message"], input_key=key, body=body, when_busy=policy)
         except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
             await self._pipeline.deed_failed(name, SendMessage.__name__, error)
             raise
