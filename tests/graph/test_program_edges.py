@@ -318,7 +318,7 @@ async def test_a_session_is_rewound_to_a_checkpoint_within_a_run_without_what_wa
     await runtime.create("desk", session_id="s")
     outcome = await runtime.send("s", "hello")
     points = await store.checkpoints.of_session("s", run_id=outcome.run_id)
-    after_first = points[-2]
+    after_first = points[-1]
 
     rewound = await runtime.rewind("s", after_first.commit_number)
 

@@ -179,6 +179,8 @@ async def test_what_is_dropped_with_the_completed_origin_is_never_called_again(h
     async def asks(turn: LiveTurn) -> None:
         await turn.effect("tool", giving({"n": 1}), {"q": 1})
         await turn.effect("model", giving({"n": 2}), {"q": 2}, kind="model")
+        await turn.save()
+        await turn.effect("last", giving({"n": 3}), {"q": 3}, kind="model")  # done with the turn: no row is left of it
 
     runtime = await Database(harness).runtime(asks)
     await runtime.create("asks", session_id="s")
@@ -554,6 +556,7 @@ async def test_what_is_too_big_to_be_written_is_the_failure_of_its_call(harness:
             await turn.effect("k" * 2000, giving(1, calls), None, kind="model")
         with pytest.raises(EffectFailed) as failure:
             await turn.effect("answered", giving(big), None, kind="model")
+        await turn.save()
         return failure.value.details()["error"]["category"]
 
     runtime = await Database(harness).runtime(asks)

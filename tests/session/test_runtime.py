@@ -256,7 +256,7 @@ class TestInputs:
     async def test_a_consumed_row_names_run_and_entry_also_after_gc_and_reopening(
         self, runtime: SessionRuntime, harness: Harness
     ) -> None:
-        outcomes = [await runtime.send("s", text) for text in ("one", "two")]
+        outcomes = [await runtime.send("s", text, key=text) for text in ("one", "two")]
         ids = [await runtime.enqueue("s", text) for text in ("three", "four")]
         await runtime.drain()
         await runtime.store.upkeep.gc(grace=0)
@@ -274,6 +274,15 @@ class TestInputs:
         assert await talk_of(runtime, "s") == [
             word for text in ("one", "two", "three", "four") for word in (text, f"re: {text}")
         ]
+
+    async def test_a_message_that_begins_its_turn_at_once_without_a_key_is_known_by_its_run(
+        self, runtime: SessionRuntime, elsewhere: SessionRuntime
+    ) -> None:
+        outcome = await runtime.send("s", "hello")
+        assert outcome.input_id == outcome.run_id
+        assert await runtime.store.inbox.get(str(outcome.input_id)) is None
+        again = await elsewhere.outcome(str(outcome.input_id))
+        assert (again.status, again.run_id, again.reply) == (outcome.status, outcome.run_id, outcome.reply)
 
     async def test_anybody_can_ask_where_an_input_stands(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: Gate

@@ -131,7 +131,10 @@ async def test_hooks_change_a_turn_with_its_begin_and_its_end(store: Store) -> N
     first = await ours.runtime.send("s", "one")
     assert first.version == 3
     run = (await ours.runtime.runs("s"))[0]
-    (point,) = await store.checkpoints.of_session("s", run_id=run.run_id)
+    began = await store.runs.get(run.run_id)
+    assert began is not None
+    point = await store.checkpoints.get("s", began.commit_number)
+    assert point is not None
     assert dict(point.document) == {"mood": "calm"}  # as it was before the turn
     await ours.runtime.send("s", "two")
     for reader in (store, store):

@@ -252,14 +252,15 @@ class TestRollback:
 
         return worker, entered
 
+    @pytest.mark.parametrize("key", [None, "k"])
     async def test_the_turn_is_taken_back_and_its_effects_stay_listed(
-        self, harness: Harness, store: Store, worked: tuple[Any, asyncio.Event]
+        self, harness: Harness, store: Store, worked: tuple[Any, asyncio.Event], key: str | None
     ) -> None:
         worker, entered = worked
         runtime, elsewhere = SessionRuntime(store, [worker]), SessionRuntime(await harness.open(), [worker])
         await runtime.create("worker", {"colour": "red"}, session_id="s")
         await runtime.send("s", "before")
-        held = await runtime.start("s", "work")
+        held = await runtime.start("s", "work", key=key)
         await entered.wait()
         assert await talk_of(elsewhere, "s") == ["before", "re: before", "work", "on it"]
         outcome = await elsewhere.send("s", "after", when_busy="rollback")
@@ -270,8 +271,11 @@ class TestRollback:
         assert (await held.wait()).status is Standing.INTERRUPTED
         assert held.input_id is not None
         row = await store.inbox.get(held.input_id)
-        assert row is not None
-        assert (row.status, row.rolled_back, row.run_id) == (InputStatus.CONSUMED, True, held.run_id)
+        if key is None:  # known by its run
+            assert (row, held.input_id) == (None, held.run_id)
+        else:
+            assert row is not None
+            assert (row.status, row.rolled_back, row.run_id) == (InputStatus.CONSUMED, True, held.run_id)
         assert (await elsewhere.outcome(held.input_id)).status is Standing.ROLLED_BACK
         assert [(each.effect_key, each.status) for each in await store.effects.list("s")] == [
             ("pay", EffectStatus.DONE)

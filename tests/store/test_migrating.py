@@ -7,6 +7,9 @@ import pytest
 
 from tenuto import open_store
 from tenuto.errors import InvalidInput, SchemaMismatch
+from tenuto.session.live import LiveTurn
+from tenuto.session.program import program
+from tenuto.session.runtime import SessionRuntime
 from tenuto.store.backends.sql import migrations
 from tenuto.store.migrating import migrate
 from tests.conftest import OurHarness
@@ -66,6 +69,39 @@ async def test_a_database_newer_than_the_code_is_refused_naming_both_versions(fr
         with pytest.raises(SchemaMismatch, match="99") as refusal:
             await call
         assert (refusal.value.found, refusal.value.expected) == (99, len(migrations(fresh.name)))
+
+
+BEFORE_POINTS = (
+    """
+    UPDATE checkpoint SET cursor = '{"program":"replies@1"}',
+        run_id = (SELECT r.run_id FROM run r WHERE r.commit_no = checkpoint.commit_no)
+    WHERE run_id IS NULL AND cursor IS NULL
+    """,
+    "ALTER TABLE run DROP COLUMN commit_no",
+    "DROP INDEX checkpoint_run",
+    "CREATE INDEX checkpoint_run ON checkpoint (run_id, commit_no)",
+)
+
+
+async def test_the_points_of_runs_from_before_are_found_by_the_commits_that_began_them(fresh: OurHarness) -> None:
+    @program
+    async def replies(turn: LiveTurn) -> None:
+        turn.append({"role": "assistant", "content": f"re: {turn.input['content']}"})
+
+    assert fresh.address
+    async with open_store(fresh.address, **fresh.options) as store:
+        runtime = SessionRuntime(store, [replies])
+        await runtime.create("replies", {"mood": "calm"}, session_id="s")
+        first = await runtime.send("s", "one")
+        await runtime.send("s", "two")
+        now = await store.dump()
+    for statement in BEFORE_POINTS:
+        await fresh.damage(statement)
+    await fresh.damage("PRAGMA user_version = 3" if fresh.name == "sqlite" else "UPDATE schema_version SET version = 3")
+    async with open_store(fresh.address, **fresh.options) as store:
+        assert await store.dump() == now
+        rewound = await SessionRuntime(store, [replies]).rewind("s", str(first.run_id))
+        assert (list(rewound.messages), dict(rewound.document)) == ([], {"mood": "calm"})
 
 
 async def test_an_unknown_mode_is_refused() -> None:

@@ -98,6 +98,7 @@ class NewCheckpoint:
     """A checkpoint to be written; its log ends are the run's after this commit.
 
     With `before`, they are those from before it: the run's, or the head's where the commit begins the run or has none.
+    Such a point is the session's, not the run's; it is found by the commit that wrote it.
     """
 
     step: int
@@ -152,11 +153,15 @@ class Commit:
     ends neither as completed nor as suspended; `sees_stop` marks it as seen, and it cannot be withdrawn any more.
     `effects` are journaled for the run's origin, whose completion drops their bodies; `outgoing` starts nothing by
     itself: the outbox delivers it.
+
+    `heard` names the writer's operation before this one, once its receipt has arrived: it will not be repeated, and the
+    store lets its receipt go.
     """
 
     key: SessionKey
     operation_id: str
     life: int
+    heard: str | None = None
 
     generation: int | None = None
     run: RunRef | BeginRun | TakeRun | None = None

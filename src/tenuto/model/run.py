@@ -80,6 +80,7 @@ class Run:
 
     `ends` are the logs as the run sees them and `own_logs` those it writes on branches of its own; `base_version` and
     `base_ends` are what its last save, or its start, left. An ended run that completed has none of them.
+    `commit_number` is the commit that began it; `rolled_back` says that a later turn took it back.
     """
 
     run_id: str
@@ -106,6 +107,8 @@ class Run:
     ended_at: datetime | None
     expires_at: datetime | None
     stop: Stop | None = None
+    commit_number: int = 0
+    rolled_back: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,6 +120,7 @@ class Beginnings:
         """
         store = self.store
         writer = Turn.rearming(store, lane, copy.commit_number) if warm else Turn.under(store, lane)
+        writer.heard = copy.heard
         live: LiveTurn | None = None
         try:
             self._check_takes_turns(copy)
@@ -131,7 +132,7 @@ class Beginnings:
                 origin_id=invocation_id,
                 correlation_id=invocation_id,
                 input=given.message,
-                input_id=given.queued.input_id if given.queued else new_id(),
+                input_id=_input_id(given, writer),
                 reply_to=reply_to,
             )
             writer.begins(invocation_id=invocation_id, correlation_id=invocation_id)
@@ -184,7 +185,9 @@ class Beginnings:
         elif copy.last_run is not None and copy.last_run[1] is RunStatus.SUSPENDED:
             await self._give_up(live, copy.last_run[0])
         item = pending.add(log, [entry])
-        if given.queued is None:
+        if given.queued is not None:
+            pending.consume.append(Consume(input_id=given.queued.input_id, log=log, item=item, spent=True))
+        elif given.key is not None:
             arrived = NewInput(
                 kind=InputKind.MESSAGE,
                 body=given.body,
@@ -195,8 +198,6 @@ class Beginnings:
                 spent=True,
             )
             pending.inputs.append(arrived)
-        else:
-            pending.consume.append(Consume(input_id=given.queued.input_id, log=log, item=item, spent=True))
         pending.further["statuses"] = _ACTIVE
         if warm and copy.quiet and given.queued is None:
             pending.further["expected_events"] = copy.event_seq
@@ -235,14 +236,11 @@ class Beginnings:
         )
 
     def _leave_point(self, live: LiveTurn) -> None:
-        """Leave the session as it is before this turn, to be rewound to and forked from, and who runs it for whom."""
-        definition, invocation = live.definition, live.invocation
-        cursor: dict[str, JSON] = {"program": f"{definition.name}@{definition.version}"}
-        if invocation.reply_to is not None:
-            cursor["for"] = invocation.reply_to
+        """Leave the session as it is before this turn, to be rewound to and forked from, and whom the turn is for."""
+        reply_to = live.invocation.reply_to
         live.pending.further["checkpoint"] = NewCheckpoint(
             step=0,
-            cursor=cursor,
+            cursor=None if reply_to is None else {"for": reply_to},
             document=live.pending.stored_document,
             schema_version=live.copy.schema_version,
             before=True,
@@ -258,7 +256,8 @@ class Beginnings:
         settled, owed = given_up(waits, live.key.tenant)
         live.pending.settled.extend(settled)
         live.pending.outgoing.extend(owed)
-        if (told := await self._told_parent(live.key, run_id)) is not None:
+        run = await self.store.runs.get(run_id)
+        if run is not None and (told := await self._told_parent(run)) is not None:
             live.pending.outgoing.append(told)
         answered = {str(w.metadata["call_id"]): w for w in waits if is_answered_call(w)}
         doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == "in_doubt"}
@@ -272,13 +271,16 @@ class Beginnings:
                 message = not_executed(call, "it was abandoned for a new message")
             live.pending.add(MESSAGES, [message])
 
-    async def _told_parent(self, key: SessionKey, run_id: str) -> NewOutgoing | None:
+    async def _told_parent(self, run: Run) -> NewOutgoing | None:
         """Return what tells a parent that the run it waits for is given up, if one does."""
-        point = await self.store.checkpoints.latest(key, run_id=run_id)
-        cursor: Any = point.cursor if point else None
         error = {"category": "child_abandoned", "message": "The child was told something else and gave this up."}
-        reply_to = cursor.get("for") if isinstance(cursor, Mapping) else None
-        return result_for_parent(reply_to, key, status="abandoned", error=error)
+        return result_for_parent(await self._reply_to(run), run.key, status="abandoned", error=error)
+
+    async def _reply_to(self, run: Run) -> JSON:
+        """Return whom a run is for, as it was noted when it began."""
+        point = await begin_point(self.store, run)
+        cursor: Any = point.cursor if point else None
+        return cursor.get("for") if isinstance(cursor, Mapping) else None
 
     def _take_notices(self, live: LiveTurn, inputs: Sequence[Input]) -> None:
         for each in inputs:
@@ -293,9 +295,11 @@ class Beginnings:
     async def _roll_back(self, live: LiveTurn, run_id: str) -> None:
         """Go back to before a run that was stopped for this turn; a turn that was completed since stays."""
         run = await self.store.runs.get(run_id)
-        found = await begin_point(self.store, live.key, run_id)
         last = live.copy.last_run
-        if run is None or found is None or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
+        if run is None or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
+            return
+        found = await begin_point(self.store, run)
+        if found is None:
             return
         if run.status is RunStatus.SUSPENDED:
             await self._give_up(live, run_id)
@@ -390,8 +394,6 @@ class Beginnings:
         waits = await self.store.waits.of_invocation(copy.key, run.origin_id)
         runs = await self.store.runs.of_invocation(run.invocation_id, tenant=copy.key.tenant)
         before = sum(each.steps for each in runs if each.run_id != run.run_id)
-        point = next(iter(await self.store.checkpoints.of_session(copy.key, run_id=run.run_id, limit=1)), None)
-        cursor: Any = point.cursor if point else {}
         invocation = Invocation(
             invocation_id=run.invocation_id,
             origin_id=run.origin_id,
@@ -400,7 +402,7 @@ class Beginnings:
             resumes=resumes,
             steps_before=before + run.steps if resumes else before,
             waits=tuple(waits),
-            reply_to=cursor.get("for") if isinstance(cursor, Mapping) else None,
+            reply_to=await self._reply_to(run),
         )
         journal = Journal(effects, run_id=writer.run_id, attempt=writer.attempt)
         live = self._turn(copy, writer, invocation, journal)
@@ -417,6 +419,13 @@ class Beginnings:
             if page.next == after or page.next >= page.tail:
                 return found
             after = page.next
+
+
+def _input_id(given: Given, writer: Turn) -> str:
+    """Return the id a message is known by; one that begins its turn at once, without a key, is known by its run."""
+    if given.queued is not None:
+        return given.queued.input_id
+    return writer.run_id if given.key is None else new_id()
 
 
 def notice_message(notice: JSON) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class Copy:
 
     Logs are lists that are only added to, so that views of them stay what they were; a log that begins anew is a new
     list. `last_run` is the session's current run and how it stands, None if it never had one. While the copy is
-    `quiet`, no input was open when the stream stood at `event_seq`.
+    `quiet`, no input was open when the stream stood at `event_seq`. `heard` is the operation of our last commit.
     """
 
     key: SessionKey
@@ -47,6 +47,7 @@ class Copy:
     frame_at: int | None = None
     event_seq: int = 0
     quiet: bool = False
+    heard: str | None = None
     is_conversation: bool = True
     projected: Any = None
 
@@ -132,6 +133,7 @@ class Copy:
         self.told(events, receipt.event_seq)
         self.commit_number = receipt.commit_number
         self.generation = receipt.generation
+        self.heard = receipt.operation_id
         self.updated_at = receipt.committed_at
         if saved:
             self.version = receipt.version

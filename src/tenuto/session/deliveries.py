@@ -32,6 +32,7 @@ from tenuto.session.actions import as_message
 from tenuto.session.answers import Answers
 from tenuto.session.dispatch import Dispatcher
 from tenuto.session.ending import given_up
+from tenuto.session.forking import begin_point
 from tenuto.session.sending import token_of
 from tenuto.store.port import Store
 
@@ -233,8 +234,8 @@ class Deliveries:
         return any(body["token"] == stopped["token"] for body in bodies)
 
     async def _token_of_run(self, run: Run) -> str | None:
-        points = await self._store.checkpoints.of_session(run.key, run_id=run.run_id, limit=1000)
-        return token_of(points[-1].cursor) if points else None  # the first, with which the run began
+        point = await begin_point(self._store, run)
+        return token_of(point.cursor) if point else None
 
     async def _give_up(self, key: SessionKey, run_id: str, life: int) -> None:
         waits = await self._store.waits.of_session(key, run_id=run_id, status=WaitStatus.OPEN)

@@ -35,6 +35,7 @@ from tenuto.session.beginning import Beginnings, Given, Missed, notice_message
 from tenuto.session.commands import Commands
 from tenuto.session.copies import Copies
 from tenuto.session.copy import Copy
+from tenuto.session.forking import begin_point
 from tenuto.session.lanes import ask_for_lane, in_line, take_lane
 from tenuto.session.live import LiveTurn
 from tenuto.session.lost import end_lost
@@ -417,14 +418,10 @@ class Dispatcher:
 
     async def _take_over(self, copy: Copy, lane: Lane, run: Run) -> None:
         """Go on with a lost run if its program is ours; end any other as interrupted, resumable by its own engine."""
-        point = await self.store.checkpoints.latest(copy.key, run_id=run.run_id)
-        cursor: Any = point.cursor if point else None
-        ours = isinstance(cursor, Mapping) and "program" in cursor
-        if ours:
-            self._beginnings.programs.of(copy.definition)
-        else:
+        if await begin_point(self.store, run) is None:
             await end_lost(self.store, run, lane)
             return
+        self._beginnings.programs.of(copy.definition)
         live = await self._beginnings.take_over(copy, lane, run)
         if live is not None:
             await self.run(live)

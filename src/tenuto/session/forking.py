@@ -1,9 +1,7 @@
 """Where a session can be forked from and rewound to: as it was before a run, or before an action."""
 
-from collections.abc import Mapping
-
 from tenuto.errors import ForkPointNotRetained, InvalidHistory, InvalidInput
-from tenuto.model.run import Checkpoint
+from tenuto.model.run import Checkpoint, Run
 from tenuto.model.session import SessionKey
 from tenuto.session.history import History
 from tenuto.session.value import MESSAGES
@@ -16,7 +14,8 @@ _NEAREST = 3
 async def point_before(store: Store, key: SessionKey, to: str | int) -> Checkpoint:
     """Return the session as it was before a run, or at a checkpoint's commit."""
     if isinstance(to, str):
-        point = await begin_point(store, key, to)
+        run = await store.runs.get(to)
+        point = await begin_point(store, run) if run is not None and run.key == key else None
     else:
         point = await store.checkpoints.get(key, to)
     if point is None:
@@ -29,16 +28,16 @@ async def commit_after(store: Store, key: SessionKey, run_id: str) -> int | None
     run = await store.runs.get(run_id)
     if run is None or run.key != key:
         raise InvalidInput(f"{key} has no run {run_id!r} to fork at.", run_id=run_id)
-    begun = await begin_point(store, key, run_id)
+    begun = await begin_point(store, run)
     following = next((r for r in await store.runs.of_session(key, limit=1, before=run.number + 2)), None)
     next_run = None
     if following is not None and following.number > run.number:
-        next_run = await begin_point(store, key, following.run_id)
+        next_run = await begin_point(store, following)
         if next_run is None:
             raise _not_kept(key, run_id)
     upto = None if next_run is None else next_run.commit_number + 1
     found = await store.checkpoints.of_session(key, limit=_MANY, before=upto)
-    later = [point for point in found if _is_ours(point) and point.run_id != run_id]
+    later = [point for point in found if _is_ours(point)]
     if begun is None:
         raise _not_kept(key, run_id)
     return min((point.commit_number for point in later if point.commit_number > begun.commit_number), default=None)
@@ -64,22 +63,15 @@ async def refuse_open(store: Store, key: SessionKey, at: int | None, history: Hi
     )
 
 
-async def begin_point(store: Store, key: SessionKey, run_id: str) -> Checkpoint | None:
-    """Return the point a run of the runtime left as it began; a graph may have left any number after it."""
-    before: int | None = None
-    while points := await store.checkpoints.of_session(key, run_id=run_id, limit=_MANY, before=before):
-        if (found := next((point for point in reversed(points) if _is_ours(point)), None)) is not None:
-            return found
-        before = points[-1].commit_number
-    return None
+async def begin_point(store: Store, run: Run) -> Checkpoint | None:
+    """Return the session as it was before a run of the runtime; None means that the run is a graph's own."""
+    point = await store.checkpoints.get(run.key, run.commit_number)
+    return point if point is not None and _is_ours(point) else None
 
 
 def _is_ours(point: Checkpoint) -> bool:
     """Tell whether a checkpoint is of the session before a commit, and not one of a graph within a run."""
-    cursor = point.cursor
-    return (
-        isinstance(cursor, Mapping) and "frames" not in cursor and not cursor.keys().isdisjoint(("program", "action"))
-    )
+    return point.run_id is None
 
 
 def _not_kept(key: SessionKey, run_id: str) -> ForkPointNotRetained:

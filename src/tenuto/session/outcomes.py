@@ -24,22 +24,26 @@ class Outcomes:
         """Return where an input stands, or how its turn went, asked by anybody anywhere."""
         found = await self.store.inbox.get(input_id)
         if found is None:
-            raise InvalidInput(f"There is no input {input_id}; it may have been pruned or deleted.", input_id=input_id)
+            return await self._of_first_run(await self.store.runs.get(input_id), input_id)
         session_id = found.key.session_id
         if found.status is InputStatus.OPEN or found.status is InputStatus.CANCELLED:
             status = Standing.QUEUED if found.status is InputStatus.OPEN else Standing.CANCELLED
             return Outcome(session_id=session_id, status=status, input_id=input_id)
         if found.run_id is None:
             return await self._executed(found)
-        run = await self.store.runs.get(found.run_id)
+        return await self._of_first_run(await self.store.runs.get(found.run_id), input_id)
+
+    async def _of_first_run(self, run: Run | None, input_id: str) -> Outcome:
+        """Return how the turn of an input went that a run took in, by whoever went on with it since."""
         if run is None:
-            raise InvalidInput(f"The run of input {input_id} was pruned; its outcome is known no more.")
+            raise InvalidInput(f"There is no input {input_id}; it may have been pruned or deleted.", input_id=input_id)
+        rolled_back = run.rolled_back
         if run.status not in (RunStatus.RUNNING, RunStatus.COMPLETED):  # it may have been gone on with since
             run = (await self.store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant))[-1]
-        outcome = await self.of_run(run, input_id)
-        if found.rolled_back:
+        if rolled_back:
+            session_id = run.key.session_id
             return Outcome(session_id=session_id, status=Standing.ROLLED_BACK, run_id=run.run_id, input_id=input_id)
-        return outcome
+        return await self.of_run(run, input_id)
 
     async def of_run(self, run: Run, input_id: str | None = None) -> Outcome:
         """Return how a run went, from its record."""

@@ -118,6 +118,8 @@ class Rider(Protocol):
 class Turn:
     """One run under way. Its commits are numbered, so that a lost reply is resolved by repeating.
 
+    Each names the one before it as heard, so that only the last one's receipt is kept.
+
     Under a lane every commit carries its generation and the last one frees it. From the commit that begins the run to
     the one that ends it the store's keeper renews it; once it is lost, `lost` says why and the turn's task is
     cancelled.
@@ -133,6 +135,7 @@ class Turn:
     lost: TenutoError | None = None
     rider: Rider | None = None
     operation_id: str = ""
+    heard: str | None = None
     event_seq: int = 0
     ended: bool = False
     _unsure: "tuple[str, Mapping[str, LogChange], Save | None, EndRun | None] | None" = None
@@ -434,12 +437,14 @@ class Turn:
             parts = parts | {"rearm": self._rearm, "expected_commit": self._known_commit}
         if self.life is None:
             self.life = await self.store.life(self.key)
-        commit = Commit(key=self.key, operation_id=operation_id, life=self.life, run=run, **parts)
+        heard = None if self.heard == operation_id else self.heard
+        commit = Commit(key=self.key, operation_id=operation_id, life=self.life, heard=heard, run=run, **parts)
         return await self.store.commit(commit)
 
     def _landed(self, receipt: Receipt, logs: Mapping[str, LogChange], save: Save | None, end: EndRun | None) -> None:
         self._ends.update(receipt.ends)
         self.event_seq = receipt.event_seq
+        self.heard = receipt.operation_id
         if save is None:
             self._own.update(name for name in logs if "/" not in name)
         else:

@@ -107,12 +107,12 @@ class Checkpoints:
 
     async def latest(self, key: Key, *, run_id: str | None = None) -> Checkpoint | None:
         """Return the last written checkpoint of a session, or of one of its runs."""
-        return next(iter(await self._read("checkpoints_of_session", as_key(key), run_id, 2**53, 1)), None)
+        return next(iter(await self.of_session(key, run_id=run_id, limit=1)), None)
 
     async def get(self, key: Key, commit_number: int) -> Checkpoint | None:
         """Return the checkpoint a commit wrote, or None."""
         number = check_count(commit_number, "commit_number")
-        found = await self._read("checkpoints_of_session", as_key(key), None, number + 1, 1)
+        found = await self._read("checkpoints_of_session", as_key(key), number + 1, 1)
         return found[0] if found and found[0].commit_number == number else None
 
     async def of_session(
@@ -120,7 +120,10 @@ class Checkpoints:
     ) -> list[Checkpoint]:
         """Return checkpoints, newest first; `before` continues below a commit number."""
         below = 2**53 if before is None else check_count(before, "before")
-        return await self._read("checkpoints_of_session", as_key(key), run_id, below, check_count(limit, "limit"))
+        most = check_count(limit, "limit")
+        if run_id is None:
+            return await self._read("checkpoints_of_session", as_key(key), below, most)
+        return await self._read("checkpoints_of_run", as_key(key), run_id, below, most)
 
     async def _read(self, query: str, key: SessionKey, *params: object) -> list[Checkpoint]:
         async with self._store.backend.view() as view:

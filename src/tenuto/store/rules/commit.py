@@ -142,6 +142,8 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     text = row.heads if commit.save else encode_ends(ends)
     receipt = _receipt_row(draft, text, minted)
     writes.append(Write("insert_receipts", [receipt]))
+    if commit.heard is not None:
+        writes.append(Write("forget_receipts", [(row.sid, row.life, commit.heard)]))
     return Plan(new_receipt(receipt, ends, minted), writes, found_after(found, row, after))
 
 
@@ -269,7 +271,7 @@ def _checkpoint_row(draft: Draft) -> CheckpointRow:
         session=draft.row.sid,
         commit_no=draft.row.commit_no,
         life=draft.row.life,
-        run_id=draft.run.run_id if draft.run else None,
+        run_id=draft.run.run_id if draft.run and not checkpoint.before else None,
         step=checkpoint.step,
         cursor=draft.packed.cursor,
         document=encode(document.inline),

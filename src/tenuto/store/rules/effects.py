@@ -172,7 +172,10 @@ def _mismatch(key: SessionKey, place: EffectPlace, found: str, given: str) -> Ef
 
 
 def effect_writes(draft: "Draft", writes: list[Write]) -> None:
-    """Add the writes of the commit's effects, one per effect: a call started and finished here is one row."""
+    """Add the writes of the commit's effects, one per effect: a call started and finished here is one row.
+
+    It is none where the commit completes the origin: nobody will ask for it any more.
+    """
     commit, row, now, run = draft.commit, draft.row, draft.found.now, draft.run
     runner = _runner_of(commit, run)
     over = commit.end is not None and commit.end.status == RunStatus.COMPLETED
@@ -191,10 +194,12 @@ def effect_writes(draft: "Draft", writes: list[Write]) -> None:
             dropped = over and place.origin_id == runner.origin_id
             outcome_row = (each.status, None if dropped else each.result, each.error, now, int(dropped))
             outcomes.append((*outcome_row, row.sid, row.life, *place, *starter))
-    rows = [_bare(effect) if over and effect.status != EffectStatus.STARTED else effect for effect in new.values()]
     known_places = (draft.found.effects or {}).keys()
-    fresh = [effect for place, effect in zip(new, rows, strict=True) if place not in known_places]
-    again = [effect for place, effect in zip(new, rows, strict=True) if place in known_places]
+    fresh = [effect for place, effect in new.items() if place not in known_places]
+    again = [effect for place, effect in new.items() if place in known_places]
+    if over:
+        fresh = [effect for effect in fresh if effect.status == EffectStatus.STARTED]
+        again = [effect if effect.status == EffectStatus.STARTED else _bare(effect) for effect in again]
     if fresh:
         writes.append(Write("insert_effects", fresh))
     if again:

@@ -172,6 +172,7 @@ def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
         writes.append(Write("consume_inputs", claims, must=True))
     if commit.rolls_back is not None:
         writes.append(Write("roll_back_inputs", [(row.sid, row.life, commit.rolls_back)]))
+        writes.append(Write("roll_back_runs", [(row.sid, row.life, commit.rolls_back)]))
     minted = zip(arrived, draft.packed.inputs, strict=True)
     return [row.input_id for row, each in minted if each.given.input_id is None]
 

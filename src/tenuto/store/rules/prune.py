@@ -31,9 +31,9 @@ def gather_run(run_id: str) -> Script[OldRun]:
 
 
 def decide_prune_run(old: OldRun) -> Plan[dict[str, int]]:
-    """Remove an ended run with its checkpoints, waits and known effects; one whose invocation may go on stays.
+    """Remove an ended run with its checkpoints, waits and known effects, and the session's checkpoint from before it.
 
-    What it left in doubt stays listed until somebody settles it.
+    One whose invocation may go on stays. What it left in doubt stays listed until somebody settles it.
     """
     run = old.run
     if run is None or run.status == RunStatus.RUNNING or old.last in {RunStatus.RUNNING, RunStatus.SUSPENDED}:
@@ -41,6 +41,7 @@ def decide_prune_run(old: OldRun) -> Plan[dict[str, int]]:
     writes = [
         Write("delete_run", [(run.run_id, run.status)], must=True),
         Write("delete_checkpoints_of_run", [(run.session, run.run_id)]),
+        Write("delete_point", [(run.session, run.commit_no)]),
         Write("delete_waits_of_run", [(run.run_id,)]),
         Write("delete_effects_of_run", [(run.session, run.run_id)]),
     ]

@@ -21,6 +21,9 @@ from tenuto.model.session import (
 )
 from tenuto.store.rules.rows import CheckpointRow, ProfileRow, RunRow, SessionRow, WaitRow
 
+ROLLED_BACK = 4
+"""The mark of a run that a later turn took back."""
+
 
 def key_of(row: SessionRow) -> SessionKey:
     """Return the key a row stands under."""
@@ -159,6 +162,8 @@ def run_of(row: RunRow, key: SessionKey) -> Run:
         ended_at=maybe_time(row.ended_at, f"{what} ended_at"),
         expires_at=maybe_time(row.expires_at, f"{what} expires_at"),
         stop=stop_of(row.stop, what),
+        commit_number=row.commit_no,
+        rolled_back=bool(row.holds & ROLLED_BACK),
     )
 
 

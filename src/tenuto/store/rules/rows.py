@@ -85,7 +85,8 @@ class ReceiptRow(NamedTuple):
 class RunRow(NamedTuple):
     """One run. A null origin or correlation id means the invocation's own id.
 
-    `holds` says what the commit that ends it has to look after: 1 for input, 2 for effects.
+    `holds` says what the commit that ends it has to look after: 1 for input, 2 for effects; 4 marks one that was taken
+    back. `commit_no` is the commit that began it.
     """
 
     run_id: str
@@ -115,6 +116,7 @@ class RunRow(NamedTuple):
     expires_at: int | None
     holds: int = 0
     stop: str | None = None
+    commit_no: int = 0
 
 
 class BranchRow(NamedTuple):

@@ -61,6 +61,8 @@ def begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWr
         now if ended else None,
         None if laned or ended else now + to_duration(begin.ttl),
         _holds(commit),
+        None,
+        row.commit_no,
     )
 
 

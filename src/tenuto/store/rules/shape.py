@@ -15,6 +15,8 @@ from tenuto.store.rules.usage import check_usage
 def check_shape(commit: Commit) -> None:
     """Refuse a commit whose parts are out of range or do not go together."""
     check_name(commit.operation_id, "operation_id")
+    if commit.heard is not None and check_name(commit.heard, "heard") == commit.operation_id:
+        raise InvalidInput("A commit cannot have been heard of before it is made; `heard` names an earlier one.")
     check_count(commit.life, "life")
     for value, what in (
         (commit.generation, "generation"),

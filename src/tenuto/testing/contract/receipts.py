@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import LaneLost, OperationConflict, SessionExists, StoreContended
+from tenuto.errors import (
+    InvalidInput,
+    LaneLost,
+    OperationConflict,
+    SessionExists,
+    StoreContended,
+    VersionConflict,
+)
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Held, NewCheckpoint, OpenWait, Receipt, Reset
 from tenuto.model.event import NewEvent
@@ -289,6 +296,45 @@ async def test_a_driver_that_sends_a_commit_twice_adds_nothing_twice(
     assert values(await store.logs.read(fork, "messages")) == ["m0", "m1", "m2"]
     assert [event.seq for event in (await store.events.read(key)).events] == [1, 2, 3]
     assert len(await store.runs.of_session(key)) == 3
+
+
+async def test_a_receipt_goes_with_the_commit_that_has_heard_of_it(harness: Harness) -> None:
+    """Law 3: only what may still be repeated is kept; the commit that says so can itself be repeated."""
+    store = await harness.open()
+    key, _ = await a_session(store, operation_id="create")
+    await store.commit(a_save(key, "a", operation_id="op-1"))
+    second = a_save(key, "b", operation_id="op-2", heard="op-1")
+    landed = await store.commit(second)
+    other = await harness.open()
+    for reader in (store, other):
+        assert await reader.receipt(key, "op-1") is None
+        assert await reader.receipt(key, "op-2") == replace(landed, replayed=True)
+        assert await reader.receipt(key, "create") is not None
+        assert await reader.commit(second) == replace(landed, replayed=True)
+        assert await reader.commit(replace(second, heard=None)) == replace(landed, replayed=True)
+    assert values(await store.logs.read(key, "messages")) == ["a", "b"]
+    await store.commit(a_save(key, "c", operation_id="op-3", heard="never was"))
+    assert [row["operation_id"] for row in await rows(store, "receipt")] == ["create", "op-2", "op-3"]
+
+
+async def test_a_refused_commit_lets_no_receipt_go(store: Store) -> None:
+    """Law 2: refused whole; and no commit has been heard of before it is made."""
+    key, _ = await a_session(store)
+    first = await store.commit(a_save(key, "a", operation_id="op-1"))
+    with pytest.raises(VersionConflict):
+        await store.commit(a_save(key, "b", operation_id="op-2", heard="op-1", expected_version=99))
+    with pytest.raises(InvalidInput, match="heard"):
+        await store.commit(a_save(key, "b", operation_id="op-2", heard="op-2"))
+    assert await store.receipt(key, "op-1") == replace(first, replayed=True)
+
+
+async def test_the_receipt_of_another_session_is_not_let_go(store: Store) -> None:
+    """Law 3: an operation id belongs to its session."""
+    one, _ = await a_session(store)
+    other, _ = await a_session(store)
+    await store.commit(a_save(one, "a", operation_id="op-1"))
+    await store.commit(a_save(other, "b", operation_id="op-2", heard="op-1"))
+    assert await store.receipt(one, "op-1") is not None
 
 
 async def test_receipts_are_there_after_reopen_until_pruned_by_age(harness: Harness) -> None:

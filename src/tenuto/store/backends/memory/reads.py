@@ -1,6 +1,7 @@
 """The named reads of a memory store."""
 
 from collections.abc import Callable, Iterable
+from itertools import chain, islice
 from typing import Any
 
 from tenuto.codec import loads
@@ -51,10 +52,10 @@ class Reads(RuntimeReads):
         row = self._row(tenant, kind, session_id)
         if row is None or not row.alive:
             return []
-        opened = self._open(row.sid)
-        steers = any(each.boundary is not None for each in opened)
+        opened = row.sid in self._t.input.places("open")
+        steers = any(each.boundary is not None for each in self._open(row.sid))
         found = (row.life, row.version, row.commit_no, row.generation, row.schema_version)
-        return [(*found, bool(opened), steers, row.event_seq)]
+        return [(*found, opened, steers, row.event_seq)]
 
     def life_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)
@@ -73,7 +74,7 @@ class Reads(RuntimeReads):
         return [row] if row else []
 
     def branches_present(self, places: str) -> list[Row]:
-        return [(len({tuple(place) for place in loads(places, "places")} & self._t.branch.keys()),)]
+        return [(sum(place in self._t.branch for place in {tuple(place) for place in loads(places, "places")}),)]
 
     def entry_exists(self, session: int, branch: int, position: int) -> list[Row]:
         return [(1,)] if (session, branch, position) in self._t.entry else []
@@ -99,39 +100,33 @@ class Reads(RuntimeReads):
     def waits_of_session(
         self, tenant: str, kind: str, session_id: str, run_id: str | None, status: str | None
     ) -> list[Row]:
-        row = self._row(tenant, kind, session_id)
-        return self._waits(
-            wait
-            for wait in self._t.wait.values()
-            if row and wait.session == row.sid and run_id in (None, wait.run_id) and status in (None, wait.status)
-        )
+        row, waits = self._row(tenant, kind, session_id), self._t.wait
+        if row is None:
+            return []
+        if run_id is not None:
+            of_run = waits.find("run", run_id)
+            return self._waits(w for w in of_run if w.session == row.sid and status in (None, w.status))
+        if status is not None:
+            return self._waits(waits.find("status", (row.sid, status)))
+        return self._waits(waits.find("session", row.sid))
 
     def waits_of_origin(self, tenant: str, kind: str, session_id: str, origin_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)
-        runs = {
-            run.run_id
-            for run in self._t.run.values()
-            if row and (run.session, run.life) == (row.sid, row.life)
-            if (run.invocation_id if run.origin_id is None else run.origin_id) == origin_id
-        }
-        return self._waits(wait for wait in self._t.wait.values() if wait.run_id in runs)
+        runs = self._t.run.find("origin", (row.sid, row.life, origin_id)) if row else ()
+        waits = [wait for run in runs for wait in self._t.wait.find("run", run.run_id)]
+        return self._waits(sorted(waits, key=lambda wait: (wait.created_at, wait.wait_id)))
 
     def waits_for_signal(self, tenant: str, signal_id: str, status: str | None) -> list[Row]:
         return self._waits(
             wait
-            for wait in self._t.wait.values()
-            if wait.signal_id == signal_id
-            and self._t.session[wait.session].tenant == tenant
-            and status in (None, wait.status)
+            for wait in self._t.wait.find("signal", signal_id)
+            if self._t.session[wait.session].tenant == tenant and status in (None, wait.status)
         )
 
     def open_waits(self, tenant: str | None, after: str, limit: int) -> list[Row]:
-        waits = self._waits(
-            wait
-            for wait in self._t.wait.values()
-            if wait.status == "open" and wait.wait_id > after and tenant in (None, self._t.session[wait.session].tenant)
-        )
-        return waits[:limit]
+        behind = (wait for wait in self._t.wait.find("open", True, after) if wait.wait_id != after)
+        waits = (wait for wait in behind if tenant in (None, self._t.session[wait.session].tenant))
+        return self._waits(islice(waits, limit))
 
     def content_exists(self, content: str) -> list[Row]:
         return [(1,)] if content in self._t.content else []
@@ -143,9 +138,7 @@ class Reads(RuntimeReads):
         return [(sum(row.loose_at is not None for row in self._t.content.values()),)]
 
     def runs_by_invocation(self, tenant: str, invocation_id: str) -> list[Row]:
-        found = [r for r in self._t.run.values() if (r.tenant, r.invocation_id) == (tenant, invocation_id)]
-        found.sort(key=lambda run: run.chain)
-        return list(found)
+        return list(self._t.run.find("invocation", (tenant, invocation_id)))
 
     def runs_of_invocation(self, tenant: str, invocation_id: str) -> list[Row]:
         return [self._t.session[row[1]] + row for row in self.runs_by_invocation(tenant, invocation_id)]
@@ -163,9 +156,7 @@ class Reads(RuntimeReads):
 
     def runs_of_session(self, tenant: str, kind: str, session_id: str, before: int, limit: int) -> list[Row]:
         row = self._row(tenant, kind, session_id)
-        found = [r for r in self._t.run.values() if row and r.session == row.sid and r.number < before]
-        found.sort(key=lambda run: -run.number)
-        return [self._t.session[run.session] + run for run in found[:limit]]
+        return [row + run for run in islice(self._t.run.find_back("session", row.sid, before), limit)] if row else []
 
     def current_run(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)
@@ -173,34 +164,33 @@ class Reads(RuntimeReads):
 
     def orphans(self, now: int | None, limit: int) -> list[Row]:
         moment = moment_of(now)
-        found = [run for run in self._t.run.values() if run.status == "running" and self._lost(run, moment)]
-        found.sort(key=lambda run: (run.started_at, run.run_id))
-        return [self._t.session[run.session] + run for run in found[:limit]]
+        lost = (run for run in self._t.run.find("running", True) if self._lost(run, moment))
+        return [self._t.session[run.session] + run for run in islice(lost, limit)]
 
     def running_runs(self, limit: int) -> list[Row]:
-        found = [run for run in self._t.run.values() if run.status == "running" and run.generation is not None]
-        found.sort(key=lambda run: (run.started_at, run.run_id))
-        return [self._t.session[run.session] + run for run in found[:limit]]
+        found = (run for run in self._t.run.find("running", True) if run.generation is not None)
+        return [self._t.session[run.session] + run for run in islice(found, limit)]
 
     def checkpoint_by_commit(self, sid: int, commit_no: int) -> list[Row]:
         row = self._t.checkpoint.get((sid, commit_no))
         return [row] if row else []
 
     def checkpoints_near(self, sid: int, commit_no: int) -> list[Row]:
-        numbers = [number for session, number in self._t.checkpoint if session == sid]
+        points = self._t.checkpoint
+        sides = points.find_back("session", sid, commit_no), points.find("session", sid, commit_no)
+        numbers = [point.commit_no for side in sides for point in islice(side, 4)]
         return [(n,) for n in sorted(sorted(numbers, key=lambda n: (abs(n - commit_no), n))[:4])]
 
-    def checkpoints_of_session(
-        self, tenant: str, kind: str, session_id: str, run_id: str | None, before: int, limit: int
+    def checkpoints_of_session(self, tenant: str, kind: str, session_id: str, before: int, limit: int) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        return list(islice(self._t.checkpoint.find_back("session", row.sid, before), limit)) if row else []
+
+    def checkpoints_of_run(
+        self, tenant: str, kind: str, session_id: str, run_id: str, before: int, limit: int
     ) -> list[Row]:
         row = self._row(tenant, kind, session_id)
-        found = [
-            c
-            for c in self._t.checkpoint.values()
-            if row and c.session == row.sid and c.commit_no < before and run_id in (None, c.run_id)
-        ]
-        found.sort(key=lambda checkpoint: -checkpoint.commit_no)
-        return list(found[:limit])
+        found = self._t.checkpoint.find_back("run", run_id, before)
+        return list(islice((point for point in found if row and point.session == row.sid), limit))
 
     def counts_of_session(self, sid: int) -> list[Row]:
         t = self._t
@@ -217,9 +207,12 @@ class Reads(RuntimeReads):
         return [tuple(sum(row.session == sid for row in rows) for rows in tables)]
 
     def counts_of_run(self, run_id: str) -> list[Row]:
-        tables: tuple[Iterable[Any], ...] = (self._t.checkpoint.values(), self._t.wait.values())
-        known = sum(row.run_id == run_id and row.status != "started" for row in self._t.effect.values())
-        return [(*(sum(row.run_id == run_id for row in rows) for rows in tables), known)]
+        run = self._t.run.get(run_id)
+        before = self._t.checkpoint.get((run.session, run.commit_no)) if run else None
+        points = sum(1 for _ in self._t.checkpoint.find("run", run_id))
+        waits = sum(1 for _ in self._t.wait.find("run", run_id))
+        known = sum(row.status != "started" for row in self._t.effect.find("run", run_id))
+        return [(points + int(before is not None and before.run_id is None), waits, known)]
 
     def children_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         return self._alive(lambda s, p: (s.tenant, s.kind) == (tenant, kind) and p.parent == session_id)
@@ -233,7 +226,7 @@ class Reads(RuntimeReads):
 
     def runs_with_chunks(self, now: int | None, age: int, limit: int) -> list[Row]:
         cutoff = moment_of(now) - age
-        running = {run.run_id for run in self._t.run.values() if run.status == "running"}
+        running = {run.run_id for run in self._t.run.find("running", True)}
         found = {
             (e.session, e.run_id)
             for e in self._t.event.values()
@@ -242,16 +235,12 @@ class Reads(RuntimeReads):
         return sorted(found)[:limit]
 
     def events_of_run(self, sid: int, run_id: str) -> list[Row]:
-        found = [e for e in self._t.event.values() if e.session == sid and e.run_id == run_id]
-        found.sort(key=lambda event: event.first_seq)
-        return list(found)
+        return list(self._t.event.find("run", (sid, run_id)))
 
     def events_after(self, sid: int, after: int, run_id: str | None, limit: int) -> list[Row]:
-        found = [
-            e for e in self._t.event.values() if e.session == sid and e.last_seq > after and run_id in (None, e.run_id)
-        ]
-        found.sort(key=lambda event: event.first_seq)
-        return list(found[:limit])
+        index, place = ("session", sid) if run_id is None else ("run", (sid, run_id))
+        across = (e for e in islice(self._t.event.find_back(index, place, after + 1), 1) if e.last_seq > after)
+        return list(islice(chain(across, self._t.event.find(index, place, after + 1)), limit))
 
     def list_sessions(
         self,
@@ -351,8 +340,7 @@ class Reads(RuntimeReads):
         return self._t.session[sid] if sid is not None else None
 
     def _waits(self, waits: Iterable[WaitRow]) -> list[Row]:
-        found = sorted(waits, key=lambda wait: (wait.created_at, wait.wait_id))
-        return [self._t.session[wait.session] + wait for wait in found]
+        return [self._t.session[wait.session] + wait for wait in waits]
 
     def _lost(self, run: RunRow, now: int) -> bool:
         if run.generation is None:

@@ -1,6 +1,7 @@
 """The named reads of a memory store for the runtime's rows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import islice, takewhile
 from typing import Any
 
 from tenuto.store.backends.memory.tables import Tables, moment_of
@@ -31,14 +32,14 @@ class RuntimeReads:
 
     def open_inputs(self, tenant: str, kind: str, session_id: str, after: int, limit: int) -> list[Row]:
         sid = self._t.by_key.get((tenant, kind, session_id))
-        found = _in_order(row for row in self._open(sid) if row.seq > after)
-        return [self._t.session[row.session] + row for row in found[:limit]]
+        found = self._t.input.find("open", sid, (after + 1,))
+        return [self._t.session[row.session] + row for row in islice(found, limit)]
 
     def inbox_look(self, now: int | None, sid: int, boundary: str | None, run_id: str | None) -> list[Row]:
-        rows, moment = self._open(sid), moment_of(now)
+        rows, moment = list(self._open(sid)), moment_of(now)
         here = [row.due_at for row in rows if (row.boundary, row.run_id) == (boundary, run_id)]
-        commands = _in_order(row for row in rows if row.kind == "command" and (row.due_at or 0) <= moment)
-        oldest = (commands[0].input_id, commands[0].seq) if commands else (None, None)
+        commands = (row for row in rows if row.kind == "command" and (row.due_at or 0) <= moment)
+        oldest = next(((row.input_id, row.seq) for row in commands), (None, None))
         return [(bool(rows), min((due for due in here if due is not None), default=None), *oldest)]
 
     def first_input(self, now: int | None, tenant: str, kind: str, session_id: str) -> list[Row]:
@@ -48,29 +49,24 @@ class RuntimeReads:
     def due_inputs(self, now: int | None, sid: int, boundary: str | None, run_id: str | None, limit: int) -> list[Row]:
         moment = moment_of(now)
         here = (row for row in self._open(sid) if (row.boundary, row.run_id) == (boundary, run_id))
-        return list(_in_order(row for row in here if (row.due_at or 0) <= moment)[:limit])
+        return list(islice((row for row in here if (row.due_at or 0) <= moment), limit))
 
     def due_sessions(self, now: int | None, after: int, limit: int) -> list[Row]:
         moment = moment_of(now)
-        sids = {row.session for row in self._t.input.values() if row.status == "open" and (row.due_at or 0) <= moment}
-        found = [self._t.session[sid] for sid in sorted(sids) if sid > after]
-        free = [s for s in found if not (s.armed and (s.lane_expires_at or 0) > moment)]
-        return list([s for s in free if s.alive and s.status == "active"][:limit])
+        free = (s for s in self._with_open(after) if not (s.armed and (s.lane_expires_at or 0) > moment))
+        return list(islice((s for s in free if self._is_due(s, moment)), limit))
 
     def held_sessions(self, now: int | None, limit: int) -> list[Row]:
         moment = moment_of(now)
-        sids = {row.session for row in self._t.input.values() if row.status == "open" and (row.due_at or 0) <= moment}
-        found = [self._t.session[sid] for sid in sids]
-        held = [s for s in found if s.alive and s.status == "active" and s.armed and (s.lane_expires_at or 0) > moment]
+        armed = (s for s in self._with_open() if s.armed and (s.lane_expires_at or 0) > moment)
+        held = [s for s in armed if self._is_due(s, moment)]
         return list(sorted(held, key=lambda s: (s.lane_expires_at, s.sid))[:limit])
 
     def next_input(self) -> list[Row]:
         times = []
-        for row in self._t.input.values():
-            session = self._t.session[row.session]
-            if row.status == "open" and session.alive and session.status == "active":
-                due = row.created_at if row.due_at is None else row.due_at
-                times.append(max(due, (session.lane_expires_at or 0) if session.armed else 0))
+        for session in self._with_open():
+            due = min(row.created_at if row.due_at is None else row.due_at for row in self._open(session.sid))
+            times.append(max(due, (session.lane_expires_at or 0) if session.armed else 0))
         return [(min(times, default=None),)]
 
     def effect_by_place(self, sid: int, life: int, origin_id: str, namespace: str, step: int, key: str) -> list[Row]:
@@ -85,21 +81,20 @@ class RuntimeReads:
         self, tenant: str, kind: str, session_id: str, origin_id: str | None, in_doubt: int, limit: int
     ) -> list[Row]:
         session = self._session(tenant, kind, session_id)
-        found = [
-            row
-            for row in self._t.effect.values()
-            if session and (row.session, row.life) == (session.sid, session.life)
-            if origin_id in (None, row.origin_id) and (not in_doubt or self._is_in_doubt(row))
-        ]
-        found.sort(key=lambda row: (row.started_at, *row[2:6]))
-        return [self._t.session[row.session] + row for row in found[:limit]]
+        if session is None:
+            return []
+        place, effects = (session.sid, session.life), self._t.effect
+        if in_doubt:
+            found = (row for row in effects.find("started", place) if self._is_in_doubt(row))
+            return [session + row for row in islice((e for e in found if origin_id in (None, e.origin_id)), limit)]
+        index, where = ("session", place) if origin_id is None else ("origin", (*place, origin_id))
+        return [session + row for row in islice(effects.find(index, where), limit)]
 
     def usage_of_session(self, tenant: str, kind: str, session_id: str, run_id: str | None) -> list[Row]:
         session = self._session(tenant, kind, session_id)
         sums: dict[str, list[int]] = {}
-        for row in self._t.usage.values():
-            mine = session and (row.session, row.life) == (session.sid, session.life)
-            if mine and run_id in (None, row.run_id):
+        for row in self._t.usage.find("session", (session.sid, session.life)) if session else ():
+            if run_id in (None, row.run_id):
                 halves = [half for count in row[7:] for half in divmod(count, SPLIT)]
                 former = sums.get(row.model, [0] * (1 + len(halves)))
                 sums[row.model] = [one + other for one, other in zip(former, [1, *halves], strict=True)]
@@ -111,19 +106,16 @@ class RuntimeReads:
 
     def outgoing_of_session(self, tenant: str, kind: str, session_id: str, limit: int) -> list[Row]:
         session = self._session(tenant, kind, session_id)
-        found = [row for row in self._t.outgoing.values() if session and row.session == session.sid]
-        found.sort(key=lambda row: (row.created_at, row.outbox_id))
-        return [self._t.session[row.session] + row for row in found[:limit]]
+        found = self._t.outgoing.find("session", session and session.sid)
+        return [self._t.session[row.session] + row for row in islice(found, limit)]
 
     def pending_outgoing(self, now: int | None, limit: int) -> list[Row]:
         moment = moment_of(now)
-        found = [row for row in self._t.outgoing.values() if row.status == "pending" and row.due_at <= moment]
-        found.sort(key=lambda row: (row.due_at, row.outbox_id))
-        return [self._t.session[row.session] + row for row in found[:limit]]
+        due = takewhile(lambda row: row.due_at <= moment, self._t.outgoing.find("pending", True))
+        return [self._t.session[row.session] + row for row in islice(due, limit)]
 
     def next_outgoing(self) -> list[Row]:
-        pending = (row.due_at for row in self._t.outgoing.values() if row.status == "pending")
-        return [(min(pending, default=None),)]
+        return [(next((row.due_at for row in self._t.outgoing.find("pending", True)), None),)]
 
     def _is_in_doubt(self, row: EffectRow) -> bool:
         run = self._t.run.get(row.run_id)
@@ -134,9 +126,12 @@ class RuntimeReads:
         sid = self._t.by_key.get((tenant, kind, session_id))
         return self._t.session[sid] if sid is not None else None
 
-    def _open(self, sid: int | None) -> list[InputRow]:
-        return [row for row in self._t.input.values() if row.session == sid and row.status == "open"]
+    def _open(self, sid: int | None) -> Iterator[InputRow]:
+        return self._t.input.find("open", sid)
 
+    def _with_open(self, after: int = 0) -> Iterator[SessionRow]:
+        found = (self._t.session[sid] for sid in sorted(self._t.input.places("open")) if sid > after)
+        return (session for session in found if session.alive and session.status == "active")
 
-def _in_order(rows: Iterable[InputRow]) -> list[InputRow]:
-    return sorted(rows, key=lambda row: (row.seq, row.kind != "command", row.input_id))
+    def _is_due(self, session: SessionRow, moment: int) -> bool:
+        return any((row.due_at or 0) <= moment for row in self._open(session.sid))

@@ -5,6 +5,7 @@ from typing import Any
 from tenuto.codec import loads
 from tenuto.store.backends.memory.tables import Tables, moment_of
 from tenuto.store.rules.found import Row
+from tenuto.store.rules.records import ROLLED_BACK
 from tenuto.store.rules.rows import EffectRow, InputRow, OutgoingRow, UsageRow
 
 
@@ -42,7 +43,7 @@ class RuntimeWrites:
 
     def end_inputs(self, run_id: str, but: str) -> int:
         kept = set(loads(but, "inputs"))
-        mine = [row for row in self._t.input.values() if row.run_id == run_id and row.body is not None]
+        mine = [row for row in self._t.input.find("run", run_id) if row.body is not None]
         for row in mine:
             if row.input_id not in kept:
                 open_ = row.status == "open"
@@ -58,11 +59,18 @@ class RuntimeWrites:
         return 1
 
     def roll_back_inputs(self, session: int, life: int, run_id: str) -> int:
-        consumed = (session, life, run_id, "consumed")
-        mine = [r for r in self._t.input.values() if (r.session, r.life, r.run_id, r.status) == consumed]
+        consumed = (session, life, "consumed")
+        mine = [r for r in self._t.input.find("run", run_id) if (r.session, r.life, r.status) == consumed]
         for row in mine:
             self._t.put(self._t.input, row.input_id, row._replace(rolled_back=1))
         return len(mine)
+
+    def roll_back_runs(self, session: int, life: int, run_id: str) -> int:
+        row = self._t.run.get(run_id)
+        if row is None or (row.session, row.life) != (session, life):
+            return 0
+        self._t.put(self._t.run, run_id, row._replace(holds=row.holds | ROLLED_BACK))
+        return 1
 
     def insert_effects(self, *columns: Any) -> int:
         row = EffectRow(*columns)
@@ -89,14 +97,14 @@ class RuntimeWrites:
         return 1
 
     def drop_effects(self, session: int, life: int, origin_id: str) -> int:
-        mine = [row for row in self._t.effect.values() if row[:3] == (session, life, origin_id)]
+        mine = self._t.effect.find("origin", (session, life, origin_id))
         ended = [row for row in mine if row.status != "started"]
         for row in ended:
             self._t.put(self._t.effect, row[:6], row._replace(request=None, result=None))
         return len(ended)
 
     def delete_effects_of_run(self, session: int, run_id: str) -> int:
-        mine = [row for row in self._t.effect.values() if (row.session, row.run_id) == (session, run_id)]
+        mine = (row for row in self._t.effect.find("run", run_id) if row.session == session)
         return self._t.drop(self._t.effect, [row[:6] for row in mine if row.status != "started"])
 
     def insert_usage(self, *columns: Any) -> int:

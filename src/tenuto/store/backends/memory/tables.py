@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import Any
 
+from tenuto.store.backends.memory.indexed import Index, Indexed
 from tenuto.store.backends.missed import Missed
 from tenuto.store.backends.wakeups import Wakeups
 from tenuto.store.rules.rows import (
@@ -34,17 +35,50 @@ class Tables:
         self.by_key: dict[tuple[str, str, str], int] = {}
         self.profile: dict[int, ProfileRow] = {}
         self.receipt: dict[tuple[int, int, str], ReceiptRow] = {}
-        self.run: dict[str, RunRow] = {}
+        self.run: Indexed[str, RunRow] = Indexed(
+            invocation=Index(lambda run: (run.tenant, run.invocation_id), lambda run: run.chain),
+            origin=Index(_origin_of_run, lambda run: run.number),
+            session=Index(lambda run: run.session, lambda run: run.number),
+            running=Index(lambda run: run.status == "running" or None, lambda run: (run.started_at, run.run_id)),
+            ended=Index(_base_of_ended, lambda run: run.number),
+        )
         self.branch: dict[tuple[int, int], BranchRow] = {}
-        self.entry: dict[tuple[int, int, int], EntryRow] = {}
-        self.checkpoint: dict[tuple[int, int], CheckpointRow] = {}
-        self.wait: dict[str, WaitRow] = {}
-        self.input: dict[str, InputRow] = {}
+        self.entry: Indexed[tuple[int, int, int], EntryRow] = Indexed(
+            branch=Index(lambda entry: (entry.session, entry.branch), lambda entry: entry.position)
+        )
+        self.checkpoint: Indexed[tuple[int, int], CheckpointRow] = Indexed(
+            session=Index(lambda point: point.session, lambda point: point.commit_no),
+            run=Index(lambda point: point.run_id, lambda point: point.commit_no),
+        )
+        self.wait: Indexed[str, WaitRow] = Indexed(
+            session=Index(lambda wait: wait.session, _age_of_wait),
+            status=Index(lambda wait: (wait.session, wait.status), _age_of_wait),
+            run=Index(lambda wait: wait.run_id, _age_of_wait),
+            signal=Index(lambda wait: wait.signal_id, _age_of_wait),
+            open=Index(lambda wait: wait.status == "open" or None, lambda wait: wait.wait_id),
+        )
+        self.input: Indexed[str, InputRow] = Indexed(
+            open=Index(lambda each: each.session if each.status == "open" else None, _turn_of_input),
+            run=Index(lambda each: each.run_id, _turn_of_input),
+        )
         self.input_key: dict[tuple[int, int, str], str] = {}
-        self.effect: dict[tuple[int, int, str, str, int, str], EffectRow] = {}
-        self.usage: dict[tuple[int, int, str, int], UsageRow] = {}
-        self.outgoing: dict[str, OutgoingRow] = {}
-        self.event: dict[tuple[int, int], EventRow] = {}
+        self.effect: Indexed[tuple[int, int, str, str, int, str], EffectRow] = Indexed(
+            session=Index(lambda effect: effect[:2], _age_of_effect),
+            origin=Index(lambda effect: effect[:3], _age_of_effect),
+            started=Index(lambda effect: effect[:2] if effect.status == "started" else None, _age_of_effect),
+            run=Index(lambda effect: effect.run_id, _age_of_effect),
+        )
+        self.usage: Indexed[tuple[int, int, str, int], UsageRow] = Indexed(
+            session=Index(lambda usage: usage[:2], lambda usage: usage[2:4])
+        )
+        self.outgoing: Indexed[str, OutgoingRow] = Indexed(
+            session=Index(lambda item: item.session, lambda item: (item.created_at, item.outbox_id)),
+            pending=Index(lambda item: item.status == "pending" or None, lambda item: (item.due_at, item.outbox_id)),
+        )
+        self.event: Indexed[tuple[int, int], EventRow] = Indexed(
+            session=Index(lambda event: event.session, lambda event: event.first_seq),
+            run=Index(lambda event: (event.session, event.run_id), lambda event: event.first_seq),
+        )
         self.content: dict[str, ContentRow] = {}
         self.holding: dict[tuple[int, str], tuple[int, str]] = {}
         self.meta: dict[str, int] = {"life_floor": 1, "event_floor": 0, "next_sid": 1}
@@ -92,6 +126,26 @@ class Tables:
         for key in found:
             self._journal.append((table, key, table.pop(key)))
         return len(found)
+
+
+def _origin_of_run(run: RunRow) -> tuple[int, int, str]:
+    return run.session, run.life, run.invocation_id if run.origin_id is None else run.origin_id
+
+
+def _base_of_ended(run: RunRow) -> tuple[int, int, int | None] | None:
+    return None if run.status == "running" else (run.session, run.life, run.base_version)
+
+
+def _age_of_wait(wait: WaitRow) -> tuple[int, str]:
+    return wait.created_at, wait.wait_id
+
+
+def _turn_of_input(each: InputRow) -> tuple[int, bool, str]:
+    return each.seq, each.kind != "command", each.input_id
+
+
+def _age_of_effect(effect: EffectRow) -> tuple[object, ...]:
+    return effect.started_at, *effect[2:6]
 
 
 def moment_of(now: int | None) -> int:

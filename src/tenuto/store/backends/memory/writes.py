@@ -76,6 +76,9 @@ class Writes(RuntimeWrites):
         self._t.add(self._t.receipt, (row.session, row.life, row.operation_id), row)
         return 1
 
+    def forget_receipts(self, session: int, life: int, operation_id: str) -> int:
+        return self._t.drop(self._t.receipt, [(session, life, operation_id)])
+
     def insert_runs(self, *columns: Any) -> int:
         row = RunRow(*columns)
         self._t.add(self._t.run, row.run_id, row)
@@ -90,8 +93,7 @@ class Writes(RuntimeWrites):
         return 1
 
     def carry_runs(self, version: int, session: int, life: int, old: int) -> int:
-        ended = [run for run in self._t.run.values() if run.status != "running" and run.base_version == old]
-        carried = [run for run in ended if (run.session, run.life) == (session, life)]
+        carried = list(self._t.run.find("ended", (session, life, old)))
         for run in carried:
             self._t.put(self._t.run, run.run_id, run._replace(base_version=version))
         return len(carried)
@@ -128,7 +130,7 @@ class Writes(RuntimeWrites):
         return self._change_branch(session, branch, start=start, lineage=lineage)
 
     def rekey_entries(self, target: int, session: int, branch: int) -> int:
-        found = [row for row in self._t.entry.values() if (row.session, row.branch) == (session, branch)]
+        found = list(self._t.entry.find("branch", (session, branch)))
         for row in found:
             self._t.drop(self._t.entry, [(session, branch, row.position)])
             self._t.add(self._t.entry, (session, target, row.position), row._replace(branch=target))
@@ -184,8 +186,8 @@ class Writes(RuntimeWrites):
         return self._t.drop(self._t.holding, [(session, content)])
 
     def cut_entries(self, session: int, branch: int, start: int) -> int:
-        keys = [k for k in self._t.entry if k[:2] == (session, branch) and k[2] >= start]
-        return self._t.drop(self._t.entry, keys)
+        found = self._t.entry.find("branch", (session, branch), start)
+        return self._t.drop(self._t.entry, [(session, branch, row.position) for row in found])
 
     def delete_branches(self, session: int, branch: int) -> int:
         return self._t.drop(self._t.branch, [(session, branch)])
@@ -195,11 +197,15 @@ class Writes(RuntimeWrites):
         return self._t.drop(self._t.run, [run_id]) if row and row.status == status else 0
 
     def delete_checkpoints_of_run(self, session: int, run_id: str) -> int:
-        keys = [k for k, row in self._t.checkpoint.items() if row.session == session and row.run_id == run_id]
+        keys = [row[:2] for row in self._t.checkpoint.find("run", run_id) if row.session == session]
         return self._t.drop(self._t.checkpoint, keys)
 
+    def delete_point(self, session: int, commit_no: int) -> int:
+        row = self._t.checkpoint.get((session, commit_no))
+        return self._t.drop(self._t.checkpoint, [(session, commit_no)]) if row and row.run_id is None else 0
+
     def delete_waits_of_run(self, run_id: str) -> int:
-        return self._t.drop(self._t.wait, [k for k, row in self._t.wait.items() if row.run_id == run_id])
+        return self._t.drop(self._t.wait, [row.wait_id for row in self._t.wait.find("run", run_id)])
 
     def delete_session(self, sid: int, life: int, commit_no: int, generation: int) -> int:
         row = self._t.session.get(sid)
@@ -297,7 +303,7 @@ class Writes(RuntimeWrites):
     def floor_events_by_age(self, now: int | None, age: int) -> list[Row]:
         cutoff = moment_of(now) - age
         for sid in self._t.session:
-            self._raise_floor(sid, [e.last_seq for e in self._t.event.values() if e.session == sid and e.at < cutoff])
+            self._raise_floor(sid, [e.last_seq for e in self._t.event.find("session", sid) if e.at < cutoff])
         return []
 
     def floor_events_by_count(self, keep: int) -> list[Row]:

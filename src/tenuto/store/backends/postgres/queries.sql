@@ -294,9 +294,15 @@ SELECT commit_no FROM (
 ) near ORDER BY commit_no
 
 -- checkpoints_of_session --
-A session's checkpoints below a commit number, newest first; a null run means any.
+A session's checkpoints below a commit number, newest first.
 SELECT c.* FROM session s JOIN checkpoint c ON c.session = s.sid
-WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL OR c.run_id = $4) AND c.commit_no < $5
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND c.commit_no < $4
+ORDER BY c.commit_no DESC LIMIT $5
+
+-- checkpoints_of_run --
+The same, of one of its runs.
+SELECT c.* FROM session s JOIN checkpoint c ON c.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND c.run_id = $4 AND c.commit_no < $5
 ORDER BY c.commit_no DESC LIMIT $6
 
 -- counts_of_session --
@@ -312,9 +318,10 @@ SELECT
     (SELECT count(*) FROM outgoing WHERE session = $1)
 
 -- counts_of_run --
-How many checkpoints, waits and effects with a known outcome a run has.
+How many checkpoints (with the one from before it), waits and effects with a known outcome a run has.
 SELECT
-    (SELECT count(*) FROM checkpoint WHERE run_id = $1),
+    (SELECT count(*) FROM checkpoint WHERE run_id = $1) + (SELECT count(*) FROM run r JOIN checkpoint c
+        ON c.session = r.session AND c.commit_no = r.commit_no AND c.run_id IS NULL WHERE r.run_id = $1),
     (SELECT count(*) FROM wait WHERE run_id = $1),
     (SELECT count(*) FROM run r JOIN effect e ON e.session = r.session AND e.run_id = r.run_id
         WHERE r.run_id = $1 AND e.status <> 'started')
@@ -476,13 +483,17 @@ INSERT INTO receipt SELECT * FROM unnest(
     $8::BIGINT[], $9::TEXT[], $10::TEXT[], $11::BIGINT[], $12::TEXT[]
 ) p
 
+-- forget_receipts --
+Let a receipt go that its writer has heard of.
+DELETE FROM receipt WHERE session = $1 AND life = $2 AND operation_id = $3
+
 -- insert_runs --
 New runs.
 INSERT INTO run SELECT * FROM unnest(
     $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
     $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::BIGINT[],
     $16::BIGINT[], $17::TEXT[], $18::TEXT[], $19::TEXT[], $20::TEXT[], $21::TEXT[], $22::TEXT[],
-    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::BIGINT[], $27::TEXT[]
+    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::BIGINT[], $27::TEXT[], $28::BIGINT[]
 ) p
 
 -- update_runs --
@@ -490,8 +501,8 @@ Change a run that is running at the given attempt.
 UPDATE run SET
     attempt = $1, status = $2, generation = $3, steps = $4, partial = $5, start_seq = $6, base_version = $7,
     base_ends = $8, ends = $9, own_logs = $10, worker = $11, error = $12, outcome = $13,
-    started_at = $14, ended_at = $15, expires_at = $16, holds = $17, stop = $18
-WHERE run_id = $19 AND attempt = $20 AND status = 'running'
+    started_at = $14, ended_at = $15, expires_at = $16, holds = $17, stop = $18, commit_no = $19
+WHERE run_id = $20 AND attempt = $21 AND status = 'running'
 RETURNING 1
 
 -- carry_runs --
@@ -598,6 +609,10 @@ WHERE i.input_id = p.input_id AND i.status = 'open' RETURNING 1
 Mark what a run consumed as taken back.
 UPDATE input SET rolled_back = 1 WHERE session = $1 AND life = $2 AND run_id = $3 AND status = 'consumed'
 
+-- roll_back_runs --
+Mark a run as taken back.
+UPDATE run SET holds = holds | 4 WHERE session = $1 AND life = $2 AND run_id = $3
+
 -- insert_effects --
 Effects.
 INSERT INTO effect SELECT * FROM unnest(
@@ -697,6 +712,10 @@ DELETE FROM run WHERE run_id = $1 AND status = $2 RETURNING 1
 -- delete_checkpoints_of_run --
 Remove a run's checkpoints.
 DELETE FROM checkpoint WHERE session = $1 AND run_id = $2
+
+-- delete_point --
+Remove the checkpoint of a session from before a run.
+DELETE FROM checkpoint WHERE session = $1 AND commit_no = $2 AND run_id IS NULL
 
 -- delete_waits_of_run --
 Remove a run's waits.
