@@ -110,9 +110,13 @@ class Probed:
         self.probe.end(call)
         return rows
 
+    async def read(self, name: str, *params: object) -> Any:
+        async with self.view(at_one_instant=False) as view:
+            return await view.read(name, *params)
+
     @asynccontextmanager
-    async def view(self) -> AsyncIterator[View]:
-        async with self.inner.view() as view:
+    async def view(self, *, at_one_instant: bool = True) -> AsyncIterator[View]:
+        async with self.inner.view(at_one_instant=at_one_instant) as view:
             yield _ProbedView(view, self.probe)
 
 

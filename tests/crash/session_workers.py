@@ -157,10 +157,14 @@ class Counting:
         self._end(number)
         return result
 
+    async def read(self, name: str, *params: object) -> Any:
+        async with self.view(at_one_instant=False) as view:
+            return await view.read(name, *params)
+
     @asynccontextmanager
-    async def view(self) -> AsyncIterator[View]:
+    async def view(self, *, at_one_instant: bool = True) -> AsyncIterator[View]:
         number = self._begin()
-        async with self.inner.view() as view:
+        async with self.inner.view(at_one_instant=at_one_instant) as view:
             yield view
         self._end(number)
 

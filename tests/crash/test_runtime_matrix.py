@@ -211,12 +211,11 @@ async def test_whoever_takes_a_turn_over_may_be_killed_at_any_call_too(
         await sweep.check_numbers()
 
 
-TAKEN_UP = ["stamp_by_key", "decide_acquire", "head_by_key", "branch_by_id"]
+TAKEN_UP = ["decide_acquire", "record_by_key", "branch_by_id"]
 SENT = [
     "input_of_session",  # is the message known by its key?
     *TAKEN_UP,
-    "current_run",
-    "first_input",
+    "open_inputs",
     "decide_commit",  # the run begins with the message
     "effect model",
     "decide_commit",  # its reply, the calls as begun, and the wait for approval
@@ -236,8 +235,7 @@ ANSWERED = [
     "wait_with_session",
     *TAKEN_UP,
     "bodies_of",
-    "current_run",
-    "first_input",
+    "open_inputs",
     "waits_of_session",
     "effects_of_session",
     "waits_of_origin",
@@ -248,11 +246,8 @@ ANSWERED = [
     "effect ship",
     "decide_commit",
     "decide_commit",  # the step is finished
-    "stamp_by_key",
     "effect model",
     "decide_commit",  # the reply and the end, if nothing came in
-    "first_input",
-    "stamp_by_key",
     "decide_mark",  # the wake is not needed any more
     "run_by_id",
     "runs_of_invocation",

@@ -607,8 +607,8 @@ class Loads:
 
     def __init__(self, store: Store) -> None:
         self.count = 0
-        self._load = store.load
-        store.load = self  # type: ignore[method-assign]
+        self._load = store.load_with_run
+        store.load_with_run = self  # type: ignore[method-assign]
 
     async def __call__(self, key: Any) -> Any:
         self.count += 1

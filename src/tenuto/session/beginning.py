@@ -89,14 +89,14 @@ class Beginnings:
     in_doubt: InDoubt = InDoubt.ASK
     budget: int = DEFAULT_STEPS
 
-    async def load(self, key: SessionKey) -> Copy:
-        """Load a session, or say that there is none."""
-        record = await self.store.load(key)
-        if record is None:
+    async def load(self, key: SessionKey) -> tuple[Copy, Run | None]:
+        """Load a session and its last run, or say that there is none."""
+        found = await self.store.load_with_run(key)
+        if found is None:
             raise SessionNotFound(f"There is no {key}; create it first.", key=key)
-        copy = Copy.of(record)
+        copy = Copy.of(found[0])
         copy.judge_as(conversation=self.declared(copy).is_conversation)
-        return copy
+        return copy, found[1]
 
     def declared(self, copy: Copy) -> Declared:
         """Return how a session's program keeps it; one that is not registered here says nothing."""
@@ -210,6 +210,8 @@ class Beginnings:
             if not warm:
                 raise
             raise Missed from error
+        if given.queued is not None:
+            copy.took(given.queued)
         self._is_live(live, receipt)
         if self.listeners:
             await self.listeners.tell(*notices)

@@ -1,5 +1,6 @@
 """The runtime's own copy of a session: what the store holds, kept in step with every commit of the turn that has it."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,6 +9,7 @@ from typing import Any
 
 from tenuto.codec import JSON, encode
 from tenuto.model.commit import Receipt
+from tenuto.model.inbox import Input
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
 from tenuto.session.definition import Definition
@@ -18,12 +20,21 @@ from tenuto.session.value import MESSAGES, Changes, LogView, Session, profile_af
 
 
 @dataclass(slots=True)
+class Queue:
+    """A session's open input for its next turns, in order; `more` says that this is only the first of it."""
+
+    inputs: deque[Input] = field(default_factory=deque)
+    more: bool = False
+
+
+@dataclass(slots=True)
 class Copy:
     """One session in memory, with the judgement of its conversation and what is known of its last run.
 
     Logs are lists that are only added to, so that views of them stay what they were; a log that begins anew is a new
-    list. `last_run` is the session's current run and how it stands, None if it never had one. While the copy is
-    `quiet`, no input was open when the stream stood at `event_seq`. `heard` is the operation of our last commit.
+    list. `last_run` is the session's current run and how it stands, None if it never had one. `queue` is what was known
+    of its open input when the stream stood at `event_seq`; while it is `undisturbed`, none of that was for the turn
+    under way. `heard` is the operation of our last commit.
     """
 
     key: SessionKey
@@ -46,7 +57,8 @@ class Copy:
     history: History = field(default_factory=History)
     frame_at: int | None = None
     event_seq: int = 0
-    quiet: bool = False
+    queue: "Queue | None" = None
+    undisturbed: bool = False
     heard: str | None = None
     is_conversation: bool = True
     projected: Any = None
@@ -119,13 +131,40 @@ class Copy:
             updated_at=self.updated_at,
         )
 
+    @property
+    def quiet(self) -> bool:
+        """Whether no input was open when the stream stood at `event_seq`."""
+        return self.queue is not None and not self.queue.more and not self.queue.inputs
+
     def seen(self, stamp: Stamp) -> None:
         """Note how the stream stands, and whether input is open."""
-        self.event_seq, self.quiet = stamp.event_seq, not stamp.has_input
+        if not stamp.has_input:
+            self.queue = Queue()
+        elif stamp.event_seq != self.event_seq:
+            self.queue = None
+        self.event_seq, self.undisturbed = stamp.event_seq, not stamp.steers
+
+    def looked(self, inputs: Sequence[Input], *, more: bool) -> None:
+        """Note the open input, in order, and whether there is more of it; what is not simply due next is not kept."""
+        plain = all(each.boundary is None and each.run_id is None and each.due_at is None for each in inputs)
+        self.queue = Queue(deque(inputs), more) if plain else None
+        self.undisturbed = plain and not more
+
+    def took(self, given: Input) -> None:
+        """Note that a turn of ours began with an input."""
+        if self.queue is not None and self.queue.inputs and self.queue.inputs[0].input_id == given.input_id:
+            self.queue.inputs.popleft()
+        else:
+            self.queue = None
+
+    def disturbed(self) -> None:
+        """Note that something came in: what is open has to be looked at."""
+        self.queue, self.undisturbed = None, False
 
     def told(self, events: int, event_seq: int) -> None:
-        """Note events of ours that brought the stream to a number; if others' came between, it is quiet no more."""
-        self.quiet = self.quiet and event_seq == self.event_seq + events
+        """Note events of ours that brought the stream to a number; if others' came between, something came in."""
+        if event_seq != self.event_seq + events:
+            self.disturbed()
         self.event_seq = event_seq
 
     def landed(self, receipt: Receipt, *, saved: bool, events: int = 0) -> None:

@@ -19,7 +19,6 @@ from tenuto.errors import (
     LaneLost,
     MessageRefused,
     OperationConflict,
-    SessionNotFound,
     StoreError,
     TenutoError,
     WaitNotOpen,
@@ -55,6 +54,7 @@ _beginning: ContextVar[frozenset[SessionKey]] = ContextVar("tenuto_beginning", d
 _FIRST_POLL = 0.005
 _LONGEST_POLL = 0.1
 _LONGEST_ARRIVAL = 5.0
+_AHEAD = 16
 _ROLLS_BACK = "rolls_back"
 
 
@@ -167,7 +167,7 @@ class Dispatcher:
         lane = await self._acquire(key)
         async with self._freed_on_error(lane):
             copy, run = await self._load(key, lane)
-            first = await self.store.inbox.first(key)
+            first = await self._next_input(copy)
             if run is not None and run.status is RunStatus.RUNNING:
                 return self._first(lane, self._take_over(copy, lane, run))
             if first is not None and not _waits_for_turn(first):
@@ -307,7 +307,10 @@ class Dispatcher:
         while go_on is None or go_on():
             known = self._copies.take(key)
             if known is not None and _is_idle(known):
-                queued = await self.store.inbox.first(key)
+                if worked and known.quiet:  # as of the commit that ended the last turn
+                    self._copies.put(known)
+                    return worked
+                queued = await self._next_input(known, looked=worked)
                 if queued is None and await self._is_current(known):
                     self._copies.put(known)
                     return worked
@@ -325,7 +328,7 @@ class Dispatcher:
                 return worked
             async with self._freed_on_error(lane):
                 copy, run = await self._load(key, lane)
-                first = await self.store.inbox.first(key)
+                first = await self._next_input(copy)
                 if run is not None and run.status is RunStatus.RUNNING:
                     await self._take_over(copy, lane, run)
                 elif run is not None and run.status is RunStatus.SUSPENDED and await self._can_go_on(run):
@@ -342,6 +345,19 @@ class Dispatcher:
                 return True
         return worked
 
+    async def _next_input(self, copy: Copy, *, looked: bool = False) -> Input | None:
+        """Return the first due input for the next turn.
+
+        If this copy was `looked` at a moment ago and nothing came in since, its queue tells. Should that be wrong, the
+        commit that takes the input is refused.
+        """
+        if not (looked and copy.queue and copy.queue.inputs):
+            found = await self.store.inbox.list(copy.key, limit=_AHEAD + 1)
+            copy.looked(found[:_AHEAD], more=len(found) > _AHEAD)
+        if copy.queue is None:
+            return await self.store.inbox.first(copy.key)
+        return copy.queue.inputs[0] if copy.queue.inputs else None
+
     async def act(
         self, key: SessionKey, work: "Callable[[Copy, Lane], Awaitable[T]]", *, keeps_lane: bool = False
     ) -> T:
@@ -352,8 +368,7 @@ class Dispatcher:
         deadline = asyncio.get_running_loop().time() + self._lane_wait
         async with in_line(self.store, key, deadline):
             while True:
-                await self._check_known(key)
-                lane = await take_lane(self.store, key, deadline=deadline, owner=self._owner)
+                lane = await take_lane(self.store, key, deadline=deadline, owner=self._owner, alive=True)
                 async with self._freed_on_error(lane):
                     copy, run = await self._load(key, lane)
                     if run is not None and run.status is RunStatus.RUNNING:
@@ -369,13 +384,7 @@ class Dispatcher:
                     return done
 
     async def _acquire(self, key: SessionKey) -> Lane:
-        await self._check_known(key)
-        return await ask_for_lane(self.store, key, self._owner, new_id())
-
-    async def _check_known(self, key: SessionKey) -> None:
-        """Refuse an unknown id: asking for its lane would make a row for it."""
-        if await self.store.stamp(key) is None:
-            raise SessionNotFound(f"There is no {key}; create it first.", key=key)
+        return await ask_for_lane(self.store, key, self._owner, new_id(), alive=True)
 
     async def _free(self, lane: Lane) -> None:
         with suppress(TenutoError):
@@ -391,9 +400,8 @@ class Dispatcher:
             raise
 
     async def _load(self, key: SessionKey, lane: Lane) -> tuple[Copy, Run | None]:
-        copy = await self._beginnings.load(key)
+        copy, run = await self._beginnings.load(key)
         copy.generation = lane.generation
-        run = await self.store.runs.current(key)
         copy.last_run = (run.run_id, run.status) if run else None
         return copy, run
 

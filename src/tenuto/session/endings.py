@@ -215,7 +215,7 @@ class Endings:
             )
             if answer is not None:
                 pending.outgoing.append(answer)
-        guarded = end.status is RunStatus.COMPLETED and live.ends_guarded and copy.quiet
+        guarded = end.status is RunStatus.COMPLETED and live.ends_guarded and copy.undisturbed
         if guarded:
             pending.further["expected_events"] = copy.event_seq
         try:
@@ -226,7 +226,7 @@ class Endings:
             if pending.outgoing and end.status is not RunStatus.SUSPENDED and live.invocation.reply_to is not None:
                 pending.outgoing.pop()
             if guarded and isinstance(error, VersionConflict) and error.details().get("counted") == "events":
-                copy.quiet = False
+                copy.disturbed()
                 raise CameIn from error
             raise
         copy.last_run = (live.run_id, end.status)

@@ -62,9 +62,14 @@ async def in_line(store: Store, key: SessionKey, deadline: float) -> AsyncIterat
             lines[place] = (lock, users - 1)
 
 
-async def ask_for_lane(store: Store, key: SessionKey, owner: Owner, nonce: str, life: int | None = None) -> Lane:
-    """Ask for the lane once. A grant whose reply was lost, or whose asker went away, does not have to lapse."""
-    ask = partial(store.lanes.acquire, key, owner, nonce=nonce, ttl=store.keeper.ttl, life=life)
+async def ask_for_lane(
+    store: Store, key: SessionKey, owner: Owner, nonce: str, *, life: int | None = None, alive: bool = False
+) -> Lane:
+    """Ask for the lane once. A grant whose reply was lost, or whose asker went away, does not have to lapse.
+
+    With `alive`, an id without a session is `SessionNotFound`.
+    """
+    ask = partial(store.lanes.acquire, key, owner, nonce=nonce, ttl=store.keeper.ttl, life=life, alive=alive)
     try:
         return await ask()
     except StoreError as error:
@@ -83,19 +88,20 @@ async def take_lane(
     *,
     deadline: float,
     life: int | None = None,
+    alive: bool = False,
     owner: Owner | None = None,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> Lane:
     """Take the lane, asking again until the loop's clock reaches the deadline; then `LaneBusy` says who has it.
 
     A holder that fell silent is displaced by its TTL and one poll, one that is proven gone at once. `meanwhile` is
-    called before each further poll and may give up by raising.
+    called before each further poll and may give up by raising. `alive` is as for `ask_for_lane`.
     """
     clock = asyncio.get_running_loop().time
     nonce, pause = new_id(), _FIRST_POLL
     while True:
         try:
-            return await ask_for_lane(store, key, owner or this_owner(), nonce, life)
+            return await ask_for_lane(store, key, owner or this_owner(), nonce, life=life, alive=alive)
         except LaneBusy:
             left = deadline - clock()
             if left <= 0:

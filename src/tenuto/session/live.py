@@ -267,7 +267,7 @@ class LiveTurn:
 
     async def steer(self, boundary: Boundary) -> list[Any]:
         """Take in the input that was sent for this boundary of the run, and return it."""
-        if self.copy.quiet and (boundary is Boundary.AFTER_STEP or self.ends_guarded):
+        if self.copy.undisturbed and (boundary is Boundary.AFTER_STEP or self.ends_guarded):
             return []  # as of the last commit; the one that ends the turn makes sure
         stamp = await self.writer.store.stamp(self.key)
         if stamp is not None:

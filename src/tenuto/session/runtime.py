@@ -390,7 +390,7 @@ class SessionRuntime:
         """Return a session with its state; nothing changes."""
         key = as_key(session_id)
         try:
-            copy = await self._beginnings.load(key)
+            copy, _ = await self._beginnings.load(key)
         except TenutoError as error:
             await self._pipeline.load_failed(key, error)
             raise
@@ -602,7 +602,7 @@ class SessionRuntime:
         fork = SessionKey(new_id(), tenant=source.tenant) if target is None else as_key(target)
         commit = await commit_after(self.store, source, at) if isinstance(at, str) else at
         await self.store.fork(source, fork, at=commit)
-        copy = await self._beginnings.load(fork)
+        copy, _ = await self._beginnings.load(fork)
         if copy.history.open:
             await self.store.delete(fork)
             raise await refuse_open(self.store, source, commit, copy.history)

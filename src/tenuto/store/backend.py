@@ -94,8 +94,12 @@ class Backend(Protocol):
         """Answer one named read of a row by its key, outside any view, in the cheapest way there is."""
         ...
 
-    def view(self) -> AbstractAsyncContextManager[View]:
-        """Open a consistent look at the store."""
+    async def read(self, name: str, *params: object) -> list[Row]:
+        """Answer one named read, which sees one instant by itself; several that must see the same need a view."""
+        ...
+
+    def view(self, *, at_one_instant: bool = True) -> AbstractAsyncContextManager[View]:
+        """Open a look at the store; all its reads see the same instant, unless that is not asked for and costs more."""
         ...
 
     def watch(self, key: SessionKey) -> AbstractAsyncContextManager[AsyncIterator[None]]:

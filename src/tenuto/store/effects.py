@@ -30,8 +30,7 @@ class Effects:
     ) -> Effect | None:
         """Return one effect of a session by its origin, namespace, step and key, or None."""
         place = (origin_id, namespace, check_count(step, "step"), effect_key)
-        async with self._store.backend.view() as view:
-            rows = await view.read("effect_of_session", *columns_of(as_key(key)), *place)
+        rows = await self._store.backend.read("effect_of_session", *columns_of(as_key(key)), *place)
         return _effect(rows[0]) if rows else None
 
     async def list(
@@ -43,8 +42,7 @@ class Effects:
         or another attempt of it runs.
         """
         params = (origin_id, int(in_doubt), check_count(limit, "limit"))
-        async with self._store.backend.view() as view:
-            rows = await view.read("effects_of_session", *columns_of(as_key(key)), *params)
+        rows = await self._store.backend.read("effects_of_session", *columns_of(as_key(key)), *params)
         return tuple(map(_effect, rows))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput
 from tenuto.model.inbox import Boundary, Cancelled, DuePage, Enqueued, Input, InputKind, NewInput, Nothing, Takeable
-from tenuto.model.session import Key, SessionKey, as_key
+from tenuto.model.session import Key, Kind, SessionKey, as_key
 from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.host import is_dead
 from tenuto.store.listing import read_cursor
@@ -78,8 +78,7 @@ class Inbox:
     async def list(self, key: Key, *, limit: int = 100, after: int = 0) -> tuple[Input, ...]:
         """Return a session's open inputs in order of arrival; `after` goes on behind a `seq`."""
         params = (check_count(after, "after"), check_count(limit, "limit"))
-        async with self._store.backend.view() as view:
-            rows = await view.read("open_inputs", *columns_of(as_key(key)), *params)
+        rows = await self._store.backend.read("open_inputs", *columns_of(as_key(key)), *params)
         return tuple(map(_input, rows))
 
     async def cancel(self, key: Key, ids: Sequence[str]) -> dict[str, Cancelled]:
@@ -125,9 +124,8 @@ class Inbox:
     async def due(self, *, limit: int = 100, after: str | None = None) -> DuePage:
         """Return active sessions that have due input and that no runner holds, in pages. Reads only."""
         most = check_count(limit, "limit")
-        async with self._store.backend.view() as view:
-            rows = await view.read("due_sessions", self._store.now(), read_cursor(after) or 0, most + 1)
-        page = DuePage(key_of(SessionRow(*row)) for row in rows[:most])
+        rows = await self._store.backend.read("due_sessions", self._store.now(), read_cursor(after) or 0, most + 1)
+        page = DuePage(SessionKey(name, tenant=tenant, kind=Kind(kind)) for _, tenant, kind, name in rows[:most])
         page.next = str(rows[most - 1][0]) if most and len(rows) > most else None
         return page
 
@@ -137,8 +135,7 @@ class Inbox:
         `due` does not name them before the lane lapses; it can be taken at once. The first `limit` that are held are
         looked at, those first whose lanes lapse first: the dead are not renewed.
         """
-        async with self._store.backend.view() as view:
-            rows = await view.read("held_sessions", self._store.now(), check_count(limit, "limit"))
+        rows = await self._store.backend.read("held_sessions", self._store.now(), check_count(limit, "limit"))
         held = [SessionRow(*row) for row in rows]
         return [key_of(row) for row in held if row.holder and is_dead(owner_of(row.holder)[0].host)]
 
@@ -148,8 +145,7 @@ class Inbox:
         That is when input falls due, or when the lane of the runner that holds its session lapses, if later: a past
         time means now, and held sessions do not keep a worker awake. Reads only.
         """
-        async with self._store.backend.view() as view:
-            ((moment,),) = await view.read("next_input")
+        ((moment,),) = await self._store.backend.read("next_input")
         due: datetime | None = maybe_time(moment, "the next due time of the inbox")
         return due
 

@@ -42,25 +42,27 @@ class Lanes:
         nonce: str | None = None,
         ttl: float = DEFAULT_TTL,
         life: int | None = None,
+        alive: bool = False,
     ) -> Lane:
         """Take the session's lane, under a generation that no lane of it had before.
 
         A live lane is `LaneBusy` for every other nonce, whoever asks, and its row stays as it is. The same nonce
         re-enters: same generation and claim time. A lapsed holder, and one on this host whose process is provably
-        gone, is displaced and named in the result. With `life`, a session deleted meanwhile is `SessionDeleted`.
+        gone, is displaced and named in the result. With `life`, a session deleted meanwhile is `SessionDeleted`. An id
+        without a live session gets a row that holds its lane, or, with `alive`, is `SessionNotFound`.
         """
         key, nonce = as_key(key), check_name(nonce or new_id(), "nonce")
         check_ttl(ttl)
         check_name(owner.owner_id, "owner_id")
         check_name(owner.incarnation, "incarnation")
         try:
-            return await self._acquire(key, owner, nonce, ttl, life, None)
+            return await self._acquire(key, owner, nonce, ttl, life, alive, None)
         except LaneBusy as refusal:
             holder = refusal.details().get("holder")
             if holder is None or not is_dead(holder.host):
                 raise
             dead = (refusal.generation, refusal.details()["nonce"])
-        return await self._acquire(key, owner, nonce, ttl, life, dead)
+        return await self._acquire(key, owner, nonce, ttl, life, alive, dead)
 
     async def renew(self, lanes: Iterable[Lane], *, ttl: float = DEFAULT_TTL, runs: Iterable[RunRef] = ()) -> Renewal:
         """Renew many lanes, and runs without a lane, in one statement each.
@@ -81,8 +83,7 @@ class Lanes:
         if expiries:
             expires_at = min(expiries)
         else:
-            async with self._store.backend.view() as view:
-                ((moment,),) = await view.read("moment", now)
+            ((moment,),) = await self._store.backend.read("moment", now)
             expires_at = moment + term
         return Renewal(
             expires_at=to_datetime(expires_at),
@@ -114,8 +115,7 @@ class Lanes:
 
         Lane lapsed, disarmed or taken, or renewal overdue; oldest first.
         """
-        async with self._store.backend.view() as view:
-            rows = await view.read("orphans", self._store.now(), check_count(limit, "limit"))
+        rows = await self._store.backend.read("orphans", self._store.now(), check_count(limit, "limit"))
         return [run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
 
     async def _acquire(
@@ -125,8 +125,9 @@ class Lanes:
         nonce: str,
         ttl: float,
         life: int | None,
+        alive: bool,
         dead: tuple[int, str] | None,
     ) -> Lane:
         read = partial(gather, Ask(key=key), self._store.now())
-        decide = partial(decide_acquire, key, owner, nonce, ttl, dead, life)
+        decide = partial(decide_acquire, key, owner, nonce, ttl, dead, life, alive)
         return await self._store.backend.transact(read, decide, session_lock(key))

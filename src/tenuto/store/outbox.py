@@ -30,20 +30,18 @@ class Outbox:
 
     async def get(self, outbox_id: str) -> Outgoing | None:
         """Return one outgoing item by its minted id, or None."""
-        async with self._store.backend.view() as view:
-            rows = await view.read("outgoing_by_id", check_name(outbox_id, "outbox_id"))
+        rows = await self._store.backend.read("outgoing_by_id", check_name(outbox_id, "outbox_id"))
         return _outgoing(rows[0]) if rows else None
 
     async def of_session(self, key: Key, *, limit: int = 1000) -> list[Outgoing]:
         """Return what a session sent, in the order of sending."""
-        async with self._store.backend.view() as view:
-            rows = await view.read("outgoing_of_session", *columns_of(as_key(key)), check_count(limit, "limit"))
+        params = (*columns_of(as_key(key)), check_count(limit, "limit"))
+        rows = await self._store.backend.read("outgoing_of_session", *params)
         return list(map(_outgoing, rows))
 
     async def pending(self, *, limit: int = 100) -> list[Outgoing]:
         """Return items of all sessions that are pending and due, the longest due first. Reads only."""
-        async with self._store.backend.view() as view:
-            rows = await view.read("pending_outgoing", self._store.now(), check_count(limit, "limit"))
+        rows = await self._store.backend.read("pending_outgoing", self._store.now(), check_count(limit, "limit"))
         return list(map(_outgoing, rows))
 
     async def next_due(self) -> datetime | None:
@@ -51,8 +49,7 @@ class Outbox:
 
         A past time means that `pending` has something now. Reads only.
         """
-        async with self._store.backend.view() as view:
-            ((moment,),) = await view.read("next_outgoing")
+        ((moment,),) = await self._store.backend.read("next_outgoing")
         due: datetime | None = maybe_time(moment, "the next due time of the outbox")
         return due
 

@@ -19,6 +19,7 @@ from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Budget, Commit, LogWrite, Receipt, Reset
 from tenuto.model.event import NewEvent
 from tenuto.model.report import DeleteReport
+from tenuto.model.run import Run
 from tenuto.model.session import (
     Key,
     Profile,
@@ -45,7 +46,7 @@ from tenuto.store.rules.found import Ask, Found, Plan, Script, gather
 from tenuto.store.rules.lifecycle import decide_create, decide_delete, decide_fork
 from tenuto.store.rules.limits import check_count, check_name
 from tenuto.store.rules.pack import PackedCommit, pack
-from tenuto.store.rules.records import ends_of, head_of
+from tenuto.store.rules.records import ends_of, head_of, run_of
 from tenuto.store.rules.rows import (
     BranchRow,
     CheckpointRow,
@@ -73,6 +74,7 @@ Dump: TypeAlias = dict[str, list[dict[str, Any]]]
 """Every row by table, each as a map of column to value."""
 
 _SESSION = len(SessionRow._fields)
+_HEAD = _SESSION + len(ProfileRow._fields)
 _SAVE_TRIES = 100
 
 
@@ -159,22 +161,19 @@ class Store:
 
     async def moment(self) -> datetime:
         """Return the time on the database's clock, which decides about everything that falls due."""
-        async with self.backend.view() as view:
-            ((now,),) = await view.read("moment", self.now())
+        ((now,),) = await self.backend.read("moment", self.now())
         return to_datetime(now)
 
     async def life(self, key: Key) -> int:
         """Return the id's life, also of an absent one; every commit names it."""
         key = as_key(key)
-        async with self.backend.view() as view:
-            ((life,),) = await view.read("life_of", *columns_of(key))
+        ((life,),) = await self.backend.read("life_of", *columns_of(key))
         return int(life)
 
     async def head(self, key: Key) -> SessionHead | None:
         """Return what the session is now, without history or state: one row; None if there is no live session."""
         key = as_key(key)
-        async with self.backend.view() as view:
-            rows = await view.read("head_by_key", *columns_of(key))
+        rows = await self.backend.read("head_by_key", *columns_of(key))
         return _head(rows[0]) if rows else None
 
     async def stamp(self, key: Key) -> Stamp | None:
@@ -186,24 +185,40 @@ class Store:
         return found._replace(has_input=bool(found.has_input), steers=bool(found.steers))
 
     async def load(self, key: Key) -> SessionRecord | None:
-        """Return the whole session, read at one instant; None if there is no live session."""
+        """Return the whole session, as at one instant; None if there is no live session.
+
+        Entries and held values never change, so they may be read after the head that names them. Should something be
+        missing, since the session was deleted or rewound and collected in between, all is read at one instant.
+        """
+        found = await self.load_with_run(key)
+        return found[0] if found else None
+
+    async def load_with_run(self, key: Key) -> tuple[SessionRecord, Run | None] | None:
+        """Return the whole session and its current run, which began last, if it ever had one; as `load`."""
         key = as_key(key)
+        with suppress(StoredDataCorrupt):
+            async with self.backend.view(at_one_instant=False) as view:
+                return await self._load(view, key)
         async with self.backend.view() as view:
-            rows = await view.read("head_by_key", *columns_of(key))
-            if not rows:
-                return None
-            row, head = SessionRow(*rows[0][:_SESSION]), _head(rows[0])
-            state = await read_document(view, row.document, row.held, str(key))
-            for name, end in head.ends.items():
-                bodies = await read_bodies(view, end)
-                state[name] = loads_many(bodies, f"log {name!r} of {key}")
-        return SessionRecord(
+            return await self._load(view, key)
+
+    async def _load(self, view: View, key: SessionKey) -> tuple[SessionRecord, Run | None] | None:
+        rows = await view.read("record_by_key", *columns_of(key))
+        if not rows:
+            return None
+        row, head, run = SessionRow(*rows[0][:_SESSION]), _head(rows[0][:_HEAD]), rows[0][_HEAD:]
+        state = await read_document(view, row.document, row.held, str(key))
+        for name, end in head.ends.items():
+            bodies = await read_bodies(view, end)
+            state[name] = loads_many(bodies, f"log {name!r} of {key}")
+        record = SessionRecord(
             session_id=key.session_id,
             state=state,
             schema_version=head.schema_version,
             logs=frozenset(head.ends),
             head=head,
         )
+        return record, None if run[0] is None else run_of(RunRow(*run), key)
 
     async def save(self, key: Key, record: SessionRecord, *, expected_version: int | None = None) -> Receipt:
         """Write a whole record over what is there, whatever that is: the last write wins.
@@ -259,8 +274,7 @@ class Store:
     async def receipt(self, key: Key, operation_id: str) -> Receipt | None:
         """Return the receipt of an operation of the id's present life, or None if it has not landed (or was pruned)."""
         key = as_key(key)
-        async with self.backend.view() as view:
-            rows = await view.read("receipt_by_id", *columns_of(key), operation_id)
+        rows = await self.backend.read("receipt_by_id", *columns_of(key), operation_id)
         return receipt_of(ReceiptRow(*rows[0]), replayed=True) if rows else None
 
     async def fork(
@@ -326,8 +340,7 @@ class Store:
 
     async def dump(self) -> Dump:
         """Return every row of every table, for tests, exports and repair; it can be as big as the store."""
-        async with self.backend.view() as view:
-            tables = {table: await view.read(f"dump_{table}") for table in DUMPED}
+        tables = {table: await self.backend.read(f"dump_{table}") for table in DUMPED}
         return {
             table: [dict(zip(DUMPED[table], row, strict=True)) for row in sorted(rows, key=lambda row: row[:3])]
             for table, rows in tables.items()

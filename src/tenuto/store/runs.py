@@ -54,8 +54,7 @@ class Runs:
         An ended run keeps the stop it had, and an unknown one has none.
         """
         wanted = encode([check_name(run_id, "run_id") for run_id in run_ids])
-        async with self._store.backend.view() as view:
-            rows = await view.read("stops_of_runs", wanted)
+        rows = await self._store.backend.read("stops_of_runs", wanted)
         found = ((run_id, stop_of(text, f"run {run_id}")) for run_id, text in rows)
         return {run_id: stop for run_id, stop in found if stop is not None}
 
@@ -91,8 +90,7 @@ class Runs:
         return reply
 
     async def _read(self, query: str, *params: object) -> list[Run]:
-        async with self._store.backend.view() as view:
-            rows = await view.read(query, *params)
+        rows = await self._store.backend.read(query, *params)
         return list(map(_run, rows))
 
 
@@ -165,8 +163,7 @@ class Waits:
         return await self._read("waits_for_signal", tenant, signal_id, status and str(status))
 
     async def _read(self, query: str, *params: object) -> list[Wait]:
-        async with self._store.backend.view() as view:
-            rows = await view.read(query, *params)
+        rows = await self._store.backend.read(query, *params)
         return [wait_of(WaitRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
 
 

@@ -152,8 +152,7 @@ class Upkeep:
 
     async def sweep_deleted(self, key: SessionKey, report: DeleteReport) -> DeleteReport:
         """Remove what a deleted session left behind, counted into its report."""
-        async with self._store.backend.view() as view:
-            rows = await view.read("session_by_key", *columns_of(key))
+        rows = await self._store.backend.read("session_by_key", *columns_of(key))
         if not report.sessions or not rows:
             return report
         progress = _Progress(GcReport())
@@ -171,8 +170,7 @@ class Upkeep:
         return self._store.now(), _term(seconds)
 
     async def _families(self, after: int) -> list[int]:
-        async with self._store.backend.view() as view:
-            return [family for (family,) in await view.read("families", after, _PAGE)]
+        return [family for (family,) in await self._store.backend.read("families", after, _PAGE)]
 
     async def _collect(self, family: int, grace: int, progress: _Progress) -> list[tuple[int, str]]:
         more, removed = True, 0
@@ -195,15 +193,13 @@ class Upkeep:
         await self._store.backend.write("mark_contents", now)
         async for removed in self._slices("sweep_contents", now, grace):
             progress.add(contents=removed)
-        async with self._store.backend.view() as view:
-            ((waiting,),) = await view.read("loose_contents")
+        ((waiting,),) = await self._store.backend.read("loose_contents")
         progress.add(waiting=waiting)
 
     async def _prune_chunks(self, age: float, progress: _Progress) -> None:
         cut = self._cut(age)
         while True:
-            async with self._store.backend.view() as view:
-                runs = await view.read("runs_with_chunks", *cut, _PAGE)
+            runs = await self._store.backend.read("runs_with_chunks", *cut, _PAGE)
             for session, run_id in runs:
                 lock = Lock("lock_run", run_id)
                 read = partial(gather_run_events, session, run_id)
@@ -214,16 +210,14 @@ class Upkeep:
     async def _prune_runs(self, age: float, progress: _Progress) -> None:
         cut = self._cut(age)
         while True:
-            async with self._store.backend.view() as view:
-                ids = [run_id for (run_id,) in await view.read("old_runs", *cut, _PAGE)]
+            ids = [run_id for (run_id,) in await self._store.backend.read("old_runs", *cut, _PAGE)]
             for run_id in ids:
                 lock = Lock("lock_run", run_id)
                 counts = await self._store.backend.transact(partial(gather_run, run_id), decide_prune_run, lock)
                 progress.add(**counts)
             if len(ids) < _PAGE:
                 break
-        async with self._store.backend.view() as view:
-            rows = [SessionRow(*row) for row in await view.read("headless")]
+        rows = [SessionRow(*row) for row in await self._store.backend.read("headless")]
         for row in rows:
             key = key_of(row)
             read = partial(gather, Ask(key=key, relatives=True), self._store.now())

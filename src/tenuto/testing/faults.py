@@ -94,11 +94,16 @@ class FaultyBackend:
         await self._before()
         return await self.inner.glance(name, *params)
 
+    async def read(self, name: str, *params: object) -> list[Row]:
+        """See `Backend.read`."""
+        await self._before()
+        return await self.inner.read(name, *params)
+
     @asynccontextmanager
-    async def view(self) -> AsyncIterator[View]:
+    async def view(self, *, at_one_instant: bool = True) -> AsyncIterator[View]:
         """See `Backend.view`."""
         self._check_line()
-        async with self.inner.view() as view:
+        async with self.inner.view(at_one_instant=at_one_instant) as view:
             yield _FaultyView(self, view)
 
     @asynccontextmanager

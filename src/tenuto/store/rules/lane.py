@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from tenuto.clock import to_datetime, to_duration
 from tenuto.codec import encode
-from tenuto.errors import LaneBusy
+from tenuto.errors import LaneBusy, SessionNotFound
 from tenuto.model.lane import Displaced, HostProof, Lane, LaneView, Owner
 from tenuto.model.session import SessionKey
 from tenuto.store.rules.found import Found, Plan, found_after
@@ -46,6 +46,7 @@ def decide_acquire(
     ttl: float,
     dead: tuple[int, str] | None,
     life: int | None,
+    alive: bool,
     found: Found,
 ) -> Plan[Lane]:
     """Grant the lane, re-enter it by its nonce, or refuse as busy.
@@ -56,6 +57,8 @@ def decide_acquire(
     row = found.session or blank_row(key, found)
     if life is not None:
         check_life(key, life, row)
+    if alive and not row.alive:
+        raise SessionNotFound(f"There is no {key}; create it first.", key=key)
     expires_at = now + to_duration(ttl)
     if row.armed and row.nonce == nonce:
         claimed_at = owner_of(row.holder)[1] if row.holder else now

@@ -71,18 +71,18 @@ class MemoryBackend:
             return list(getattr(self._writes, name)(*params))
 
     @asynccontextmanager
-    async def view(self) -> AsyncIterator["MemoryBackend"]:
+    async def view(self, *, at_one_instant: bool = True) -> AsyncIterator["MemoryBackend"]:  # noqa: ARG002
         """See `Backend.view`."""
         self._check_open()
         yield self
 
     async def glance(self, name: str, *params: object) -> list[Row]:
         """See `Backend.glance`."""
-        self._check_open()
         return await self.read(name, *params)
 
     async def read(self, name: str, *params: object) -> list[Row]:
-        """See `View.read`."""
+        """See `Backend.read`."""
+        self._check_open()
         self.probe(name)
         with self.tables.lock:
             return list(getattr(self._reads, name)(*params))

@@ -48,6 +48,11 @@ class Reads(RuntimeReads):
         row = self._row(tenant, kind, session_id)
         return [row + self._t.profile[row.sid]] if row and row.alive else []
 
+    def record_by_key(self, tenant: str, kind: str, session_id: str) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        run = self._t.run.get(row.current_run) if row and row.current_run else None
+        return [found + (run or _EMPTY_RUN) for found in self.head_by_key(tenant, kind, session_id)]
+
     def stamp_by_key(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)
         if row is None or not row.alive:

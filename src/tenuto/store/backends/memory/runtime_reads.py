@@ -54,7 +54,7 @@ class RuntimeReads:
     def due_sessions(self, now: int | None, after: int, limit: int) -> list[Row]:
         moment = moment_of(now)
         free = (s for s in self._with_open(after) if not (s.armed and (s.lane_expires_at or 0) > moment))
-        return list(islice((s for s in free if self._is_due(s, moment)), limit))
+        return [s[:4] for s in islice((s for s in free if self._is_due(s, moment)), limit)]
 
     def held_sessions(self, now: int | None, limit: int) -> list[Row]:
         moment = moment_of(now)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tenuto.errors import SchemaMismatch, StoreClosed, StoreContended, TenutoError, Unsupported
 from tenuto.model.session import SessionKey
-from tenuto.store.backend import Lock, Reading, Warm
+from tenuto.store.backend import Lock, Reading, View, Warm
 from tenuto.store.backends.missed import Missed, Refused
 from tenuto.store.backends.postgres.connection import check_schema, make_pool, migrate, translated, version_of
 from tenuto.store.backends.postgres.notices import Notices
@@ -107,10 +107,17 @@ class PostgresBackend:
         with translated():
             return [tuple(row) for row in await self._pool.fetch(statement(name), *params)]
 
+    async def read(self, name: str, *params: object) -> list[Row]:
+        """See `Backend.read`."""
+        return await self.glance(name, *params)
+
     @asynccontextmanager
-    async def view(self) -> AsyncIterator["PostgresView"]:
+    async def view(self, *, at_one_instant: bool = True) -> AsyncIterator[View]:
         """See `Backend.view`."""
         self._check_open()
+        if not at_one_instant:
+            yield self
+            return
         with translated():
             async with (
                 self._pool.use() as connection,

@@ -21,6 +21,13 @@ A live session's row with its profile.
 SELECT s.*, p.* FROM session s LEFT JOIN profile p ON p.session = s.sid
 WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND s.alive = 1
 
+-- record_by_key --
+The same, with the run it points to.
+SELECT s.*, p.*, r.* FROM session s
+LEFT JOIN profile p ON p.session = s.sid
+LEFT JOIN run r ON r.run_id = s.current_run
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND s.alive = 1
+
 -- stamp_by_key --
 What tells whether a live session is still what it was, whether it has open input, and whether some is for a run.
 SELECT life, version, commit_no, generation, schema_version,
@@ -153,8 +160,8 @@ WHERE session = $2 AND status = 'open' AND boundary IS NOT DISTINCT FROM $3::TEX
 ORDER BY seq, kind <> 'command', input_id LIMIT $5
 
 -- due_sessions --
-Active sessions above a row number that have due input and no live lane.
-SELECT s.* FROM (
+The keys of active sessions above a row number that have due input and no live lane, with their row numbers.
+SELECT s.sid, s.tenant, s.kind, s.session_id FROM (
     SELECT DISTINCT session FROM input
     WHERE status = 'open' AND session > $2 AND coalesce(due_at, 0) <= moment($1)
 ) i JOIN session s ON s.sid = i.session

@@ -137,8 +137,13 @@ class SqliteBackend:
         except apsw.Error as error:
             raise translate(error, self.path) from error
 
+    async def read(self, name: str, *params: object) -> list[Row]:
+        """See `Backend.read`."""
+        async with self.view() as view:
+            return await view.read(name, *params)
+
     @asynccontextmanager
-    async def view(self) -> AsyncIterator["SqliteView"]:
+    async def view(self, *, at_one_instant: bool = True) -> AsyncIterator["SqliteView"]:  # noqa: ARG002
         """See `Backend.view`."""
         self.check_open()
         loop = asyncio.get_running_loop()
