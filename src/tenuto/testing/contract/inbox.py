@@ -923,6 +923,9 @@ async def test_a_rollback_marks_what_the_run_consumed(store: Store) -> None:
     await store.commit(a_save(key, generation=lane.generation, rolls_back=undone.run.run_id))
     found = [await _found(store, each) for each in (one.input_id, two.input_id, *receipt.input_ids, opened.input_id)]
     assert [each.rolled_back for each in found] == [False, True, True, False]
+    runs = {run.run_id: run.rolled_back for run in await store.runs.of_session(key)}
+    assert [run_id for run_id, rolled_back in runs.items() if rolled_back] == [undone.run.run_id]
+    assert len(runs) > 1
     assert [each.status for each in found] == ["consumed", "consumed", "consumed", "open"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import LaneBusy, LaneLost, RunNotLive, SessionDeleted, VersionConflict
+from tenuto.errors import LaneBusy, LaneLost, RunNotLive, SessionDeleted, SessionNotFound, VersionConflict
 from tenuto.model.commit import BeginRun, EndRun, NewCheckpoint, OpenWait
 from tenuto.model.event import NewEvent
 from tenuto.model.lane import HostProof, Lane, Rearm
@@ -17,6 +17,7 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
+from tenuto.testing.contract.watching import unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_owner, message
 from tenuto.testing.harness import Harness
 
@@ -85,6 +86,20 @@ async def test_first_acquire_of_a_known_session_is_generation_1(store: Store) ->
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     assert (lane.generation, lane.displaced) == (1, None)
+
+
+async def test_where_only_live_sessions_are_asked_for_an_id_without_one_gets_no_lane_and_no_row(store: Store) -> None:
+    """An id that was never used, one that was deleted, and one that a lane alone made a row for."""
+    deleted, bare = a_key(), a_key()
+    await a_session(store, key=deleted)
+    await store.delete(deleted)
+    await store.lanes.disarm(await store.lanes.acquire(bare, an_owner()))
+    async with unchanged(store):
+        for key in (a_key(), deleted, bare):
+            with pytest.raises(SessionNotFound):
+                await store.lanes.acquire(key, an_owner(), alive=True)
+    key, _ = await a_session(store)
+    assert (await store.lanes.acquire(key, an_owner(), alive=True)).generation == 1
 
 
 async def test_same_nonce_reenters_a_fresh_lane_with_generation_and_claim_time(harness: Harness) -> None:

@@ -16,7 +16,7 @@ from tenuto.model.session import SessionKey
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import unchanged
-from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
+from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner, message
 from tenuto.testing.harness import Harness
 
 _APPROVAL = OpenWait(
@@ -109,6 +109,46 @@ async def test_one_read_after_a_checkpointing_commit_gives_it_whole(harness: Har
     assert loaded is not None
     assert loaded.state == {"messages": [message("one")]}
     assert loaded.version == 1
+
+
+async def test_what_a_session_was_before_a_run_is_found_by_the_commit_that_began_it(harness: Harness) -> None:
+    """It is not one of the run's own checkpoints, and goes with the run when that is pruned."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store, None, "a", state={"mood": "calm"})
+    before = NewCheckpoint(step=0, document={"mood": "calm"}, before=True)
+    turns = [a_turn(key, None, item, checkpoint=before, document={"mood": item}) for item in "bc"]
+    receipts = [await store.commit(turn) for turn in turns]
+    runs = list(reversed(await store.runs.of_session(key)))
+    assert [run.commit_number for run in runs] == [receipt.commit_number for receipt in receipts]
+    for run, length in zip(runs, (1, 2), strict=True):
+        point = await store.checkpoints.get(key, run.commit_number)
+        assert point is not None
+        assert (point.run_id, point.document, point.ends["messages"].position) == (None, {"mood": "calm"}, length)
+        assert await store.checkpoints.latest(key, run_id=run.run_id) is None
+    clock.advance(100)
+    report = await store.upkeep.prune(runs_older_than=50)
+    left = [run.run_id for run in await store.runs.of_session(key)]
+    assert (report.runs, report.checkpoints) == (2 - len(left), 2 - len(left))
+    for run in runs:
+        kept = await store.checkpoints.get(key, run.commit_number)
+        assert (kept is not None) == (run.run_id in left)
+
+
+async def test_a_session_is_loaded_with_its_current_run(store: Store) -> None:
+    """The run under a lane that began last, under way or over; without one there is none."""
+    key, _ = await a_session(store)
+    found = await store.load_with_run(key)
+    assert found is not None
+    assert (found[0], found[1]) == (await store.load(key), None)
+    lane = await store.lanes.acquire(key, an_owner())
+    for item in "ab":
+        await store.commit(a_turn(key, lane, item))
+        found = await store.load_with_run(key)
+        assert found is not None
+        assert found[0] == await store.load(key)
+        assert found[1] == (await store.runs.of_session(key))[0] == await store.runs.current(key)
+    assert await store.load_with_run(a_key()) is None
 
 
 async def test_checkpoints_read_the_same_before_and_after_the_runs_save(store: Store) -> None:
