@@ -149,6 +149,8 @@ class Copy:
         plain = all(each.boundary is None and each.run_id is None and each.due_at is None for each in inputs)
         self.queue = Queue(deque(inputs), more) if plain else None
         self.undisturbed = plain and not more
+        if self.undisturbed and inputs:
+            self.event_seq = max(self.event_seq, inputs[-1].seq)  # where the stream stood when the last one came in
 
     def took(self, given: Input) -> None:
         """Note that a turn of ours began with an input."""
