@@ -9,6 +9,7 @@ from tenuto import open_store
 from tenuto.session.live import LiveTurn
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
+from tenuto.session.worker import settle_in
 
 CONCURRENCY = 8
 _SECONDS = 0.02
@@ -26,6 +27,7 @@ async def sleeps(turn: LiveTurn) -> None:
 async def main() -> None:
     """Do as the lines of the standard input say, until it ends."""
     hear = asyncio.get_running_loop().run_in_executor
+    settle_in()  # as `tenuto worker` does
     async with open_store(sys.argv[1]) as store, SessionRuntime(store, [sleeps]) as runtime:
         while await hear(None, sys.stdin.readline) == "go\n":
             work = asyncio.create_task(runtime.work(CONCURRENCY))

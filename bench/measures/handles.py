@@ -7,8 +7,8 @@ from bench.harness import Measure, Scene
 from tenuto import open_store
 from tenuto.session.live import LiveTurn
 from tenuto.session.program import program
+from tenuto.session.recent import DEFAULT_BYTES
 from tenuto.session.runtime import SessionRuntime
-from tenuto.session.warm import DEFAULT_BYTES
 
 _HANDLES = 1_000
 

@@ -35,8 +35,8 @@ from tenuto.model.session import (
     SessionRecord,
     SessionStatus,
 )
+from tenuto.session.arrivals import WhenBusy
 from tenuto.session.definition import Definition
-from tenuto.session.dispatch import WhenBusy
 from tenuto.session.effects import InDoubt
 from tenuto.session.frames import FrameKind
 from tenuto.session.hooks import At, HookStack, Stage

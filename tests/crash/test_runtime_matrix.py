@@ -14,7 +14,7 @@ from tenuto.errors import StoreUnavailable
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.session import chunks, live
+from tenuto.session import chunks, commits
 from tenuto.session.history import History
 from tenuto.session.runtime import SessionRuntime
 from tenuto.session.streams import FrameType, fold
@@ -232,7 +232,6 @@ ANSWERED = [
     "run_by_id",
     "decide_commit",  # the answer
     "waits_of_session",
-    "wait_with_session",
     *TAKEN_UP,
     "bodies_of",
     "open_inputs",
@@ -347,7 +346,7 @@ LONGER_THAN_TRIED = 7
 async def test_a_store_that_goes_away_at_any_write_leaves_a_turn_that_comes_to_its_end_later(
     database: Database, way: str, lands: bool, calls_away: float, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(commits, "_FIRST_PAUSE", 0.001)
     monkeypatch.setattr(chunks, "_FIRST_PAUSE", 0.001)
     async with database.open() as opened:
         going = GoingAway(opened.backend)

@@ -59,7 +59,7 @@ def landing(pending: Pending) -> None:
 
 
 def under_way(pending: Pending, waits: tuple[OpenWait, ...] = ()) -> dict[str, Any]:
-    return pending.parts(pending.logs(), waits, None, begins=False)
+    return pending.parts(pending.logs(), waits)
 
 
 def landed(pending: Pending) -> None:

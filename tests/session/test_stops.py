@@ -347,7 +347,7 @@ class TestWhen:
     async def test_a_stop_outlives_the_runner_and_whoever_takes_over_runs_nothing(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: Gate
     ) -> None:
-        begun = await runtime._dispatcher.begin(
+        begun = await runtime._arrivals.begin(
             (await runtime.info("s")).key,
             {"role": "user", "content": "lost"},
             input_key="k",

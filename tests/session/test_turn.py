@@ -10,7 +10,8 @@ from tenuto.errors import CheckpointNotFound, InvalidInput, RunFailed, RunNotLiv
 from tenuto.session.live import LiveTurn
 from tenuto.session.resuming import find_resumable
 from tenuto.session.runtime import SessionRuntime
-from tenuto.session.turn import LogChange, Point, Turn
+from tenuto.session.turn import Turn
+from tenuto.session.writes import LogChange, Point
 from tests.conftest import OurHarness
 
 

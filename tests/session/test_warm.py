@@ -3,8 +3,8 @@
 from typing import Any
 
 from tenuto.model.session import SessionKey, Stamp
-from tenuto.session.turn import Base
 from tenuto.session.warm import WarmState, WarmStates
+from tenuto.session.writes import Base
 
 KEY = SessionKey("s")
 

@@ -182,7 +182,7 @@ class TestWorking:
         runtime, worker = SessionRuntime(await harness.open(), [gate]), SessionRuntime(await harness.open(), [gate])
         created = await runtime.create("gate", session_id="s")
         message = {"role": "user", "content": "lost"}
-        begun = await runtime._dispatcher.begin(created.key, message, input_key="k", body={"message": message})
+        begun = await runtime._arrivals.begin(created.key, message, input_key="k", body={"message": message})
         assert isinstance(begun, LiveTurn)
         await begun.writer.abandon()
         async with asyncio.timeout(PATIENCE):

@@ -11,7 +11,8 @@ from tenuto.commands.places import Address, AsJson, Schema, opening
 from tenuto.errors import AnswerRefused, SessionError, TenutoError
 from tenuto.model.run import StopKind, Wait
 from tenuto.model.session import SessionFilter, SessionKey, SessionStatus, SessionSummary
-from tenuto.session.runtime import RunInfo, SessionRuntime
+from tenuto.session.info import RunInfo
+from tenuto.session.runtime import SessionRuntime
 
 sessions = typer.Typer(help="Look at sessions, answer them, stop them.", no_args_is_help=True)
 

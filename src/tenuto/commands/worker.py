@@ -23,7 +23,7 @@ from tenuto.model.session import SessionKey
 from tenuto.session.notices import Notice, RunEnded
 from tenuto.session.program import Program
 from tenuto.session.runtime import SessionRuntime
-from tenuto.session.worker import POLL_SECONDS, Worker
+from tenuto.session.worker import POLL_SECONDS, Worker, settle_in
 from tenuto.store.port import Store
 
 LEFT_UNDER_WAY = 1
@@ -103,6 +103,7 @@ def worker(
             runtime = SessionRuntime(opened, programs, listeners=[progress.hear])
             names = runtime.programs.names
             progress.say("started", f"worker {os.getpid()} for {', '.join(names)}", pid=os.getpid(), programs=names)
+            settle_in()
             async with runtime:
                 left = await _work(Worker(runtime, concurrency=concurrency, poll=poll), progress, grace, every)
             if left:

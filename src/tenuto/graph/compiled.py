@@ -84,7 +84,7 @@ class CompiledGraph(Generic[S]):
         """
         return await self._deliveries.drain(timeout)
 
-    async def drain_events_for(self, invocation_id: str, timeout: float | None = None) -> DrainSummary:  # noqa: ASYNC109
+    async def drain_events_for(self, invocation_id: str, timeout: float | None = None) -> DrainSummary:  # noqa: ASYNC109 - the specification's own word
         """Wait until what an invocation has emitted so far is delivered; a node may call it."""
         return await self._deliveries.drain_for(invocation_id, timeout)
 

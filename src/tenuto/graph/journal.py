@@ -30,7 +30,9 @@ from tenuto.graph.stops import Stops
 from tenuto.graph.suspending import Suspending
 from tenuto.model.commit import EndRun, OpenWait, Receipt
 from tenuto.model.run import RunStatus, WaitStatus
-from tenuto.session.turn import LogChange, Point, Turn, error_record
+from tenuto.session.failure import error_record
+from tenuto.session.turn import Turn
+from tenuto.session.writes import LogChange, Point
 
 if TYPE_CHECKING:
     from tenuto.graph.riding import RidingTurn

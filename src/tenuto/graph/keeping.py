@@ -23,7 +23,7 @@ from tenuto.errors import (
 )
 from tenuto.graph.sessions import Concurrency, Loaded, SessionPlan
 from tenuto.model.session import SessionKey, SessionRecord
-from tenuto.session.turn import Base, LogChange, Save
+from tenuto.session.writes import Base, LogChange, Save
 
 
 class OwnSession:

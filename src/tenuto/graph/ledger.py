@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.graph.state import Field, Schema
 from tenuto.model.session import Ends
-from tenuto.session.turn import LogChange
+from tenuto.session.writes import LogChange
 
 if TYPE_CHECKING:
     from tenuto.graph.run import Frame

@@ -47,7 +47,7 @@ class FunctionNode(Node):
         super().__init__(name, middleware)
         self._body = body
 
-    async def execute(self, frame: "Frame", state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002
+    async def execute(self, frame: "Frame", state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002 - only the state is the function's
         """See `Node.execute`."""
         working: Any = self._body(state)
         if not inspect.isawaitable(working):

@@ -213,7 +213,7 @@ class Deliveries:
         await asyncio.wait(late)
         return DrainSummary(undelivered_count=left, timeout_reached=True)
 
-    async def drain_for(self, invocation_id: str, timeout: float | None) -> DrainSummary:  # noqa: ASYNC109
+    async def drain_for(self, invocation_id: str, timeout: float | None) -> DrainSummary:  # noqa: ASYNC109 - the specification's own word
         """Wait until what one invocation has emitted so far is delivered; nothing is dropped."""
         check_timeout(timeout)
         mine = [delivery for delivery in self._live if delivery.invocation_id == invocation_id]

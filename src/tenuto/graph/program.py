@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import InvalidInput, MessageRefused, SuspensionResumePayloadInvalid, TenutoError, WaitExpired
+from tenuto.errors import InvalidInput, MessageRefused, SuspensionResumePayloadInvalid, TenutoError
 from tenuto.graph.invocation import UNSET, Call, Opened
 from tenuto.graph.journal import Journal
 from tenuto.graph.ledger import common
@@ -22,7 +22,7 @@ from tenuto.graph.resuming import overlay
 from tenuto.graph.riding import RidingSession, RidingTurn, project
 from tenuto.graph.scope import Metadata, Scope
 from tenuto.graph.sessions import Loaded, SessionPlan
-from tenuto.model.run import Checkpoint, Run, RunStatus, WaitStatus
+from tenuto.model.run import Checkpoint, Run, RunStatus
 from tenuto.model.session import LogEnd
 from tenuto.session.invocation import TurnStopped, TurnSuspended
 from tenuto.session.lanes import DEFAULT_LANE_WAIT
@@ -30,9 +30,10 @@ from tenuto.session.live import LiveTurn
 from tenuto.session.migration import MigrationRegistry
 from tenuto.session.program import Declared, Result
 from tenuto.session.resuming import Found, read_logs
-from tenuto.session.turn import Base, LogChange
 from tenuto.session.value import MESSAGES
+from tenuto.session.waiting import answer_of
 from tenuto.session.warm import WarmStates
+from tenuto.session.writes import Base, LogChange
 from tenuto.store.port import Store
 
 if TYPE_CHECKING:
@@ -259,19 +260,13 @@ def _answer_to(turn: LiveTurn, run: Run) -> dict[str, Any] | None:
     waits = [wait for wait in turn.waits.of_run(run.run_id) if wait.kind == "signal"]
     if run.status is not RunStatus.SUSPENDED or not waits:
         return None
-    wait = waits[-1]
-    if wait.status is not WaitStatus.ANSWERED:
-        raise WaitExpired(
-            f"Nobody answered {wait.signal_id!r} in time (wait {wait.wait_id} is {wait.status}).",
-            wait_id=wait.wait_id,
-            status=str(wait.status),
-        )
-    if not isinstance(wait.answer, Mapping | None):
+    answer = answer_of(waits[-1])
+    if not isinstance(answer, Mapping | None):
         raise SuspensionResumePayloadInvalid(
-            f"{wait.signal_id!r} is answered with fields of the state, not with {type(wait.answer).__name__}.",
+            f"{waits[-1].signal_id!r} is answered with fields of the state, not with {type(answer).__name__}.",
             invocation_id=turn.invocation.invocation_id,
         )
-    return dict(wait.answer or {})
+    return dict(answer or {})
 
 
 def _plan_of(graph: "CompiledGraph[Any]") -> SessionPlan:

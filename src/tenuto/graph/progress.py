@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.codec import JSON
 from tenuto.errors import CheckpointRecordInvalid
-from tenuto.session.turn import LogChange
+from tenuto.session.writes import LogChange
 
 if TYPE_CHECKING:
     from tenuto.graph.run import Frame

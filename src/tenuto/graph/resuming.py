@@ -35,7 +35,9 @@ from tenuto.session.resuming import (
     find_resumable,
     not_suspended_any_more,
 )
-from tenuto.session.turn import Base, Turn, is_let_go
+from tenuto.session.running import is_let_go
+from tenuto.session.turn import Turn
+from tenuto.session.writes import Base
 from tenuto.store.port import Store
 
 if TYPE_CHECKING:

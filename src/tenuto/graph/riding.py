@@ -13,7 +13,7 @@ from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.session import SessionKey, SessionRecord
 from tenuto.session.ahead import Ahead
 from tenuto.session.live import LiveTurn
-from tenuto.session.turn import Base, LogChange, Point, Save
+from tenuto.session.writes import Base, LogChange, Point, Save
 
 _Standing = tuple[int, list[Any]]
 """How many entries of the session's own log a run's log begins with, and what it goes on with."""
@@ -90,8 +90,9 @@ class RidingTurn:
             self.ended, self.waits = True, tuple(map(_asks_for_fields, waits))
             if told is not None or save is not None:
                 self._hand_over(told, changes, save)
-            assert self.live.last_receipt is not None
-            return replace(self.live.last_receipt, wait_ids=tuple("" for _ in waits))
+            last = self.live.commits.last_receipt
+            assert last is not None
+            return replace(last, wait_ids=tuple("" for _ in waits))
         if save is not None:
             return await self._save(changes, save)
         assert told is not None
@@ -130,12 +131,12 @@ class RidingTurn:
     async def _leave(self, point: Point, changes: dict[str, LogChange]) -> Receipt:
         live = self.live
         async with live.writer.writing:
-            before = live.last_receipt
+            before = live.commits.last_receipt
             try:
-                receipt = await live.leave(point, changes)
+                receipt = await live.commits.leave(point, changes)
             except BaseException:
-                if live.last_receipt is not before:
-                    self._late, self._logs = live.last_receipt, self._after(changes)
+                if live.commits.last_receipt is not before:
+                    self._late, self._logs = live.commits.last_receipt, self._after(changes)
                 raise
             self._logs = self._after(changes)
             return receipt
@@ -146,7 +147,7 @@ class RidingTurn:
             receipt = await self.live.commit()
         except BaseException:
             if ahead.landed:
-                self._late = self.live.last_receipt
+                self._late = self.live.commits.last_receipt
                 self._stand()
             else:
                 self.live.pending.discard()
@@ -214,7 +215,7 @@ class RidingSession(OwnSession):
         """See `OwnSession.overwrites`: under the lane nobody comes between."""
         return False
 
-    def saved(self, turn: Any, state: Any, added: int) -> None:  # noqa: ARG002
+    def saved(self, turn: Any, state: Any, added: int) -> None:  # noqa: ARG002 - the runtime keeps the session itself
         """See `OwnSession.saved`."""
         self._values = self.plan.values(state)
         self.removed = frozenset()

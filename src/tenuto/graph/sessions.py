@@ -16,8 +16,8 @@ from tenuto.model.session import SessionKey, SessionRecord
 from tenuto.session.migration import MigrationRegistry
 from tenuto.session.state import SessionState
 from tenuto.session.stores import check_session_store
-from tenuto.session.turn import Base
 from tenuto.session.warm import WarmState, WarmStates
+from tenuto.session.writes import Base
 from tenuto.store.port import Store
 
 

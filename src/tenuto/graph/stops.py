@@ -8,7 +8,7 @@ from tenuto.graph.ledger import Ledger, Path
 from tenuto.graph.sessions import Loaded, SessionPlan
 from tenuto.graph.state import Schema, rebuilt
 from tenuto.model.session import Ends
-from tenuto.session.turn import Base, LogChange
+from tenuto.session.writes import Base, LogChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

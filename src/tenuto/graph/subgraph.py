@@ -27,7 +27,7 @@ class SubgraphNode(Node):
         """See `Node.graphs`."""
         return [self.graph]
 
-    async def execute(self, frame: "Frame", state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002
+    async def execute(self, frame: "Frame", state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002 - it has no events to describe
         """See `Node.execute`."""
         inner = frame.inside(self.name, self.graph, state)
         final = await inner.execute(self.graph.schema.initial(self.projection.into(state)))

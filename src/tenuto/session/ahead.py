@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.session.turn import LogChange, Point
+from tenuto.session.writes import LogChange, Point
 
 
 @dataclass(slots=True)

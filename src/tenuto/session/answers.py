@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from tenuto.codec import JSON, dumps, encode
 from tenuto.errors import (
@@ -15,17 +15,20 @@ from tenuto.errors import (
     LateAnswer,
     SessionError,
     StoreError,
+    TenutoError,
     WaitNotOpen,
     WaitUnknown,
 )
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit, Receipt, SettleWait
 from tenuto.model.inbox import InputKind, NewInput
-from tenuto.model.outbox import NewOutgoing
-from tenuto.model.run import RunStatus, Wait, WaitStatus
+from tenuto.model.outbox import NewOutgoing, OutgoingStatus
+from tenuto.model.run import Run, RunStatus, Wait, WaitStatus
 from tenuto.model.session import SessionKey
+from tenuto.session.ending import given_up
 from tenuto.session.notices import Listeners, WaitSettled
 from tenuto.session.outcome import Outcome
+from tenuto.session.outcomes import Outcomes
 from tenuto.session.sending import WAKE
 from tenuto.store.port import Store
 
@@ -47,6 +50,14 @@ class Answered:
     continues: bool
     open_waits: tuple[Wait, ...] = ()
     outcome: Outcome | None = None
+
+
+class Stored(NamedTuple):
+    """An answer that is stored: what becomes of it, and the outbox ids of the wakes that follow."""
+
+    answered: Answered
+    key: SessionKey
+    wakes: tuple[str, ...]
 
 
 def checked(kind: str, value: JSON, error: JSON, schema: JSON) -> JSON:
@@ -123,7 +134,7 @@ def _check_schema(value: JSON, schema: JSON, path: str = "answer") -> None:
 
 
 class Answers:
-    """Stores answers, and tells who comes too late."""
+    """Stores answers, gives up what nobody is to answer any more, and tells who comes too late."""
 
     def __init__(self, store: Store, listeners: Listeners) -> None:
         self._store = store
@@ -139,8 +150,8 @@ class Answers:
         run_id: str | None = None,
         session: SessionKey | None = None,
         operation_id: str | None = None,
-    ) -> tuple[Answered, tuple[str, ...]]:
-        """Store the answer to a wait and return what becomes of it, with the outbox ids of the wake that follows.
+    ) -> Stored:
+        """Store the answer to a wait.
 
         `kind`, `run_id` and `session` (the wait's own, or the root of its tree) are checked if given.
         """
@@ -179,7 +190,35 @@ class Answers:
             continues=not left,
             open_waits=tuple(left),
         )
-        return answered, receipt.outgoing_ids
+        return Stored(answered, wait.key, receipt.outgoing_ids)
+
+    async def gone_on(self, stored: Stored) -> Answered:
+        """Return an answer with which its session went on here, and how that went; no wake is needed any more."""
+        for wake in stored.wakes:
+            with suppress(TenutoError):
+                await self._store.outbox.mark(wake, OutgoingStatus.DONE)
+        run = await self._store.runs.get(stored.answered.run_id)
+        assert run is not None
+        runs = await self._store.runs.of_invocation(run.invocation_id, tenant=stored.key.tenant)
+        return replace(stored.answered, outcome=await Outcomes(self._store).of_run(runs[-1]))
+
+    async def give_up_last(self, key: SessionKey) -> int:
+        """Give up everything a session's last run waits for, and return how much that was."""
+        while (run := await self._store.runs.current(key)) is not None:
+            with suppress(WaitNotOpen):  # answered at this very moment: it is not given up any more
+                return await self.give_up(run)
+        return 0
+
+    async def give_up(self, run: Run) -> int:
+        """Give up everything a run waits for, in one commit; answers then come too late."""
+        waits = await self._store.waits.of_session(run.key, run_id=run.run_id)
+        settled, owed = given_up(waits, run.key.tenant)
+        if settled:
+            commit = Commit(
+                key=run.key, operation_id=new_id(), life=run.life, settle_waits=tuple(settled), outgoing=tuple(owed)
+            )
+            await self._store.commit(commit)
+        return len(settled)
 
     async def _committed(self, commit: Commit) -> Receipt:
         """Commit an answer; if the reply is lost, the store is asked again, and says what became of it."""

@@ -8,7 +8,7 @@ from tenuto.codec import JSON, dumps, loads
 from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidHistory, InvalidInput
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.session.effects import InDoubt, Known, Place, check_same, failed, replayed
-from tenuto.session.turn import error_record
+from tenuto.session.failure import error_record
 from tenuto.store.effects import check_effect
 
 if TYPE_CHECKING:

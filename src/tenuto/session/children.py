@@ -37,3 +37,14 @@ def spawning(
     if session_id is not None:
         body["again"] = True
     return wanted, NewOutgoing(kind=CHILD, target=target, body=body)
+
+
+async def ask(turn: "LiveTurn", wanted: WaitFor, sent: NewOutgoing) -> JSON:
+    """Return how the turn of a child went; if it is not begun yet, this turn begins it and suspends."""
+    wait = turn.waits.peek(wanted, turn.step)
+    if wait is None:
+        turn.pending.outgoing.append(sent)
+        await turn.wait_all([wanted])
+    assert wait is not None
+    (answer,) = await turn.wait_all([wanted])
+    return {**answer, "session_id": wait.metadata["child"]}

@@ -6,7 +6,8 @@ from typing import Any
 
 from tenuto.codec import JSON, dumps, loads
 from tenuto.errors import InvalidInput
-from tenuto.session.actions import COMMANDS, Action
+from tenuto.model.inbox import InputKind
+from tenuto.session.actions import COMMANDS, Action, as_message
 
 
 class Commands:
@@ -19,6 +20,12 @@ class Commands:
                 raise InvalidInput(f"{kind!r} is no action that can be queued: it has to be a dataclass with `apply`.")
             if self._by_name.setdefault(kind.__name__, kind) is not kind:
                 raise InvalidInput(f"There are two actions of the name {kind.__name__}; queued ones are found by it.")
+
+    def queued(self, given: Action | str | Mapping[str, Any]) -> tuple[InputKind, JSON]:
+        """Return what an action, or a message, is as queued input."""
+        if isinstance(given, Action):
+            return InputKind.COMMAND, self.record(given)
+        return InputKind.MESSAGE, {"message": as_message(given)}
 
     def record(self, action: Action) -> JSON:
         """Return an action as plain data."""

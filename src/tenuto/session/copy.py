@@ -15,8 +15,8 @@ from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, Sessi
 from tenuto.session.definition import Definition
 from tenuto.session.frames import FRAME
 from tenuto.session.history import History
-from tenuto.session.turn import Base
 from tenuto.session.value import MESSAGES, Changes, LogView, Session, profile_after
+from tenuto.session.writes import Base
 
 
 @dataclass(slots=True)

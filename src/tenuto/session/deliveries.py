@@ -21,8 +21,6 @@ from tenuto.errors import (
     StatusRefused,
     TenutoError,
 )
-from tenuto.ids import new_id
-from tenuto.model.commit import Commit
 from tenuto.model.inbox import InputKind, NewInput
 from tenuto.model.outbox import Outgoing, OutgoingStatus
 from tenuto.model.run import Run, RunStatus, StopKind, Wait, WaitStatus
@@ -30,10 +28,11 @@ from tenuto.model.session import SessionKey
 from tenuto.session import sending
 from tenuto.session.actions import as_message
 from tenuto.session.answers import Answers
-from tenuto.session.dispatch import Dispatcher
-from tenuto.session.ending import given_up
+from tenuto.session.creating import Creations, NewSession
 from tenuto.session.forking import begin_point
+from tenuto.session.runner import Runner
 from tenuto.session.sending import token_of
+from tenuto.session.stopping import stop_run
 from tenuto.store.port import Store
 
 _log = logging.getLogger("tenuto.session")
@@ -64,11 +63,11 @@ def pause_before(kind: str, attempts: int) -> float | None:
 class Deliveries:
     """Hands over what is pending in the outbox."""
 
-    def __init__(self, store: Store, dispatcher: Dispatcher, answers: Answers, create: Any) -> None:
+    def __init__(self, store: Store, runner: Runner, answers: Answers, creations: Creations) -> None:
         self._store = store
-        self._dispatcher = dispatcher
+        self._runner = runner
         self._answers = answers
-        self._create = create
+        self._creations = creations
 
     async def deliver_due(self, limit: int = 100) -> int:
         """Deliver what is due; return how many items were taken in hand."""
@@ -130,8 +129,7 @@ class Deliveries:
             if body.get("again"):
                 await self._check_child(item.target, body["parent"])
             else:
-                with suppress(SessionExists):
-                    await self._create(body["program"], item.target, parent=body["parent"], operation_id=item.outbox_id)
+                await self._create_child(item.target, body, item.outbox_id)
             message = {
                 "message": as_message(body["message"]),
                 "for": {"parent": body["parent"], "token": body["token"]},
@@ -144,6 +142,14 @@ class Deliveries:
         except (SessionNotFound, StatusRefused, InvalidInput) as error:
             return await self._tell_lost(item, error)
         return True
+
+    async def _create_child(self, child: SessionKey, body: Any, operation_id: str) -> None:
+        if await self._store.exists(child):
+            return
+        parent = SessionKey(body["parent"], tenant=child.tenant)
+        new = NewSession(program=body["program"], session_id=child, parent=parent, operation_id=operation_id)
+        with suppress(SessionExists):
+            await self._creations.create(new)
 
     async def _tell_lost(self, item: Outgoing, error: TenutoError) -> bool:
         body: Any = item.body
@@ -219,10 +225,10 @@ class Deliveries:
         if await self._token_of_run(run) != body["token"]:
             return bool(queued) or not await self._is_to_begin(item)  # it works for somebody else, or did
         if run.status is RunStatus.RUNNING:
-            await self._dispatcher.stop(run.run_id, StopKind.INTERRUPT, "its parent waits no more")
+            await stop_run(self._store, self._runner, run.run_id, StopKind.INTERRUPT, "its parent waits no more")
             return True
         if run.status is RunStatus.SUSPENDED:
-            await self._give_up(child, run.run_id, run.life)
+            await self._answers.give_up(run)
         return True
 
     async def _is_to_begin(self, item: Outgoing) -> bool:
@@ -236,11 +242,3 @@ class Deliveries:
     async def _token_of_run(self, run: Run) -> str | None:
         point = await begin_point(self._store, run)
         return token_of(point.cursor) if point else None
-
-    async def _give_up(self, key: SessionKey, run_id: str, life: int) -> None:
-        waits = await self._store.waits.of_session(key, run_id=run_id, status=WaitStatus.OPEN)
-        settled, owed = given_up(waits, key.tenant)
-        if settled:
-            await self._store.commit(
-                Commit(key=key, operation_id=new_id(), life=life, settle_waits=tuple(settled), outgoing=tuple(owed))
-            )

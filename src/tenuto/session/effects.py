@@ -4,7 +4,7 @@ This is the one seam to whatever journals them; the store's journal is the only 
 turn's origin, a namespace, the step and its key, so that a run that goes on finds what a former one did.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -149,11 +149,14 @@ class Journal:
         known.result, known.error = result, error
         return FinishEffect(key=place.key, step=place.step, namespace=place.namespace, result=result, error=error)
 
-    def forget(self, place: Place) -> None:
-        """Know of an effect whose start was never written what was known before."""
-        former = self._known.pop(place).former
-        if former is not None:
-            self._known[place] = former
+    def undo(self, changes: Sequence[EffectChange]) -> list[EffectChange]:
+        """Know nothing of starts that were not written and stand for nothing; return what is still to be written."""
+        undone = {place_of(each) for each in unstarted(changes)}
+        for place in undone:
+            former = self._known.pop(place).former
+            if former is not None:
+                self._known[place] = former
+        return [each for each in changes if place_of(each) not in undone]
 
     def disown(self) -> None:
         """Know nothing of calls that were begun here and have not come back: they were cut off."""
@@ -168,9 +171,8 @@ class Journal:
         return SettleEffect(key=place.key, step=place.step, namespace=place.namespace, result=result, error=error)
 
 
-def unstarted(changes: Iterable[EffectChange]) -> list[StartEffect]:
+def unstarted(changes: Sequence[EffectChange]) -> list[StartEffect]:
     """Return the starts among changes that were not written that stand for nothing: nothing came of them yet."""
-    changes = list(changes)
     ended = {place_of(each) for each in changes if not isinstance(each, StartEffect)}
     starts = [each for each in changes if isinstance(each, StartEffect)]
     return [each for each in starts if each.namespace == ONCE or place_of(each) not in ended]

@@ -28,6 +28,7 @@ from tenuto.session.ending import (
     outcome_record,
     result_for_parent,
 )
+from tenuto.session.failure import error_record
 from tenuto.session.hooks import Controller, Stage
 from tenuto.session.invocation import TurnSuspended
 from tenuto.session.live import LiveTurn
@@ -45,7 +46,6 @@ from tenuto.session.notices import (
 from tenuto.session.outcome import Outcome, Standing
 from tenuto.session.program import Result
 from tenuto.session.status import check_transition
-from tenuto.session.turn import error_record
 from tenuto.session.value import MESSAGES, changes_between
 from tenuto.store.port import Store
 
@@ -159,9 +159,7 @@ class Endings:
         while True:
             waits = await self.store.waits.of_session(live.key, run_id=live.run_id, status=None)
             settled, owed = given_up(waits, live.key.tenant)
-            fresh = live.messages[live.pending.written(MESSAGES) :]
-            open_calls = live.copy.history.judged(fresh, _every_call(live, fresh)).open
-            results = closing_results(open_calls, waits, live.journal, reason)
+            results = closing_results(live.pending.open_calls(), waits, live.journal, reason)
             if results:
                 live.pending.add(MESSAGES, results)
             live.pending.outgoing.extend(owed)
@@ -293,10 +291,6 @@ class _StageFailed(Exception):
         super().__init__(str(error))
         self.error = error
         self.notice = notice
-
-
-def _every_call(live: LiveTurn, fresh: Sequence[Any]) -> set[str]:
-    return set(live.copy.history.open) | {call["id"] for each in fresh for call in each.get("tool_calls") or ()}
 
 
 def _told(live: LiveTurn, output: JSON) -> JSON:

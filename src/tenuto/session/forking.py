@@ -1,11 +1,18 @@
-"""Where a session can be forked from and rewound to: as it was before a run, or before an action."""
+"""Forking a session, and where it can be forked from and rewound to: as it was before a run, or before an action."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from tenuto.errors import ForkPointNotRetained, InvalidHistory, InvalidInput
 from tenuto.model.run import Checkpoint, Run
 from tenuto.model.session import SessionKey
+from tenuto.session.copy import Copy
 from tenuto.session.history import History
 from tenuto.session.value import MESSAGES
 from tenuto.store.port import Store
+
+Load: TypeAlias = Callable[[SessionKey], Awaitable[tuple[Copy, Run | None]]]
+"""Loads a session and its last run, or says that there is none."""
 
 _MANY = 1000
 _NEAREST = 3
@@ -61,6 +68,20 @@ async def refuse_open(store: Store, key: SessionKey, at: int | None, history: Hi
     return InvalidHistory(
         f"{key} cannot be forked there: the call {call!r} has no result yet{near}.", call_id=call, nearest=nearest
     )
+
+
+async def fork(store: Store, source: SessionKey, target: SessionKey, at: str | int | None, load: Load) -> Copy:
+    """Begin a session with the state of another, now, after a run or at a checkpoint's commit; return what was loaded.
+
+    Inside an open call nothing can be forked, and what was begun is deleted again.
+    """
+    commit = await commit_after(store, source, at) if isinstance(at, str) else at
+    await store.fork(source, target, at=commit)
+    copy, _ = await load(target)
+    if copy.history.open:
+        await store.delete(target)
+        raise await refuse_open(store, source, commit, copy.history)
+    return copy
 
 
 async def begin_point(store: Store, run: Run) -> Checkpoint | None:

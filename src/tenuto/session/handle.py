@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 from tenuto.codec import JSON
 from tenuto.errors import RunNotLive
 from tenuto.model.effect import Effect
+from tenuto.model.inbox import Input
 from tenuto.model.run import StopKind, StopReply, Wait
 from tenuto.model.session import SessionKey
 from tenuto.model.usage import UsageReport
+from tenuto.session.info import RunInfo
+from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import Outcome
 from tenuto.session.streams import StreamFrame
 from tenuto.session.value import Session
@@ -48,7 +51,7 @@ class SessionHandle:
         """See `SessionRuntime.get`."""
         return await self._runtime.get(self.key)
 
-    async def runs(self, **options: Any) -> Sequence[Any]:
+    async def runs(self, **options: Any) -> Sequence[RunInfo]:
         """See `SessionRuntime.runs`."""
         return await self._runtime.runs(self.key, **options)
 
@@ -72,22 +75,16 @@ class SessionHandle:
 class RunHandle:
     """A turn that was started, or queued; it goes on whether or not anybody waits for it."""
 
-    def __init__(
-        self,
-        runtime: "SessionRuntime",
-        key: SessionKey,
-        task: "asyncio.Task[Outcome]",
-        run_id: str | None,
-        *,
-        input_id: str | None,
-        after: int,
-    ) -> None:
+    def __init__(self, runtime: "SessionRuntime", begun: LiveTurn | Input, task: "asyncio.Task[Outcome]") -> None:
         self._runtime = runtime
         self._task = task
-        self._after = after
-        self.key = key
-        self.run_id = run_id
-        self.input_id = input_id
+        self.key = begun.key
+        self.run_id: str | None = begun.run_id
+        if isinstance(begun, LiveTurn):
+            self.input_id, seq = begun.invocation.input_id, begun.writer.event_seq
+        else:
+            self.input_id, seq = begun.input_id, begun.seq
+        self._after = max(seq - 2, 0)
 
     async def wait(self) -> Outcome:
         """Wait until the turn is over and return how it went."""

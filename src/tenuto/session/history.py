@@ -118,13 +118,13 @@ def calls_of(message: Message) -> Sequence[Mapping[str, Any]]:
     return message.get("tool_calls") or ()
 
 
-def with_unique_calls(message: Message, used: Container[str]) -> dict[str, Any]:
-    """Return the message with call ids that were used before made unique: `<id>_<n>` with the smallest free n."""
+def with_unique_calls(message: Message, used: Container[str], made: Container[str] = ()) -> dict[str, Any]:
+    """Return the message with call ids that were used, or made since, made unique: `<id>_<n>`, the smallest free n."""
     check_message(message)
     taken, calls = set[str](), []
     for call in calls_of(message):
         call_id, number = call["id"], 2
-        while call_id in taken or call_id in used:
+        while call_id in taken or call_id in used or call_id in made:
             call_id, number = f"{call['id']}_{number}", number + 1
         taken.add(call_id)
         calls.append({**call, "id": call_id})

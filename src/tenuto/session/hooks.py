@@ -63,6 +63,11 @@ class HookStack:
         return session
 
 
+def as_controller(hooks: Controller | Iterable[Controller] | None) -> Controller | None:
+    """Return one controller, or several, as one; None if there are none."""
+    return None if hooks is None else HookStack(hooks if isinstance(hooks, Iterable) else [hooks])
+
+
 class At:
     """An async function as a controller for one stage: `At(Stage.BEFORE_SAVE, stamp)`."""
 

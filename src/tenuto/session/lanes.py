@@ -110,3 +110,19 @@ async def take_lane(
                 await meanwhile()
         await asyncio.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_POLL)
+
+
+async def free_lane(store: Store, lane: Lane) -> None:
+    """Free a lane that nobody needs any more; one that cannot be freed lapses by itself."""
+    with suppress(TenutoError):
+        await store.lanes.disarm(lane)
+
+
+@asynccontextmanager
+async def freed_on_error(store: Store, lane: Lane) -> AsyncIterator[None]:
+    """Free the lane if what is done under it fails; whoever comes next need not wait until it lapses."""
+    try:
+        yield
+    except BaseException:
+        await free_lane(store, lane)
+        raise

@@ -7,43 +7,39 @@ called again if its outcome is known.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import InvalidInput, StepBudgetExceeded, StoreError, TenutoError, WaitExpired
+from tenuto.errors import InvalidInput, StepBudgetExceeded
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.effect import EffectKind
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Boundary, Consume
-from tenuto.model.outbox import NewOutgoing
-from tenuto.model.run import Stop, StopKind, Wait, WaitStatus
+from tenuto.model.inbox import Boundary
+from tenuto.model.run import Stop, StopKind, WaitStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.usage import NewUsage
-from tenuto.session.actions import as_message
 from tenuto.session.calling import call_effect, call_under_way, namespace_here
-from tenuto.session.children import spawning
-from tenuto.session.chunks import REPLY_SAVED, Chunks
+from tenuto.session.children import ask, spawning
+from tenuto.session.chunks import Chunks
+from tenuto.session.commits import Commits
 from tenuto.session.copy import Copy
 from tenuto.session.definition import Definition
-from tenuto.session.effects import ONCE, USED, InDoubt, Journal, Place, place_of, unstarted
+from tenuto.session.effects import ONCE, USED, InDoubt, Journal, Place
 from tenuto.session.frames import FrameKind, frame_mark, seen_since
-from tenuto.session.history import with_unique_calls
+from tenuto.session.handoff import hand_off
+from tenuto.session.history import calls_of, with_unique_calls
 from tenuto.session.invocation import Invocation, TurnStopped, TurnSuspended
 from tenuto.session.pending import Pending
 from tenuto.session.program import Declared, Programs
-from tenuto.session.sending import WAKE
-from tenuto.session.turn import LogChange, Point, Save, Turn
-from tenuto.session.value import MESSAGES, LogView, Session, changes_between, check_names
-from tenuto.session.waiting import WaitFor, Waits
+from tenuto.session.steering import take_in
+from tenuto.session.turn import Turn
+from tenuto.session.value import MESSAGES, LogView, Session, check_names
+from tenuto.session.waiting import WaitFor, Waits, answer_of
 from tenuto.store.usage import check_new_usage
 
 DEFAULT_STEPS = 50
 """How many steps a turn may take."""
-
-_TRIES = 5
-_FIRST_PAUSE = 0.05
 
 
 @dataclass(slots=True)
@@ -60,6 +56,7 @@ class LiveTurn:
     budget: int = DEFAULT_STEPS
     programs: Programs = field(default_factory=Programs)
     chunks: Chunks = field(init=False)
+    commits: Commits = field(init=False)
     waits: Waits = field(init=False)
     ends_guarded: bool = False
     stop: Stop | None = None
@@ -69,20 +66,15 @@ class LiveTurn:
     said: str = ""
     cut: bool = False
     tools_under_way: int = 0
-    opened_waits: tuple[str, ...] = ()
     first_entry: dict[str, int] = field(default_factory=dict)
     engine: Any = None
-    last_receipt: Receipt | None = None
-    _head: Mapping[str, LogChange] = field(default_factory=dict)
-    _saves: bool = False
-    _marks: bool = False
     _task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
         self.chunks = Chunks(self.writer, self.copy.told)
         self.waits = Waits(self.invocation.waits)
         self.first_entry = {name: len(items) for name, items in self.copy.logs.items()}
-        self.writer.rider = self
+        self.commits = self.writer.rider = Commits(self)
 
     @property
     def key(self) -> SessionKey:
@@ -150,20 +142,10 @@ class LiveTurn:
     @property
     def open_calls(self) -> list[Mapping[str, Any]]:
         """The tool calls of the conversation that have no result yet."""
-        waiting = self.copy.history.judged(self.messages[self._judged :], self._all_calls()).open
+        waiting = self.pending.open_calls()
         if not waiting:
             return []
-        return [
-            call for message in self.copy.messages for call in message.get("tool_calls") or () if call["id"] in waiting
-        ]
-
-    @property
-    def _judged(self) -> int:
-        return self.pending.written(MESSAGES)
-
-    def _all_calls(self) -> set[str]:
-        fresh = self.messages[self._judged :]
-        return set(self.copy.history.open) | {call["id"] for each in fresh for call in each.get("tool_calls") or ()}
+        return [call for message in self.copy.messages for call in calls_of(message) if call["id"] in waiting]
 
     def get(self, name: str, default: JSON = None) -> JSON:
         """Return a field of the session's document."""
@@ -192,15 +174,15 @@ class LiveTurn:
         self.check_open()
         if once is not None and self._was_done(once):
             return []
-        used = _Used(self.copy.history.used, self._all_calls())
+        used, made = self.copy.history.used, self.pending.calls()
         added = []
         for message in messages:
-            unique = with_unique_calls(message, used) if isinstance(message, Mapping) else message
+            unique = with_unique_calls(message, used, made) if isinstance(message, Mapping) else message
             dumps(unique, "message")
             added.append(unique)
             if isinstance(unique, Mapping) and unique.get("role") == "assistant":
                 self.said = ""
-                used.more |= {call["id"] for call in unique.get("tool_calls") or ()}
+                made |= {call["id"] for call in calls_of(unique)}
         self.pending.add(MESSAGES, added)
         return added
 
@@ -225,10 +207,7 @@ class LiveTurn:
 
     def discard(self) -> None:
         """Take back what is not written, as if it had not been done; what came of calls to the outside stays."""
-        undone = {place_of(each) for each in unstarted(self.pending.effects)}
-        self.pending.effects = [each for each in self.pending.effects if place_of(each) not in undone]
-        for place in undone:
-            self.journal.forget(place)
+        self.pending.effects = self.journal.undo(self.pending.effects)
         self.pending.discard()
 
     async def save(self) -> None:
@@ -236,7 +215,7 @@ class LiveTurn:
         self.check_open()
         async with self.writer.writing:
             if not self.pending.is_empty:
-                await self._write(None, ())
+                await self.commits.write(None, ())
 
     async def each_step(self) -> AsyncIterator[int]:
         """Yield the number of each step; when the body is done the step is written, and input meant for it comes in."""
@@ -261,7 +240,7 @@ class LiveTurn:
         self.steps += 1
         self.in_step = False
         self.pending.steps = self.steps
-        self._marks = True
+        self.commits.is_boundary = True
         await self.commit()
         return bool(await self.steer(Boundary.AFTER_STEP))
 
@@ -269,33 +248,7 @@ class LiveTurn:
         """Take in the input that was sent for this boundary of the run, and return it."""
         if self.copy.undisturbed and (boundary is Boundary.AFTER_STEP or self.ends_guarded):
             return []  # as of the last commit; the one that ends the turn makes sure
-        stamp = await self.writer.store.stamp(self.key)
-        if stamp is not None:
-            self.copy.seen(stamp)
-        if stamp is None or not stamp.steers:
-            return []
-        found = await self.writer.store.inbox.next(self.key, boundary=boundary, run_id=self.run_id)
-        messages = []
-        for each in found.inputs:
-            body: Any = each.body
-            message = body["message"] if isinstance(body, Mapping) and "message" in body else body
-            try:
-                entry = self.declared.item(message)
-            except InvalidInput:
-                continue  # it is for the next turn, which refuses it by itself
-            log = self.declared.input_log
-            item = self.pending.add(log, [entry])
-            if self.pending.ahead is not None:
-                item = len(self.pending.ahead.stored({}, self.copy.logs)[log].items) - 1
-            self.pending.consume.append(Consume(input_id=each.input_id, log=log, item=item))
-            messages.append(message)
-        if messages:
-            if boundary is Boundary.BEFORE_COMPLETION:
-                self.steps += 1  # the program runs again: what it calls then is no repeat
-                self.pending.steps = self.steps
-            await self.commit()
-            self.invocation = replace(self.invocation, input=messages[-1])
-        return messages
+        return await take_in(self, boundary)
 
     async def effect(
         self,
@@ -363,7 +316,7 @@ class LiveTurn:
         missing = [each.opening(step) for each, wait in zip(wanted, found, strict=True) if wait is None]
         if missing or any(wait is not None and wait.status is WaitStatus.OPEN for wait in found):
             self.suspend(missing, partial=partial)
-        return [_answer(wait) for wait in found if wait is not None]
+        return [answer_of(wait) for wait in found if wait is not None]
 
     def suspend(self, waits: Sequence[OpenWait], *, partial: bool = False) -> NoReturn:
         """End the turn here as suspended, with these waits open; another turn goes on once they are settled."""
@@ -377,7 +330,6 @@ class LiveTurn:
         receipt = await self.commit(waits=tuple(waits))
         for wait_id, opened in zip(receipt.wait_ids, waits, strict=True):
             self.waits.opened(wait_id, opened, self.key, self.run_id, receipt)
-        self.opened_waits += receipt.wait_ids
 
     async def sleep(self, seconds: float, name: str = "sleep") -> None:
         """Sleep without a process: the turn suspends and a worker wakes it."""
@@ -429,16 +381,7 @@ class LiveTurn:
         Frame, definition and message are one commit; the message is queued once that stands. A program that is only
         registered elsewhere is named with its version: `name@version`.
         """
-        told = None if message is None else as_message(message)
-        name, _, version = program.partition("@")
-        if not version:
-            version = self.programs.latest(name).version
-        self.append(frame_mark(FrameKind.HANDOFF, self.copy.messages, summary=summary, keep=keep, program=program))
-        before = self.session
-        after = before.with_definition(name=name, label=name, version=version)
-        self.pending.take(changes_between(before, after), after)
-        if told is not None:
-            self.pending.outgoing.append(NewOutgoing(kind=WAKE, target=self.key, body={"message": told}))
+        hand_off(self, program, summary=summary, keep=keep, message=message)
 
     async def child(
         self,
@@ -458,13 +401,7 @@ class LiveTurn:
         wanted, sent = spawning(
             self, program, message, session_id=session_id, seconds=timeout, call_id=call_id, name=name
         )
-        wait = self.waits.peek(wanted, self.step)
-        if wait is None:
-            self.pending.outgoing.append(sent)
-            await self.wait_all([wanted])
-        assert wait is not None
-        (answer,) = await self.wait_all([wanted])
-        return {**answer, "session_id": wait.metadata["child"]}
+        return await ask(self, wanted, sent)
 
     async def commit(
         self,
@@ -476,102 +413,7 @@ class LiveTurn:
         """Write what is pending, in one commit; a reply that was lost is asked for again under the same operation."""
         self.pending.settled.extend(settled)
         async with self.writer.writing:
-            return await self._write(end, waits)
-
-    async def _write(self, end: EndRun | None, waits: tuple[OpenWait, ...]) -> Receipt:
-        await self._resolve()
-        # What is pending is looked up only here: a commit that was under way, of a tool beside, took its part.
-        logs, ahead = self.pending.logs(), self.pending.ahead
-        save = self.pending.save(logs)
-        self._head, self._saves = logs, save is not None
-        stored: Mapping[str, LogChange] = logs
-        if ahead is not None:
-            stored = ahead.stored(logs, self.copy.logs)
-        elif save is not None and self.writer.ahead:
-            stored = self.writer.put_back(logs)
-        return await self._land(ahead.point if ahead else None, stored, save, end, waits)
-
-    async def leave(self, point: Point, logs: Mapping[str, LogChange]) -> Receipt:
-        """Leave a checkpoint of an engine of its own, for a caller that has `writer.writing`; the head stays."""
-        await self._resolve()
-        assert self.pending.ahead is None
-        self._head, self._saves, self._marks = {}, False, True
-        self.pending.steps = self.steps
-        return await self._land(point, logs, None, None, ())
-
-    async def _land(
-        self,
-        point: Point | None,
-        logs: Mapping[str, LogChange],
-        save: Save | None,
-        end: EndRun | None,
-        waits: tuple[OpenWait, ...],
-    ) -> Receipt:
-        try:
-            try:
-                return await self.writer.write_next(point=point, logs=logs, save=save, end=end, waits=waits)
-            except StoreError as error:
-                if not error.retryable:
-                    raise
-                return await self._again(error)
-        except asyncio.CancelledError:
-            # It may have landed all the same: what this turn writes next has to know.
-            with suppress(TenutoError):
-                await self.writer.write_again()
-            raise
-
-    async def _resolve(self) -> None:
-        """Find out what became of whatever was written last, before anything else is."""
-        if self.writer.in_doubt:
-            await self.writer.write_again()
-        await self.chunks.resolve()
-
-    async def _again(self, error: TenutoError) -> Receipt:
-        pause = _FIRST_PAUSE
-        for _ in range(_TRIES):
-            await asyncio.sleep(pause)
-            pause *= 2
-            try:
-                receipt = await self.writer.write_again()
-                assert receipt is not None
-                return receipt
-            except StoreError as failure:
-                if not failure.retryable:
-                    raise
-                error = failure
-        raise error
-
-    def parts(
-        self,
-        logs: Mapping[str, LogChange],  # noqa: ARG002 - what the run writes; what the head gets is known here
-        waits: tuple[OpenWait, ...],
-        end: EndRun | None,
-        *,
-        begins: bool,
-    ) -> dict[str, Any]:
-        """See `Rider.parts`."""
-        self.pending.events.extend(self.chunks.take())
-        if end is None and self.chunks.unmarked and (self._marks or _has_reply(self._head)):
-            self._marks = True
-            self.pending.events.append(NewEvent(type=REPLY_SAVED, data={"step": self.step}))
-        else:
-            self._marks = False
-        self.pending.excused = self.journal.open_calls() | self.waits.open_calls()
-        for wait in waits:
-            if wait.timeout is not None or wait.deadline is not None:
-                body = {"run_id": self.run_id}
-                delay = wait.timeout if wait.deadline is None else None
-                wake = NewOutgoing(kind=WAKE, target=self.key, body=body, due_at=wait.deadline, delay=delay)
-                self.pending.outgoing.append(wake)
-        return self.pending.parts(self._head, waits, end, begins=begins, saves=self._saves)
-
-    def landed(self, receipt: Receipt) -> None:
-        """See `Rider.landed`."""
-        self.pending.landed(receipt)
-        self.last_receipt = receipt
-        if self._marks:
-            self._marks = False
-            self.chunks.mark(receipt.event_seq)
+            return await self.commits.write(end, waits)
 
     def note(self, event: NewEvent) -> None:
         """Put an event into the stream with the next commit, after the chunks that came before it."""
@@ -600,33 +442,3 @@ class LiveTurn:
         """Refuse to do anything in a turn that is over."""
         if self.closed:
             raise InvalidInput(f"This turn of {self.key} is over; nothing can be done in it any more.")
-
-
-class _Used:
-    """The call ids that are taken: those of the history, and those added since."""
-
-    def __init__(self, history: set[str], more: set[str]) -> None:
-        self.history = history
-        self.more = more
-
-    def __contains__(self, call_id: object) -> bool:
-        return call_id in self.history or call_id in self.more
-
-
-def _has_reply(logs: Mapping[str, LogChange]) -> bool:
-    change = logs.get(MESSAGES)
-    return change is not None and any(_role(each) == "assistant" for each in change.items)
-
-
-def _role(message: Any) -> Any:
-    return message.get("role") if isinstance(message, Mapping) else None
-
-
-def _answer(wait: Wait) -> JSON:
-    if wait.status is WaitStatus.ANSWERED:
-        return wait.answer
-    raise WaitExpired(
-        f"Nobody answered {wait.signal_id or wait.kind!r} in time (wait {wait.wait_id} is {wait.status}).",
-        wait_id=wait.wait_id,
-        status=str(wait.status),
-    )

@@ -10,7 +10,7 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.session.lanes import this_owner
 from tenuto.session.notices import RunEnded
 from tenuto.session.resuming import RUN_LOST
-from tenuto.session.turn import is_let_go
+from tenuto.session.running import is_let_go
 from tenuto.store.port import Store
 
 

@@ -1,11 +1,11 @@
 """What a turn has done and not yet written: it goes into the turn's next commit, whoever makes that."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
-from tenuto.model.commit import EndRun, OpenWait, Receipt
+from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume, NewInput
@@ -15,9 +15,9 @@ from tenuto.model.usage import NewUsage
 from tenuto.session.ahead import Ahead
 from tenuto.session.copy import Copy
 from tenuto.session.definition import Definition
-from tenuto.session.history import Judged
-from tenuto.session.turn import LogChange, Save
+from tenuto.session.history import Judged, calls_of
 from tenuto.session.value import MESSAGES, Changes, Session, profile_after
+from tenuto.session.writes import LogChange, Save
 
 _LISTS = ("events", "effects", "usage", "outgoing", "consume", "inputs", "settled")
 
@@ -28,7 +28,7 @@ class Pending:
 
     Entries stand in the copy's lists as soon as they are added; `_written` is how far each list is in the store. A log
     that began anew is in `_anew`, and what the store has of it in `_before`. It rides with every commit of the turn
-    (`turn.Rider`).
+    (`commits.Commits`).
     """
 
     copy: Copy
@@ -104,6 +104,16 @@ class Pending:
         """Return how many entries of a log are in the store."""
         return self._written.get(log, 0)
 
+    def calls(self) -> set[str]:
+        """Return the tool calls that are open in the store, and those made since."""
+        fresh = self.copy.messages[self.written(MESSAGES) :]
+        return set(self.copy.history.open) | {call["id"] for each in fresh for call in calls_of(each)}
+
+    def open_calls(self) -> Collection[str]:
+        """Return the tool calls that have no result yet, in the conversation as it is now."""
+        fresh = self.copy.messages[self.written(MESSAGES) :]
+        return self.copy.history.judged(fresh, self.calls()).open
+
     @property
     def stored_document(self) -> Mapping[str, JSON]:
         """The document as it is in the store."""
@@ -175,12 +185,10 @@ class Pending:
         self,
         logs: Mapping[str, LogChange],
         waits: tuple[OpenWait, ...],
-        end: EndRun | None,  # noqa: ARG002
         *,
-        begins: bool,  # noqa: ARG002
         saves: bool = True,
     ) -> dict[str, Any]:
-        """See `Rider.parts`; the logs are the head's, and without `saves` it stays where it is."""
+        """Return what goes along with a commit; the logs are the head's, and without `saves` it stays where it is."""
         judged = self._judged(logs, waits)
         counts = {name: count for name in _LISTS if (count := len(getattr(self, name)))}
         self._under_way = _UnderWay(
@@ -212,7 +220,7 @@ class Pending:
         return self.copy.history.judged(change.items, waiting | self.excused)
 
     def landed(self, receipt: Receipt) -> None:
-        """See `Rider.landed`."""
+        """Note that the commit these parts went along with stands."""
         under_way, self._under_way = self._under_way, None
         assert under_way is not None
         for name, count in under_way.counts.items():

@@ -4,11 +4,10 @@ Every stage that fails is told of by exactly one notice that names it. What fail
 commit a failure: it is told of by a notice of its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, SessionNotFound
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit, NewCheckpoint, Receipt
@@ -19,10 +18,10 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionStatus
 from tenuto.session.actions import Action
 from tenuto.session.copy import Copy
-from tenuto.session.definition import Definition
 from tenuto.session.ending import given_up
 from tenuto.session.history import History
 from tenuto.session.hooks import Controller, Stage, same_session
+from tenuto.session.info import head_of
 from tenuto.session.notices import (
     ActionFailed,
     HookFailed,
@@ -37,6 +36,8 @@ from tenuto.session.notices import (
 from tenuto.session.status import check_transition
 from tenuto.session.value import MESSAGES, Changes, Session, changes_between, check_names, definition_profile
 from tenuto.store.port import Store
+
+T = TypeVar("T")
 
 
 class Pipeline:
@@ -94,6 +95,25 @@ class Pipeline:
         notice = SessionLoaded(key=copy.key, version=session.version, status=str(session.status))
         await self._listeners.tell(notice)
         return session
+
+    async def perform(self, key: SessionKey, name: str, deed: Callable[[], Awaitable[T]]) -> T:
+        """Do what changes nothing under the lane, and tell how the session stood before and after it."""
+        try:
+            before = await head_of(self._store, key)
+            done = await deed()
+        except Exception as error:
+            await self.deed_failed(key, name, error)
+            raise
+        after = await self._store.head(key)
+        notice = SessionActionExecuted(
+            key=key,
+            action=name,
+            before_version=before.version,
+            before_status=str(before.status),
+            after_status=str(after.status if after else SessionStatus.DELETED),
+        )
+        await self._listeners.tell(notice)
+        return done
 
     async def deed_failed(self, key: SessionKey, action: str, error: Exception) -> None:
         """Tell that an action which changes nothing under the lane failed, or found no session."""
@@ -213,39 +233,6 @@ class Pipeline:
         except Exception as error:
             await self._listeners.tell(HookFailed(key=session.key, stage=str(stage), error=repr(error)))
             return session
-
-
-def new_session(
-    key: SessionKey,
-    definition: Definition,
-    *,
-    seed: Mapping[str, JSON] | None,
-    logs: Iterable[str],
-    profile: Profile,
-    schema_version: str = "",
-) -> Session:
-    """Return a session that is about to be created; what of the seed is a list of messages is the conversation."""
-    if isinstance(logs, str) or not isinstance(seed, Mapping | None):
-        raise InvalidInput("A seed is a mapping of fields to values, and `logs` names those that are logs.")
-    state = dict(seed or {})
-    prompt = state.pop("system_prompt", None)
-    if prompt is not None and not (definition.system_prompt or "").strip():
-        definition = definition.changed(system_prompt=prompt)
-    names = set(logs)
-    for name in names:
-        if not isinstance(state.get(name, []), list | tuple):
-            raise InvalidInput(f"{name!r} is a log; seed it with a list, not {type(state[name]).__name__}.")
-    return Session(
-        key=key,
-        status=SessionStatus.ACTIVE,
-        version=0,
-        commit_number=0,
-        definition=definition,
-        profile=profile,
-        document={name: value for name, value in state.items() if name not in names},
-        logs={name: list(state.get(name, [])) for name in names},
-        schema_version=schema_version,
-    )
 
 
 def _profile_of(session: Session) -> Profile:

@@ -149,6 +149,15 @@ class Programs:
             raise self._unknown(name, f"There is no program {name!r}")
         return found
 
+    def definition(self, program: str | Definition) -> Definition:
+        """Return what a new session of a program is told of it: its own definition if it has one, or what is given."""
+        if isinstance(program, Definition):
+            self.of(program)
+            return program
+        found = self.latest(program)
+        known = getattr(found, "definition", None)
+        return known if isinstance(known, Definition) else Definition(name=found.name, version=found.version)
+
     def of(self, definition: Definition | None) -> Program:
         """Return the program of a session, in the version it was created with."""
         if definition is None:

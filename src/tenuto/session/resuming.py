@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import CheckpointNotFound, LaneBusy, RunNotLive, SuspensionRecordInvalid
+from tenuto.errors import CheckpointNotFound, LaneBusy, RunNotLive, StatusRefused, SuspensionRecordInvalid
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit, EndRun, SettleWait, TakeRun
 from tenuto.model.lane import Lane
 from tenuto.model.run import Checkpoint, Run, RunStatus, Wait, WaitStatus
-from tenuto.session.turn import is_let_go
+from tenuto.model.session import SessionKey
+from tenuto.session.running import is_let_go
 from tenuto.store.host import is_dead
 from tenuto.store.port import Store
 
@@ -98,6 +99,15 @@ async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> 
     raise CheckpointNotFound(
         f"Invocation {invocation_id!r} left no checkpoint to go on from.", invocation_id=invocation_id
     )
+
+
+async def find_stopped(store: Store, key: SessionKey) -> Run:
+    """Return the last run of a session if it was interrupted or failed; any other cannot be gone on with."""
+    run = await store.runs.current(key)
+    if run is None or run.status not in (RunStatus.INTERRUPTED, RunStatus.FAILED):
+        state = "has never run" if run is None else f"is {run.status}"
+        raise StatusRefused(f"The last run of {key} {state}; there is nothing to go on with.", key=key, found=state)
+    return run
 
 
 async def is_alive(store: Store, run: Run) -> bool:

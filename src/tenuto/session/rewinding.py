@@ -8,6 +8,7 @@ from typing import Any
 from tenuto.codec import JSON, encode
 from tenuto.model.run import Checkpoint
 from tenuto.session.copy import Copy
+from tenuto.session.forking import point_before
 from tenuto.session.pending import Pending
 from tenuto.session.value import KeptLog, Session
 from tenuto.store.port import Store
@@ -27,6 +28,12 @@ class GoBack:
         now, then = session.document, own_fields(self.point)
         document = {name: _same(now.get(name, _NOTHING), value) for name, value in then.items()}
         return replace(session, document=MappingProxyType(document), logs=MappingProxyType(dict(self.logs)))
+
+
+async def going_back(store: Store, copy: Copy, to: str | int) -> GoBack:
+    """Return the action that takes a session back to before a run, or to a checkpoint's commit."""
+    point = await point_before(store, copy.key, to)
+    return GoBack(point, await logs_at(store, copy, point))
 
 
 async def logs_at(store: Store, copy: Copy, point: Checkpoint) -> dict[str, Sequence[Any]]:

@@ -1,13 +1,34 @@
-"""Stops that others asked of the runs of this process."""
+"""Stops: asked of any run, and found by the runs of this process."""
 
 import asyncio
 
-from tenuto.errors import TenutoError
+from tenuto.errors import RunNotLive, TenutoError
+from tenuto.model.run import RunStatus, StopKind, StopReply
+from tenuto.model.session import SessionKey
+from tenuto.session.info import head_of
 from tenuto.session.runner import Runner
 from tenuto.store.port import Store
 
 STOP_POLL = 0.2
 """How often the runs of this process are checked for stops, in seconds."""
+
+
+async def stop_run(store: Store, runner: Runner, run_id: str, kind: StopKind, reason: str | None) -> StopReply:
+    """Record a stop on a run, and tell it at once if it runs here."""
+    reply = await store.runs.request_stop(run_id, kind, reason)
+    live = runner.live.get(run_id)
+    if live is not None and reply.stop is not None and reply.status is RunStatus.RUNNING:
+        live.ask_to_stop(reply.stop)
+    return reply
+
+
+async def run_to_stop(store: Store, key: SessionKey) -> str:
+    """Return the run of a session that a stop is for, if none is named: its last one."""
+    run = await store.runs.current(key)
+    if run is None:
+        await head_of(store, key)
+        raise RunNotLive(f"{key} has never run; there is nothing to stop.", key=key, run_id="", found="none")
+    return run.run_id
 
 
 class StopWatch:

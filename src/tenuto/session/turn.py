@@ -6,19 +6,17 @@ reach its head with a save.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from tenuto.codec import JSON, dumps, encode
-from tenuto.errors import LaneLost, NotJson, StoreError, TenutoError, VersionConflict
+from tenuto.errors import LaneLost, StoreError, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import (
     Append,
     BeginRun,
     Commit,
     EndRun,
-    Held,
     LogWrite,
     NewCheckpoint,
     OpenWait,
@@ -28,90 +26,15 @@ from tenuto.model.commit import (
     TakeRun,
 )
 from tenuto.model.lane import Lane, Rearm
-from tenuto.model.run import Run, RunRef, WaitStatus
+from tenuto.model.run import RunRef, WaitStatus
 from tenuto.model.session import Ends, LogEnd, SessionKey
-from tenuto.store.holding import handle_of
-from tenuto.store.host import worker_is_dead, worker_name
+from tenuto.session.handles import Handles
+from tenuto.session.running import running_here
+from tenuto.session.slices import fits, mended, slices
+from tenuto.session.writes import Base, LogChange, Point, Rider, Save
+from tenuto.store.host import worker_name
 from tenuto.store.keeper import Holding
 from tenuto.store.port import Store
-
-_running_here: set[str] = set()
-"""The runs that turns of this process are about to begin, or have begun and not let go of."""
-
-_SLICE_ROWS = 2000
-_SLICE_BYTES = 4 * 1024 * 1024
-
-MOST_AT_ONCE = _SLICE_ROWS // 2
-"""How many entries of a log are always written with their save, and none of them ahead of it."""
-
-
-class LogChange(NamedTuple):
-    """What happened to a log since it was last written: items were added, or it is written anew.
-
-    Written anew, it begins with the first `kept` entries it had, at the end named by `keep` if not at its present one,
-    and goes on with the items.
-    """
-
-    items: Sequence[JSON]
-    anew: bool = False
-    kept: int = 0
-    keep: LogEnd | None = None
-
-    def write(self, end: LogEnd | None) -> LogWrite:
-        """Return the store's operation on a log that ends here."""
-        items = tuple(self.items)
-        if not self.anew:
-            return Append(items=items)
-        kept_at = self.keep or end
-        keep = kept_at._replace(position=self.kept) if kept_at is not None and self.kept else None
-        return Reset(items=items, keep=keep)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """Where a program can go on from: where it stands, and the fields of its state that are no logs."""
-
-    step: int
-    cursor: JSON
-    document: Mapping[str, JSON]
-    schema_version: str
-
-
-class Base(NamedTuple):
-    """The session as the turn knows it: what its last save, or its load, left."""
-
-    version: int = 0
-    ends: Ends = {}
-
-
-class Save(NamedTuple):
-    """What a commit does to the session's head.
-
-    `document` has the fields that changed, `whole` returns all of them; `logs` names all session logs. With
-    `overwrites`, a session that moved on since the base is overwritten with the turn's own view of it.
-    """
-
-    document: Mapping[str, JSON]
-    whole: Callable[[], Mapping[str, JSON]]
-    logs: frozenset[str]
-    schema_version: str
-    removed: frozenset[str] = frozenset()
-    carries: bool = False
-    overwrites: bool = False
-
-
-class Rider(Protocol):
-    """Adds its own parts to every commit of a turn, whoever writes it."""
-
-    def parts(
-        self, logs: Mapping[str, LogChange], waits: tuple[OpenWait, ...], end: EndRun | None, *, begins: bool
-    ) -> dict[str, Any]:
-        """Return what goes along with this commit, by name of the part; raising refuses it, and nothing is written."""
-        ...
-
-    def landed(self, receipt: Receipt) -> None:
-        """Note that the commit with these parts stands."""
-        ...
 
 
 @dataclass(slots=True)
@@ -146,9 +69,9 @@ class Turn:
     _ends: dict[str, LogEnd] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
     _commits: int = 0
-    _slices: set[tuple[str, int]] = field(default_factory=set)
+    _slices: set[str] = field(default_factory=set)
     _partly: "dict[str, LogEnd | None]" = field(default_factory=dict)
-    _handles: dict[str, tuple[JSON, Held]] = field(default_factory=dict)
+    _handles: Handles = field(default_factory=Handles)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _holding: Holding | None = None
     _task: "asyncio.Task[Any] | None" = None
@@ -193,7 +116,7 @@ class Turn:
             ends=ends,
             ttl=self.store.keeper.ttl,
         )
-        _running_here.add(self.run_id)
+        running_here.add(self.run_id)
         if ends is not None:
             self._ends = dict(ends)
 
@@ -203,7 +126,7 @@ class Turn:
         With `moved` it is put there, on the session as the turn knows it now.
         """
         self.run_id, self.attempt = run_id, attempt + 1
-        _running_here.add(run_id)
+        running_here.add(run_id)
         take = TakeRun(run_id=run_id, attempt=attempt, worker=worker_name(), gone=gone, ttl=self.store.keeper.ttl)
         if moved:
             take = replace(take, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
@@ -266,17 +189,18 @@ class Turn:
         """Write one commit for a caller that has `writing`, and has had it since it looked up what to write."""
         operation_id = self._next_operation()
         if point is not None or save is not None:
-            logs = await self._ahead(operation_id, self._mended(logs or {}))
+            self._ends |= {name: end for name, end in self._partly.items() if end is not None}
+            logs = await self._ahead(operation_id, mended(logs or {}, self._partly))
         logs = logs or {}
         parts: dict[str, Any] = {"end": end, "open_waits": waits, "settle_waits": settled}
         if self.rider is not None:
-            parts |= self.rider.parts(logs, waits, end, begins=not self.begun)
+            parts |= self.rider.parts(waits, end)
         if point is not None:
             parts.setdefault("steps", point.step)
             parts["checkpoint"] = NewCheckpoint(
                 step=point.step,
                 cursor=point.cursor,
-                document=self._short(point.document),
+                document=self._handles.short(point.document),
                 schema_version=point.schema_version,
             )
         self._unsure = (operation_id, logs, save, end)
@@ -289,7 +213,7 @@ class Turn:
                 self.rider.landed(receipt)
             self._partly = {}
             for document in (point.document if point else {}, save.document if save else {}):
-                self._remember(document)
+                self._handles.remember(document)
             return receipt
 
         self._again = land
@@ -335,38 +259,27 @@ class Turn:
 
         Called again for the same operation, it goes on with the part that failed.
         """
-        rows = sum(len(change.items) for change in logs.values())
-        if rows <= _SLICE_ROWS:
+        if fits(logs):
             return logs
         rest, number = dict(logs), 0
         for name, change in logs.items():
-            items, begins = list(change.items), 0
-            while len(items) - begins > _SLICE_ROWS // 2:
-                stop = _slice_end(items, begins)
-                first = begins == 0
-                part = change._replace(items=items[begins:stop]) if first else LogChange(items=items[begins:stop])
+            items, written = list(change.items), 0
+            for part in slices(change._replace(items=items)):
                 number += 1
-                if (operation_id, number) not in self._slices:
-                    self._partly.setdefault(name, self._ends.get(name))
-                    self._unsure = (f"{operation_id}.{number}", {name: part}, None, None)
-                    receipt = await self._land(self._unsure[0], {"end": None}, {name: part}, None)
-                    self._landed(receipt, {name: part}, None, None)
-                    self._slices.add((operation_id, number))
-                begins = stop
-            if begins:
-                rest[name] = LogChange(items=items[begins:])
+                await self._write_slice(f"{operation_id}.{number}", name, part)
+                written += len(part.items)
+            if written:
+                rest[name] = LogChange(items=items[written:])
         return rest
 
-    def _mended(self, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
-        """Go on from before what was written ahead for a commit that then failed."""
-        mended = dict(logs)
-        for name, end in self._partly.items():
-            change = mended.get(name) or LogChange(items=())
-            if not change.anew:
-                mended[name] = LogChange(items=change.items, anew=True, kept=end.position if end else 0)
-            if end is not None:
-                self._ends[name] = end
-        return mended
+    async def _write_slice(self, operation_id: str, name: str, part: LogChange) -> None:
+        if operation_id in self._slices:
+            return
+        self._partly.setdefault(name, self._ends.get(name))
+        self._unsure = (operation_id, {name: part}, None, None)
+        receipt = await self._land(operation_id, {"end": None}, {name: part}, None)
+        self._landed(receipt, {name: part}, None, None)
+        self._slices.add(operation_id)
 
     def _next_operation(self) -> str:
         self._commits += 1
@@ -404,12 +317,12 @@ class Turn:
         }
         try:
             return await self._commit(
-                operation_id, parts | saving | {"document": self._short(save.document), "logs": plain}
+                operation_id, parts | saving | {"document": self._handles.short(save.document), "logs": plain}
             )
         except VersionConflict as conflict:
             if not save.overwrites or self.lane is not None or conflict.expected is None:
                 raise
-        saving |= {"expected_version": None, "document": self._short(save.whole())}
+        saving |= {"expected_version": None, "document": self._handles.short(save.whole())}
         over = {name: self._over(name, logs.get(name)) for name in sorted(save.logs)}
         own = {name: write for name, write in plain.items() if name not in save.logs}
         return await self._commit(_overwriting(operation_id), parts | saving | {"logs": own | over})
@@ -460,18 +373,6 @@ class Turn:
         elif begins and self.lane is None:
             self._hold(RunRef(run_id=self.run_id, attempt=self.attempt))
 
-    def _short(self, document: Mapping[str, JSON]) -> dict[str, Any]:
-        held = {n: self._handles[n][1] for n, v in document.items() if n in self._handles and self._handles[n][0] is v}
-        return {**document, **held}
-
-    def _remember(self, document: Mapping[str, JSON]) -> None:
-        for name, value in document.items():
-            known = self._handles.get(name)
-            if known and known[0] is value:
-                continue
-            if isinstance(value, str | list | dict) and (handle := handle_of(value)):
-                self._handles[name] = (value, handle)
-
     def _hold(self, held: Lane | RunRef) -> None:
         self._task = asyncio.current_task()
         self._holding = self.store.keeper.hold(held, self._lose)
@@ -494,7 +395,7 @@ class Turn:
 
     def release(self) -> None:
         """Let the keeper renew this turn no longer."""
-        _running_here.discard(self.run_id)
+        running_here.discard(self.run_id)
         if self._holding is not None:
             self.store.keeper.release(self._holding)
             self._holding = None
@@ -510,35 +411,6 @@ class Turn:
                 return
 
 
-def is_let_go(run: Run) -> bool:
-    """Tell whether a running run's runner is proven gone: its process is, or it is this one and let go of the run."""
-    return worker_is_dead(run.worker) or (run.worker == worker_name() and run.run_id not in _running_here)
-
-
 def _overwriting(operation_id: str) -> str:
     """Return the id of the second try of a save, which overwrites what others wrote."""
     return f"{operation_id}!"
-
-
-def _slice_end(items: Sequence[JSON], begins: int) -> int:
-    size, stop = 0, begins
-    while stop < len(items) and stop - begins < _SLICE_ROWS // 2 and size < _SLICE_BYTES:
-        size += len(encode(items[stop]))
-        stop += 1
-    return stop
-
-
-def error_record(error: BaseException) -> JSON:
-    """Return an error as plain data, as a run's record keeps it: category, message and what is behind it."""
-    category = getattr(error, "category", type(error).__name__)
-    record: dict[str, JSON] = {"category": category, "message": str(getattr(error, "message", error))}
-    details = {name: value for name, value in getattr(error, "_details", {}).items() if _is_plain(value)}
-    return record | {"details": details} if details else record
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        dumps(value)
-    except NotJson:
-        return False
-    return True

@@ -11,7 +11,7 @@ from tenuto.errors import InvalidInput
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.session.definition import Definition
 from tenuto.session.status import check_transition
-from tenuto.session.turn import LogChange
+from tenuto.session.writes import LogChange
 
 MESSAGES = "messages"
 """The log that is a conversation."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from tenuto.codec import JSON
+from tenuto.errors import WaitExpired
 from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.run import Wait, WaitStatus
 from tenuto.model.session import SessionKey
@@ -111,3 +112,14 @@ class Waits:
             for wait in self._waits
             if wait.status in stands and "call_id" in wait.metadata
         }
+
+
+def answer_of(wait: Wait) -> JSON:
+    """Return what a wait was answered with; one that was not, in time, is `WaitExpired`."""
+    if wait.status is WaitStatus.ANSWERED:
+        return wait.answer
+    raise WaitExpired(
+        f"Nobody answered {wait.signal_id or wait.kind!r} in time (wait {wait.wait_id} is {wait.status}).",
+        wait_id=wait.wait_id,
+        status=str(wait.status),
+    )

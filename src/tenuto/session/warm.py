@@ -1,14 +1,11 @@
 """Session states kept in memory between turns, each confirmed against the store before it is used."""
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tenuto.model.session import SessionKey, Stamp
-from tenuto.session.turn import Base
-
-DEFAULT_BYTES = 64 * 1024 * 1024
-"""How much stored text the states kept in memory may stand for."""
+from tenuto.session.recent import DEFAULT_BYTES, Recent
+from tenuto.session.writes import Base
 
 
 class WarmState(NamedTuple):
@@ -26,37 +23,27 @@ class WarmStates:
     """The states used last, up to a total size. One is valid only as long as its session has that life and version."""
 
     def __init__(self, limit: int = DEFAULT_BYTES, fields: Mapping[str, str] | None = None) -> None:
-        self._limit = limit
         self._fields = fields or {}
-        self._size = 0
-        self._states: OrderedDict[SessionKey, WarmState] = OrderedDict()
+        self._states: Recent[SessionKey, WarmState] = Recent(limit)
 
     def get(self, key: SessionKey, stamp: Stamp) -> WarmState | None:
-        """Return what is known of the session if it still is what the stamp says."""
+        """Return what is known of the session if it still is what the stamp says; otherwise it is forgotten."""
         found = self._states.get(key)
-        if found is None:
-            return None
-        if (found.life, found.base.version, found.schema_version) != (stamp.life, stamp.version, stamp.schema_version):
-            self.drop(key)
-            return None
-        if any(len(found.values[self._fields.get(name, name)]) != count for name, count in found.counts.items()):
-            self.drop(key)  # a node changed a list in place; the store has the truth
-            return None
-        self._states.move_to_end(key)
-        return found
+        if found is not None and self._holds(found, stamp):
+            return found
+        self.drop(key)
+        return None
+
+    def _holds(self, state: WarmState, stamp: Stamp) -> bool:
+        if (state.life, state.base.version, state.schema_version) != (stamp.life, stamp.version, stamp.schema_version):
+            return False
+        # A node may have changed a list in place; the store has the truth.
+        return all(len(state.values[self._fields.get(name, name)]) == count for name, count in state.counts.items())
 
     def put(self, key: SessionKey, state: WarmState) -> None:
         """Keep a state, and let go of those used longest ago."""
-        self.drop(key)
-        if state.size > self._limit:
-            return
-        self._states[key] = state
-        self._size += state.size
-        while self._size > self._limit:
-            self._size -= self._states.popitem(last=False)[1].size
+        self._states.put(key, state, state.size)
 
     def drop(self, key: SessionKey) -> None:
         """Forget a state."""
-        found = self._states.pop(key, None)
-        if found is not None:
-            self._size -= found.size
+        self._states.take(key)

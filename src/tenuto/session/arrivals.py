@@ -1,0 +1,178 @@
+"""Messages as they arrive: each begins its turn, or is rejected or queued, and its sender waits for the outcome.
+
+Within a process, whoever came first begins first, or is queued first.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from enum import StrEnum
+from weakref import WeakValueDictionary
+
+from tenuto.codec import JSON
+from tenuto.errors import LaneBusy, OperationConflict
+from tenuto.model.inbox import Input, InputKind, NewInput
+from tenuto.model.run import RunStatus, StopKind
+from tenuto.model.session import SessionKey
+from tenuto.session.dispatch import Dispatcher, QueuedFirst
+from tenuto.session.given import Given, rolling_back, sent_before
+from tenuto.session.lanes import in_line
+from tenuto.session.live import LiveTurn
+from tenuto.session.outcome import OVER, Outcome
+from tenuto.session.outcomes import Outcomes
+from tenuto.session.runner import Runner
+from tenuto.session.stopping import stop_run
+from tenuto.store.host import is_dead
+from tenuto.store.port import Store
+
+_beginning: ContextVar[frozenset[SessionKey]] = ContextVar("tenuto_beginning", default=frozenset())
+
+_FIRST_POLL = 0.005
+_LONGEST_POLL = 0.1
+_LONGEST_ARRIVAL = 5.0
+
+
+class WhenBusy(StrEnum):
+    """What becomes of a message to a session whose turn is under way."""
+
+    REJECT = "reject"
+    QUEUE = "queue"
+    INTERRUPT = "interrupt"
+    ROLLBACK = "rollback"
+
+
+class Arrivals:
+    """Begins turns with messages as they arrive, queues those that have to wait, and waits with their senders.
+
+    What is done for senders who wait is in `background` until it is over.
+    """
+
+    def __init__(self, store: Store, dispatcher: Dispatcher, runner: Runner) -> None:
+        self.background: set[asyncio.Future[bool]] = set()
+        self._store = store
+        self._dispatcher = dispatcher
+        self._runner = runner
+        self._outcomes = Outcomes(store)
+        self._arriving: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
+
+    async def begin(
+        self,
+        key: SessionKey,
+        message: JSON,
+        *,
+        input_key: str | None,
+        body: JSON,
+        when_busy: WhenBusy = WhenBusy.REJECT,
+    ) -> LiveTurn | Input:
+        """Begin a turn with a message if the session is idle: on the copy in memory, or with the lane and a load.
+
+        What was left undone before it comes first. For a message whose key is known, its first input is returned. A
+        session that is busy is `LaneBusy`, or the message is queued, and its input returned.
+        """
+        given = Given(message=message, body=body, key=input_key)
+        async with self._in_order_of_arrival(key):
+            begun = await self._begin_or_queue(key, given, when_busy, warm=True)
+        while not isinstance(begun, LiveTurn | Input):
+            await begun
+            async with self._in_order_of_arrival(key):
+                begun = await self._begin_or_queue(key, given, when_busy, warm=False)
+        return begun
+
+    @asynccontextmanager
+    async def _in_order_of_arrival(self, key: SessionKey) -> AsyncIterator[None]:
+        """Let who came first in this process begin first, or be queued first; nobody waits long for a slow one."""
+        if key in (inside := _beginning.get()):  # a listener, or a hook, that sends to the session it is called for
+            yield
+            return
+        arriving = self._arriving.setdefault(key, asyncio.Lock())
+        mine = not arriving.locked() and await arriving.acquire()
+        if not mine:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_ARRIVAL):
+                    mine = await arriving.acquire()
+        token = _beginning.set(inside | {key})
+        try:
+            yield
+        finally:
+            _beginning.reset(token)
+            if mine:
+                arriving.release()
+
+    async def _begin_or_queue(
+        self, key: SessionKey, given: Given, when_busy: WhenBusy, *, warm: bool
+    ) -> LiveTurn | Input | Awaitable[None]:
+        try:
+            if warm:
+                if (live := await self._dispatcher.begin_warm(key, given)) is not None:
+                    return live
+                if (known := await sent_before(self._store, key, given)) is not None:
+                    return known
+            return await self._dispatcher.begin_cold(key, given)
+        except LaneBusy:
+            if when_busy is WhenBusy.REJECT:
+                if (known := await sent_before(self._store, key, given)) is not None:
+                    return known  # it is this very message that keeps the session busy
+                raise
+        except QueuedFirst:
+            when_busy = WhenBusy.QUEUE
+        return await self._queue(key, given, when_busy)
+
+    async def _queue(self, key: SessionKey, given: Given, when_busy: WhenBusy) -> Input:
+        """Queue a message durably, and ask the run under way to stop if it is to make room."""
+        body = rolling_back(given.body) if when_busy is WhenBusy.ROLLBACK else given.body
+        new = NewInput(kind=InputKind.MESSAGE, body=body, key=given.key)
+        try:
+            enqueued = await self._store.inbox.enqueue(key, new)
+        except OperationConflict:
+            if (known := await sent_before(self._store, key, given)) is None:
+                raise
+            return known
+        if not enqueued.replayed and when_busy in (WhenBusy.INTERRUPT, WhenBusy.ROLLBACK):
+            run = await self._store.runs.current(key)
+            if run is not None and run.status is RunStatus.RUNNING and run.start_sequence < enqueued.input.seq:
+                await stop_run(self._store, self._runner, run.run_id, StopKind.INTERRUPT, "a new message came in")
+        return enqueued.input
+
+    async def settled(self, key: SessionKey, input_id: str) -> Outcome:
+        """Wait until an input has its outcome, doing what is due before it whenever the session is free."""
+        pause = _FIRST_POLL
+        with self._dispatcher.awaited.outcome_of(input_id) as done:
+            while True:
+                outcome = await self._outcomes.of_input(input_id)
+                if outcome.status in OVER:
+                    return outcome
+                deadline = asyncio.get_running_loop().time() + pause
+                async with in_line(self._store, key, deadline):
+                    if not done.done() and await self._is_free(key) and await self._advance_to(key, input_id):
+                        pause = _FIRST_POLL
+                        continue
+                await asyncio.wait([done], timeout=pause)
+                if done.done():
+                    return done.result()
+                pause = min(2 * pause, _LONGEST_POLL)
+
+    async def _is_free(self, key: SessionKey) -> bool:
+        """Tell whether the lane can be taken, without trying to: a look writes nothing."""
+        lane = await self._store.lanes.inspect(key)
+        return lane is None or lane.state != "held" or (lane.owner is not None and is_dead(lane.owner.host))
+
+    async def _advance_to(self, key: SessionKey, input_id: str) -> bool:
+        """Do what is due up to an input. A caller that goes away cuts off its own turn only, not those of others."""
+        wanted = True
+        working = asyncio.ensure_future(self._dispatcher.advance(key, until=input_id, go_on=lambda: wanted))
+        self.background.add(working)
+        working.add_done_callback(self._done_in_background)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            wanted = False
+            if any(live.invocation.input_id == input_id for live in self._runner.live.values()):
+                working.cancel()
+                await asyncio.wait([working])
+            raise
+
+    def _done_in_background(self, working: "asyncio.Future[bool]") -> None:
+        self.background.discard(working)
+        if not working.cancelled():
+            working.exception()  # whoever waits for it hears of it

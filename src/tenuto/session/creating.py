@@ -1,0 +1,114 @@
+"""Creating sessions: what is asked for, the links to a parent, and the first value of a session."""
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput, SessionNotFound
+from tenuto.ids import new_id
+from tenuto.model.session import Key, Profile, SessionKey, SessionStatus, as_key
+from tenuto.session.definition import Definition
+from tenuto.session.pipeline import Pipeline
+from tenuto.session.program import Declared, Programs, declared_by
+from tenuto.session.value import Session
+from tenuto.store.port import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSession:
+    """A session that is asked for; see `SessionRuntime.create`."""
+
+    program: str | Definition
+    seed: Mapping[str, JSON] | None = None
+    session_id: Key | None = None
+    user_id: str | None = None
+    tags: Iterable[str] = ()
+    metadata: Mapping[str, JSON] | None = None
+    title: str | None = None
+    expires_at: datetime | None = None
+    parent: Key | None = None
+    logs: Iterable[str] = ()
+    operation_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tags, str) or not isinstance(self.metadata, Mapping | None):
+            raise InvalidInput("The tags of a session are a list of texts, its metadata is a mapping.")
+
+    def profile(self, links: Mapping[str, Any]) -> Profile:
+        """Return what is known about the session besides its state, with its links to others."""
+        return Profile(
+            user_id=self.user_id,
+            tags=tuple(self.tags),
+            metadata=dict(self.metadata or {}),
+            title=self.title,
+            expires_at=self.expires_at,
+            **links,
+        )
+
+    def value(self, key: SessionKey, definition: Definition, declared: Declared, links: Mapping[str, Any]) -> Session:
+        """Return the session as it is to be stored; what of the seed is a log goes there, all else is document."""
+        if isinstance(self.logs, str) or not isinstance(self.seed, Mapping | None):
+            raise InvalidInput("A seed is a mapping of fields to values, and `logs` names those that are logs.")
+        state = dict(self.seed or {})
+        prompt = state.pop("system_prompt", None)
+        if prompt is not None and not (definition.system_prompt or "").strip():
+            definition = definition.changed(system_prompt=prompt)
+        names = declared.logs.union(self.logs)
+        for name in names:
+            if not isinstance(state.get(name, []), list | tuple):
+                raise InvalidInput(f"{name!r} is a log; seed it with a list, not {type(state[name]).__name__}.")
+        return Session(
+            key=key,
+            status=SessionStatus.ACTIVE,
+            version=0,
+            commit_number=0,
+            definition=definition,
+            profile=self.profile(links),
+            document={name: value for name, value in state.items() if name not in names},
+            logs={name: list(state.get(name, [])) for name in names},
+            schema_version=declared.schema_version,
+        )
+
+
+class Creations:
+    """Creates sessions of registered programs."""
+
+    def __init__(self, store: Store, programs: Programs, pipeline: Pipeline) -> None:
+        self._store = store
+        self._programs = programs
+        self._pipeline = pipeline
+
+    async def create(self, new: NewSession) -> Session:
+        """Create a session, under its id or a minted one; see `SessionRuntime.create`."""
+        definition = self._programs.definition(new.program)
+        parent = None if new.parent is None else as_key(new.parent)
+        minted = SessionKey(new_id(), tenant=parent.tenant if parent else "")
+        key = minted if new.session_id is None else as_key(new.session_id)
+        if parent is None:
+            links: dict[str, Any] = {"trace": {"trace_id": _trace_id(key, new.operation_id)}}
+        else:
+            links = await self._links(parent, key)
+        declared = declared_by(self._programs.of(definition))
+        session = new.value(key, definition, declared, links)
+        return await self._pipeline.create(session, new.operation_id or new_id(), judges=declared.is_conversation)
+
+    async def _links(self, parent: SessionKey, child: SessionKey) -> dict[str, Any]:
+        """Return what ties a child to its parent: the root of their tree, and one trace."""
+        if parent.tenant != child.tenant:
+            raise InvalidInput(f"{child} and its parent {parent} have to be of one tenant.")
+        head = await self._store.head(parent)
+        if head is None:
+            raise SessionNotFound(f"There is no {parent} to be a parent.", key=parent)
+        root = head.profile.root or parent.session_id
+        return {"parent": parent.session_id, "root": root, "trace": head.profile.trace}
+
+
+def _trace_id(key: SessionKey, operation_id: str | None) -> str:
+    """Return a new trace id: the same for each repeat of one create, so that it is known again."""
+    if operation_id is None:
+        return secrets.token_hex(16)
+    return sha256(f"{key.tenant}\0{key.session_id}\0{operation_id}".encode()).hexdigest()[:32]

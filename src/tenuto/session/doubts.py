@@ -1,0 +1,88 @@
+"""Calls in doubt: somebody who knows says what became of them."""
+
+from tenuto.codec import JSON
+from tenuto.errors import EffectNotOpen
+from tenuto.ids import new_id
+from tenuto.model.commit import Commit
+from tenuto.model.effect import Effect, SettleEffect
+from tenuto.model.outbox import NewOutgoing
+from tenuto.model.run import Wait
+from tenuto.model.session import SessionKey
+from tenuto.session.answers import Answers, error_data
+from tenuto.session.deliveries import Deliveries
+from tenuto.session.effects import Place
+from tenuto.session.notices import EffectSettled, Listeners
+from tenuto.session.sending import WAKE
+from tenuto.session.tools import IN_DOUBT
+from tenuto.store.port import Store
+
+
+class Doubts:
+    """Knows the calls of which nobody knows whether they were carried out, and settles them."""
+
+    def __init__(self, store: Store, listeners: Listeners, answers: Answers, deliveries: Deliveries) -> None:
+        self._store = store
+        self._listeners = listeners
+        self._answers = answers
+        self._deliveries = deliveries
+
+    async def of_session(self, key: SessionKey) -> tuple[Effect, ...]:
+        """Return a session's calls in doubt."""
+        return await self._store.effects.list(key, in_doubt=True)
+
+    async def settle(self, effect: Effect, *, result: JSON, error: JSON) -> None:
+        """Answer the run that asks about a call, or settle it on record and leave a notice for the model."""
+        place = Place(effect.namespace, effect.step, effect.effect_key)
+        outcome = "done" if error is None else "failed"
+        wait = await self._asking_about(effect, place)
+        if wait is not None:
+            said = {"outcome": outcome, "result": result} if error is None else {"outcome": outcome, "error": error}
+            await self._answers.give(wait.wait_id, said, kind=wait.kind)
+            return
+        if not any(_is_same(each, effect) for each in await self.of_session(effect.key)):
+            raise EffectNotOpen(
+                f"The effect {place} of {effect.key} is not in doubt: it came back, was settled, or is under way.",
+                key=effect.key,
+                place=place,
+                found="not in doubt",
+            )
+        await self._record(effect, place, outcome, result=result, error=error)
+
+    async def _record(self, effect: Effect, place: Place, outcome: str, *, result: JSON, error: JSON) -> None:
+        """Settle a call in one commit with the wake that tells the model, and hand that over at once."""
+        notice = EffectSettled(key=effect.key, effect=str(place), outcome=outcome)
+        settle = SettleEffect(
+            key=place.key,
+            step=place.step,
+            namespace=place.namespace,
+            origin_id=effect.origin_id,
+            result=result,
+            error=None if error is None else error_data(error),
+        )
+        text = f"The call {effect.call_id or effect.effect_key!r}, whose outcome was unknown, turned out {outcome}."
+        told = {"text": text, "effect": place.record(), "result": result, "error": error}
+        commit = Commit(
+            key=effect.key,
+            operation_id=new_id(),
+            life=effect.life,
+            effects=(settle,),
+            events=(notice.event(),),
+            outgoing=(NewOutgoing(kind=WAKE, target=effect.key, body={"notice": told}),),
+        )
+        receipt = await self._store.commit(commit)
+        await self._listeners.tell(notice)
+        sent = await self._store.outbox.get(receipt.outgoing_ids[0])
+        if sent is not None:
+            await self._deliveries.deliver(sent)
+
+    async def _asking_about(self, effect: Effect, place: Place) -> Wait | None:
+        """Return the open wait of a run that was suspended because of this effect."""
+        for wait in await self._store.waits.of_session(effect.key):
+            if wait.kind == IN_DOUBT and wait.metadata.get("effect") == place.record():
+                run = await self._store.runs.get(wait.run_id)
+                return wait if run is not None and run.origin_id == effect.origin_id else None
+        return None
+
+
+def _is_same(one: Effect, other: Effect) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in ("origin_id", "namespace", "step", "effect_key"))

@@ -1,0 +1,83 @@
+"""What a session is given: a message that begins a turn, as it arrives or from the inbox, or a notice."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import OperationConflict
+from tenuto.model.inbox import Input, InputKind
+from tenuto.model.session import SessionKey
+from tenuto.session.copy import Copy
+from tenuto.session.program import Declared
+from tenuto.store.port import Store
+
+_ROLLS_BACK = "rolls_back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What begins a turn: a message, as it arrives or from the inbox, and the run it takes back."""
+
+    message: JSON
+    body: JSON
+    key: str | None = None
+    queued: Input | None = None
+    rolls_back: str | None = None
+
+
+def begins_turn(queued: Input) -> bool:
+    """Tell whether an input is a message, or brings one."""
+    return queued.kind is InputKind.MESSAGE or (isinstance(queued.body, Mapping) and "message" in queued.body)
+
+
+async def given_by(store: Store, queued: Input, copy: Copy) -> Given:
+    """Return what an input gives that begins a turn."""
+    body: Any = queued.body
+    rolls_back = await _rolled_back_by(store, queued, copy)
+    return Given(message=body["message"], body=body, queued=queued, rolls_back=rolls_back)
+
+
+def rolling_back(body: Any) -> JSON:
+    """Return the body of a message that takes back the run that is under way when it comes in."""
+    return {**body, _ROLLS_BACK: True}
+
+
+async def _rolled_back_by(store: Store, queued: Input, copy: Copy) -> str | None:
+    """Return the run that was under way when a message came in that takes it back, if it was the last one."""
+    body: Any = queued.body
+    if _ROLLS_BACK not in body or copy.last_run is None:
+        return None
+    run = await store.runs.get(copy.last_run[0])
+    if run is None or run.ended_at is None or run.start_sequence >= queued.seq:
+        return None
+    return run.run_id if run.ended_at >= queued.created_at else None
+
+
+async def sent_before(store: Store, key: SessionKey, given: Given) -> Input | None:
+    """Return the input that was sent with a message's key, None if there is none; other content is refused."""
+    found = None if given.key is None else await store.inbox.find(key, given.key)
+    if found is None:
+        return None
+    digest = store.inbox.digest
+    if found.digest not in (digest(InputKind.MESSAGE, each) for each in (given.body, rolling_back(given.body))):
+        raise OperationConflict(
+            f"The key {given.key!r} was used before for other input ({found.input_id}); mint a new key.",
+            operation_id=given.key,
+            input_id=found.input_id,
+        )
+    return found
+
+
+def is_notice(queued: Input) -> bool:
+    """Tell whether an input brings something that came too late to be a result."""
+    return isinstance(queued.body, Mapping) and "notice" in queued.body
+
+
+def notice_message(queued: Input, declared: Declared) -> JSON | None:
+    """Return what tells the model of an input's notice; None if it brings none, or the program has no form for it."""
+    if not is_notice(queued):
+        return None
+    body: Any = queued.body
+    notice = body["notice"]
+    return declared.notice({"role": "system", "content": notice["text"], "metadata": {"notice": notice}})

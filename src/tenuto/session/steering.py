@@ -1,0 +1,42 @@
+"""Steering: input that was sent for a run under way is taken in at one of its boundaries."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import InvalidInput
+from tenuto.model.inbox import Boundary, Consume
+
+if TYPE_CHECKING:
+    from tenuto.session.live import LiveTurn
+
+
+async def take_in(turn: "LiveTurn", boundary: Boundary) -> list[Any]:
+    """Look for what was sent for this boundary, write it in one commit with what is pending, and return it."""
+    store = turn.writer.store
+    stamp = await store.stamp(turn.key)
+    if stamp is not None:
+        turn.copy.seen(stamp)
+    if stamp is None or not stamp.steers:
+        return []
+    pending, log, messages = turn.pending, turn.declared.input_log, []
+    found = await store.inbox.next(turn.key, boundary=boundary, run_id=turn.run_id)
+    for each in found.inputs:
+        body: Any = each.body
+        message = body["message"] if isinstance(body, Mapping) and "message" in body else body
+        try:
+            entry = turn.declared.item(message)
+        except InvalidInput:
+            continue  # it is for the next turn, which refuses it by itself
+        item = pending.add(log, [entry])
+        if pending.ahead is not None:
+            item = len(pending.ahead.stored({}, turn.copy.logs)[log].items) - 1
+        pending.consume.append(Consume(input_id=each.input_id, log=log, item=item))
+        messages.append(message)
+    if messages:
+        if boundary is Boundary.BEFORE_COMPLETION:
+            turn.steps += 1  # the program runs again: what it calls then is no repeat
+            pending.steps = turn.steps
+        await turn.commit()
+        turn.invocation = replace(turn.invocation, input=messages[-1])
+    return messages
