@@ -116,7 +116,7 @@ class Sessions:
         store.commit = self._counted_commit(store.commit)  # type: ignore[method-assign]
         backend: Any = store.backend
         backend.view = self._counted_view(backend.view)
-        for name in ("transact", "write"):
+        for name in ("transact", "write", "read"):
             setattr(backend, name, self._counted_call(getattr(backend, name)))
 
     def _counted_read(self, read: Callable[[Key], Awaitable[Any]]) -> Callable[[Key], Awaitable[Any]]:
@@ -169,12 +169,12 @@ class Sessions:
         return counted
 
     def _counted_view(
-        self, view: Callable[[], AbstractAsyncContextManager[Any]]
-    ) -> Callable[[], AbstractAsyncContextManager[Any]]:
+        self, view: Callable[..., AbstractAsyncContextManager[Any]]
+    ) -> Callable[..., AbstractAsyncContextManager[Any]]:
         @asynccontextmanager
-        async def counted() -> AsyncIterator[Any]:
+        async def counted(**options: Any) -> AsyncIterator[Any]:
             self.calls.append(self._record.run_number)
-            async with view() as opened:
+            async with view(**options) as opened:
                 yield opened
 
         return counted
