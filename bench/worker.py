@@ -9,7 +9,7 @@ from tenuto import open_store
 from tenuto.session.live import LiveTurn
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
-from tenuto.session.worker import settle_in
+from tenuto.session.worker import connections_for, settle_in
 
 CONCURRENCY = 8
 _SECONDS = 0.02
@@ -25,10 +25,13 @@ async def sleeps(turn: LiveTurn) -> None:
 
 
 async def main() -> None:
-    """Do as the lines of the standard input say, until it ends."""
+    """Do as the lines of the standard input say, until it ends; set up as `tenuto worker` is."""
     hear = asyncio.get_running_loop().run_in_executor
-    settle_in()  # as `tenuto worker` does
-    async with open_store(sys.argv[1]) as store, SessionRuntime(store, [sleeps]) as runtime:
+    settle_in()
+    async with (
+        open_store(sys.argv[1], pool_size=connections_for(CONCURRENCY)) as store,
+        SessionRuntime(store, [sleeps]) as runtime,
+    ):
         while await hear(None, sys.stdin.readline) == "go\n":
             work = asyncio.create_task(runtime.work(CONCURRENCY))
             await hear(None, sys.stdin.readline)

@@ -17,7 +17,7 @@ from tenuto.session.runtime import SessionRuntime
 _WORKERS = 4
 _SESSIONS = 256
 _TURNS_EACH = 4
-_ROUNDS = 3
+_ROUNDS = 5
 
 
 async def four(scene: Scene) -> float:

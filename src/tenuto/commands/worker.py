@@ -23,7 +23,7 @@ from tenuto.model.session import SessionKey
 from tenuto.session.notices import Notice, RunEnded
 from tenuto.session.program import Program
 from tenuto.session.runtime import SessionRuntime
-from tenuto.session.worker import POLL_SECONDS, Worker, settle_in
+from tenuto.session.worker import POLL_SECONDS, Worker, connections_for, settle_in
 from tenuto.store.port import Store
 
 LEFT_UNDER_WAY = 1
@@ -98,7 +98,8 @@ def worker(
 
     async def run() -> int:
         progress = Progress(as_json)
-        async with opening(store, schema) as opened:
+        options = {"pool_size": connections_for(concurrency)} if store.startswith("postgres") else {}
+        async with opening(store, schema, **options) as opened:
             programs = [await _program(place, found, opened) for place, found in places.items()]
             runtime = SessionRuntime(opened, programs, listeners=[progress.hear])
             names = runtime.programs.names

@@ -46,6 +46,15 @@ def settle_in() -> None:
     gc.set_threshold(10_000, 20, 50)
 
 
+def connections_for(concurrency: int) -> int:
+    """Return how many connections to a server suffice for so many sessions at once.
+
+    Turns wait for models and tools most of the time, and each connection is a process of the server with caches of its
+    own: few that are busy are quicker than many.
+    """
+    return max(2, concurrency // 4)
+
+
 class Worker:
     """Drains due input, wakes, timers, deliveries and lost runs, at most `concurrency` sessions at once.
 
