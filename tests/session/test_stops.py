@@ -549,11 +549,13 @@ async def race_many(harness: Harness, times: int) -> None:
     racer = Racer()
     runtime = SessionRuntime(await harness.open(), [racer])
     elsewhere = SessionRuntime(await harness.open(), [racer])
-    found: list[Standing] = []
-    for number in range(times):
+    found: set[Standing] = set()
+    for number in range(10 * times):
         stopper = (runtime, elsewhere)[number % 2]
-        found.append(await race(runtime, stopper, moments=(number * 7) % 61 - 30))
-    assert set(found) == {Standing.COMPLETED, Standing.INTERRUPTED}, "one of the two never won"
+        found.add(await race(runtime, stopper, moments=(number * 7) % 61 - 30))
+        if number >= times and len(found) == 2:
+            break  # on a busy machine one of them may win for a long time
+    assert found == {Standing.COMPLETED, Standing.INTERRUPTED}, "one of the two never won"
 
 
 async def test_of_a_stop_and_the_last_commit_one_wins_the_same_everywhere(harness: Harness) -> None:
