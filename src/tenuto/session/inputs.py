@@ -6,8 +6,7 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import ClaimLost, LaneLost, MessageRefused, StoreError, WaitNotOpen
-from tenuto.ids import new_id
-from tenuto.model.commit import Append, Commit
+from tenuto.model.commit import Append
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume, Input, InputKind
 from tenuto.model.lane import Lane
@@ -16,7 +15,7 @@ from tenuto.session.commands import Commands
 from tenuto.session.copy import Copy
 from tenuto.session.failure import error_record
 from tenuto.session.given import given_by, notice_message
-from tenuto.session.lanes import free_lane
+from tenuto.session.lanes import free_lane, under
 from tenuto.session.live import LiveTurn
 from tenuto.session.pipeline import Pipeline
 from tenuto.session.value import MESSAGES
@@ -56,7 +55,7 @@ class Inputs:
         try:
             self._beginnings.declared(copy).item(body["message"])
         except MessageRefused as error:
-            await self._consumed(copy, lane, given, error_record(error))
+            await self._consumed(lane, given, error_record(error))
             await free_lane(self._store, lane)
             return None
         try:
@@ -72,19 +71,16 @@ class Inputs:
         except (LaneLost, ClaimLost, StoreError):
             raise  # the command is not at fault: it waits for the next runner
         except Exception as error:
-            await self._consumed(copy, lane, given, error_record(error))
+            await self._consumed(lane, given, error_record(error))
 
     async def _woken(self, copy: Copy, lane: Lane, given: Input) -> None:
         told = notice_message(given, self._beginnings.declared(copy))
         if told is None:
-            await self._consumed(copy, lane, given)
+            await self._consumed(lane, given)
             return
         await self._store.commit(
-            Commit(
-                key=copy.key,
-                operation_id=new_id(),
-                life=lane.life,
-                generation=lane.generation,
+            under(
+                lane,
                 expected_version=copy.version,
                 save=True,
                 logs={MESSAGES: Append(items=(told,))},
@@ -92,16 +88,8 @@ class Inputs:
             )
         )
 
-    async def _consumed(self, copy: Copy, lane: Lane, given: Input, error: JSON = None) -> None:
+    async def _consumed(self, lane: Lane, given: Input, error: JSON = None) -> None:
         """Be done with an input that changes nothing, and tell of its failure if it failed."""
         failed = NewEvent(type="session_action_failed", data={"input_id": given.input_id, "error": error})
-        await self._store.commit(
-            Commit(
-                key=copy.key,
-                operation_id=new_id(),
-                life=lane.life,
-                generation=lane.generation,
-                consume=(Consume(input_id=given.input_id),),
-                events=() if error is None else (failed,),
-            )
-        )
+        consume = (Consume(input_id=given.input_id),)
+        await self._store.commit(under(lane, consume=consume, events=() if error is None else (failed,)))

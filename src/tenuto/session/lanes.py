@@ -6,10 +6,12 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from tenuto.errors import LaneBusy, StoreError, TenutoError
 from tenuto.ids import new_id
+from tenuto.model.commit import Commit
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.session import SessionKey
 from tenuto.store.host import this_process
@@ -110,6 +112,11 @@ async def take_lane(
                 await meanwhile()
         await asyncio.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_POLL)
+
+
+def under(lane: Lane, **parts: Any) -> Commit:
+    """Return a commit of its own under a lane, which is no part of a turn."""
+    return Commit(key=lane.key, operation_id=new_id(), life=lane.life, generation=lane.generation, **parts)
 
 
 async def free_lane(store: Store, lane: Lane) -> None:

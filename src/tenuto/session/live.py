@@ -14,7 +14,6 @@ from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, StepBudgetExceeded
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.effect import EffectKind
-from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Boundary
 from tenuto.model.run import Stop, StopKind, WaitStatus
 from tenuto.model.session import SessionKey
@@ -414,11 +413,6 @@ class LiveTurn:
         self.pending.settled.extend(settled)
         async with self.writer.writing:
             return await self.commits.write(end, waits)
-
-    def note(self, event: NewEvent) -> None:
-        """Put an event into the stream with the next commit, after the chunks that came before it."""
-        self.pending.events.extend(self.chunks.take())
-        self.pending.events.append(event)
 
     def ask_to_stop(self, stop: Stop) -> None:
         """Tell the program of a stop: at once, or, if a tool is at work and need not be aborted, when that is done."""

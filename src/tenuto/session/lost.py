@@ -1,13 +1,11 @@
 """Runs whose runner was lost and that no runtime goes on with: ended as interrupted, resumable by their own engine."""
 
-from contextlib import suppress
-
-from tenuto.errors import LaneBusy, LaneLost, RunNotLive, TenutoError
+from tenuto.errors import LaneBusy, LaneLost, RunNotLive
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit, EndRun, TakeRun
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
-from tenuto.session.lanes import this_owner
+from tenuto.session.lanes import free_lane, this_owner
 from tenuto.session.notices import RunEnded
 from tenuto.session.resuming import RUN_LOST
 from tenuto.session.running import is_let_go
@@ -32,8 +30,7 @@ async def end_lost(store: Store, run: Run, lane: Lane | None) -> bool:
         await store.commit(commit)
     except (RunNotLive, LaneLost):
         if lane is not None:
-            with suppress(TenutoError):
-                await store.lanes.disarm(lane)
+            await free_lane(store, lane)
         return False
     return True
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tenuto.errors import InvalidInput, SessionNotFound
-from tenuto.ids import new_id
-from tenuto.model.commit import Commit, NewCheckpoint, Receipt
+from tenuto.model.commit import NewCheckpoint, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume
 from tenuto.model.lane import Lane
@@ -22,6 +21,7 @@ from tenuto.session.ending import given_up
 from tenuto.session.history import History
 from tenuto.session.hooks import Controller, Stage, same_session
 from tenuto.session.info import head_of
+from tenuto.session.lanes import under
 from tenuto.session.notices import (
     ActionFailed,
     HookFailed,
@@ -198,11 +198,8 @@ class Pipeline:
                 before=True,
             )
         return await self._store.commit(
-            Commit(
-                key=copy.key,
-                operation_id=new_id(),
-                life=lane.life,
-                generation=lane.generation,
+            under(
+                lane,
                 expected_version=copy.version,
                 save=changes.moves_head,
                 document=changes.document,

@@ -10,6 +10,7 @@ from tenuto.model.commit import Commit, EndRun, SettleWait, TakeRun
 from tenuto.model.lane import Lane
 from tenuto.model.run import Checkpoint, Run, RunStatus, Wait, WaitStatus
 from tenuto.model.session import SessionKey
+from tenuto.session.lanes import under
 from tenuto.session.running import is_let_go
 from tenuto.store.host import is_dead
 from tenuto.store.port import Store
@@ -129,16 +130,7 @@ async def end_former(store: Store, lane: Lane, origin_id: str) -> None:
         take = TakeRun(run_id=run.run_id, attempt=run.attempt, gone=gone)
         ending = EndRun(status=RunStatus.INTERRUPTED, error=RUN_LOST)
         try:
-            await store.commit(
-                Commit(
-                    key=lane.key,
-                    operation_id=new_id(),
-                    life=lane.life,
-                    generation=lane.generation,
-                    run=take,
-                    end=ending,
-                )
-            )
+            await store.commit(under(lane, run=take, end=ending))
         except RunNotLive as refused:
             raise LaneBusy(
                 f"The run {run.run_id} of {lane.key} is {refused.found}; nobody else can go on with it meanwhile.",
