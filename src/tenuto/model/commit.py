@@ -98,7 +98,8 @@ class NewCheckpoint:
     """A checkpoint to be written; its log ends are the run's after this commit.
 
     With `before`, they are those from before it: the run's, or the head's where the commit begins the run or has none.
-    Such a point is the session's, not the run's; it is found by the commit that wrote it.
+    Such a point is the session's, not the run's; it is found by the commit that wrote it. Unless it is given a document
+    of its own, it has the head's from before the commit, which costs nothing however big it is.
     """
 
     step: int

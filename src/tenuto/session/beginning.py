@@ -219,8 +219,6 @@ def leave_point(live: LiveTurn) -> None:
     live.pending.further["checkpoint"] = NewCheckpoint(
         step=0,
         cursor=None if reply_to is None else {"for": reply_to},
-        document=live.pending.stored_document,
-        schema_version=live.copy.schema_version,
         before=True,
     )
 

@@ -114,11 +114,6 @@ class Pending:
         fresh = self.copy.messages[self.written(MESSAGES) :]
         return self.copy.history.judged(fresh, self.calls()).open
 
-    @property
-    def stored_document(self) -> Mapping[str, JSON]:
-        """The document as it is in the store."""
-        return self._stored.document
-
     def begins_anew(self, log: str) -> bool:
         """Tell whether a log is to be written to a new branch."""
         return log in self._anew

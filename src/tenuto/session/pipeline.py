@@ -190,13 +190,7 @@ class Pipeline:
             if shorter:
                 parts |= await self._given_up(copy)
         if changes.moves_head:
-            parts["checkpoint"] = NewCheckpoint(
-                step=0,
-                cursor={"action": name},
-                document=copy.document,
-                schema_version=copy.schema_version,
-                before=True,
-            )
+            parts["checkpoint"] = NewCheckpoint(step=0, cursor={"action": name}, before=True)
         return await self._store.commit(
             under(
                 lane,

@@ -267,6 +267,11 @@ def _checkpoint_row(draft: Draft) -> CheckpointRow:
     checkpoint, document = draft.commit.checkpoint, draft.packed.checkpoint
     assert checkpoint is not None
     assert document is not None
+    if checkpoint.before and not checkpoint.document:
+        inline, held, schema = draft.old.document, draft.old.held, draft.old.schema_version
+    else:
+        inline, held = encode(document.inline), encode(document.held) if document.held else None
+        schema = checkpoint.schema_version
     return CheckpointRow(
         session=draft.row.sid,
         commit_no=draft.row.commit_no,
@@ -274,10 +279,10 @@ def _checkpoint_row(draft: Draft) -> CheckpointRow:
         run_id=draft.run.run_id if draft.run and not checkpoint.before else None,
         step=checkpoint.step,
         cursor=draft.packed.cursor,
-        document=encode(document.inline),
-        held=encode(document.held) if document.held else None,
+        document=inline,
+        held=held,
         ends=_ends_before(draft) if checkpoint.before else _ends_after(draft),
-        schema_version=checkpoint.schema_version,
+        schema_version=schema,
         created_at=draft.found.now,
     )
 

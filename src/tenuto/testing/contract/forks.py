@@ -1,6 +1,7 @@
 """Forks and rewinds: a session goes back, or goes two ways, and no entry is copied."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -229,6 +230,26 @@ async def test_a_checkpoint_from_before_the_first_commit_forks_into_an_empty_ses
     record = await store.load(fork)
     assert record is not None
     assert record.state == {}
+
+
+async def test_a_checkpoint_from_before_has_the_heads_document_and_sends_none_of_it(store: Store) -> None:
+    """A5: under its schema version, big values by their hash, and still whole once the head has let them go."""
+    big = "x" * 5000
+    key, _ = await a_session(store, None, "a", state={"small": 1, "big": big}, schema_version="v1")
+    lane = await store.lanes.acquire(key, an_owner())
+    change: dict[str, Any] = {"document": {"small": 2}, "removed": frozenset({"big"}), "schema_version": "v2"}
+    with statements(store) as seen:
+        done = await store.commit(a_turn(key, lane, "b", checkpoint=NewCheckpoint(step=0, before=True), **change))
+    assert not {"hold_contents", "touch_contents", "insert_holdings"} & set(seen)
+    await store.upkeep.gc(grace=0)
+    point = await store.checkpoints.get(key, done.commit_number)
+    assert point is not None
+    assert (dict(point.document), point.schema_version) == ({"small": 1, "big": big}, "v1")
+    fork = a_key()
+    await store.fork(key, fork, at=done.commit_number)
+    record = await store.load(fork)
+    assert record is not None
+    assert (record.state, record.schema_version) == ({"messages": ["a"], "small": 1, "big": big}, "v1")
 
 
 async def test_a_checkpoint_from_before_is_the_same_where_the_commit_needed_no_look(store: Store) -> None:
