@@ -53,7 +53,7 @@ async def runtime(store: Store) -> SessionRuntime:
     return made
 
 
-async def test_each_queued_turn_is_two_commits_and_what_is_open_is_looked_at_once(
+async def test_each_queued_turn_is_one_commit_more_and_what_is_open_is_looked_at_once(
     runtime: SessionRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await runtime.send("s", "warm up")
@@ -63,7 +63,7 @@ async def test_each_queued_turn_is_two_commits_and_what_is_open_is_looked_at_onc
     calls = Calls(runtime.store, monkeypatch)
     assert await runtime.advance("s")
     looks = {} if runtime.store.backend.name == "memory" else {"open_inputs": 1}
-    assert dict(calls) == {"transact": 2 * len(queued)} | looks
+    assert dict(calls) == {"transact": 1 + len(queued)} | looks
     assert texts(await runtime.get("s")) == answered("warm up", *queued)
 
 

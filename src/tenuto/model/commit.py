@@ -94,6 +94,23 @@ class EndRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NextRun:
+    """The run that follows at once on the one its commit ends, under the same lane, which is renewed.
+
+    It begins with an open input, where the ended run leaves the session: `item`, the input's entry, comes last in
+    `log`. A point of the session as it is before that is left, with `cursor`, to be found by the commit. `events` are
+    the new run's.
+    """
+
+    begin: BeginRun
+    input_id: str
+    log: str
+    item: JSON
+    cursor: JSON = None
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewCheckpoint:
     """A checkpoint to be written; its log ends are the run's after this commit.
 
@@ -153,7 +170,8 @@ class Commit:
     it consumed. `rolls_back` marks the input a former run consumed as taken back. While a stop stands on the run, it
     ends neither as completed nor as suspended; `sees_stop` marks it as seen, and it cannot be withdrawn any more.
     `effects` are journaled for the run's origin, whose completion drops their bodies; `outgoing` starts nothing by
-    itself: the outbox delivers it.
+    itself: the outbox delivers it. With `next_run`, the session goes from the ended run to its next one in this commit,
+    so that nobody sees it between them.
 
     `heard` names the writer's operation before this one, once its receipt has arrived: it will not be repeated, and the
     store lets its receipt go.
@@ -194,6 +212,7 @@ class Commit:
     effects: tuple[EffectChange, ...] = ()
     usage: tuple[NewUsage, ...] = ()
     outgoing: tuple[NewOutgoing, ...] = ()
+    next_run: NextRun | None = None
 
     rearm: Rearm | None = None
     disarm: bool = False

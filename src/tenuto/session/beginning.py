@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tenuto.codec import JSON
 from tenuto.errors import (
     ClaimLost,
     LaneLost,
@@ -16,23 +17,24 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.ids import new_id
-from tenuto.model.commit import NewCheckpoint, Receipt
-from tenuto.model.inbox import Consume, InputKind, NewInput
+from tenuto.model.commit import NewCheckpoint, NextRun, Receipt
+from tenuto.model.inbox import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.session.copy import Copy
 from tenuto.session.effects import InDoubt, Journal
 from tenuto.session.endings import Endings
+from tenuto.session.following import Following
 from tenuto.session.former import give_up, roll_back
-from tenuto.session.given import Given
+from tenuto.session.given import Given, plainly_given
 from tenuto.session.hooks import Controller, Stage
 from tenuto.session.invocation import Invocation
 from tenuto.session.live import DEFAULT_STEPS, LiveTurn
 from tenuto.session.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
 from tenuto.session.pending import Pending
 from tenuto.session.program import Declared, Programs, declared_by
-from tenuto.session.turn import Turn
+from tenuto.session.turn import Turn, begin_run
 from tenuto.session.value import changes_between
 from tenuto.store.port import Store
 
@@ -85,17 +87,8 @@ class Beginnings:
         try:
             self.check_takes_turns(copy)
             writer.stand(copy.base)
-            reply_to = given.body.get("for") if isinstance(given.body, Mapping) else None
-            invocation_id = new_id()
-            invocation = Invocation(
-                invocation_id=invocation_id,
-                origin_id=invocation_id,
-                correlation_id=invocation_id,
-                input=given.message,
-                input_id=_input_id(given, writer),
-                reply_to=reply_to,
-            )
-            writer.begins(invocation_id=invocation_id, correlation_id=invocation_id)
+            invocation = _invocation(given, _input_id(given, writer))
+            writer.begins(invocation_id=invocation.invocation_id, correlation_id=invocation.invocation_id)
             live = self.put_up(copy, writer, invocation, Journal())
             return await self._begun(live, given, warm=warm)
         except asyncio.CancelledError as signal:
@@ -146,6 +139,58 @@ class Beginnings:
             await self.listeners.tell(*notices)
         return live
 
+    def following(self, live: LiveTurn, queued: Input) -> Following | None:
+        """Return the turn that may begin with a queued message in the commit that ends another; None if it may not.
+
+        It may not where something has to be done between the two, or the message has to be refused.
+        """
+        copy, pending, declared = live.copy, live.pending, live.declared
+        lasting = not (pending.status or pending.profile or pending.ahead or pending.calls() or live.writer.ahead)
+        if self.hooks is not None or declared.resumes or not lasting or not pending.moves_head:
+            return None
+        if (
+            copy.status is not SessionStatus.ACTIVE
+            or live.writer.lane is None
+            or (given := plainly_given(queued)) is None
+        ):
+            return None
+        try:
+            entry = declared.item(given.message)
+            if declared.input_log in declared.message_logs:
+                copy.history.judged([entry])
+        except TenutoError:
+            return None  # whoever takes it by itself refuses it
+        return self._foreseen(live, given, entry)
+
+    def _foreseen(self, live: LiveTurn, given: Given, entry: JSON) -> Following:
+        copy, log, run_id, queued = live.copy, live.declared.input_log, new_id(), given.queued
+        assert queued is not None
+        input_id = queued.input_id
+        invocation = _invocation(given, input_id)
+        notices = (
+            SessionLoaded(key=copy.key, version=copy.version + 1, status=str(copy.status)),
+            RunStarted(
+                key=copy.key, run_id=run_id, invocation_id=invocation.invocation_id, attempt=1, input_id=input_id
+            ),
+        )
+        part = NextRun(
+            begin=begin_run(self.store, run_id, invocation.invocation_id, invocation.invocation_id),
+            input_id=input_id,
+            log=log,
+            item=entry,
+            cursor=_point_cursor(invocation),
+            events=tuple(notice.event() for notice in notices),
+        )
+
+        def begun(receipt: Receipt) -> LiveTurn:
+            follower = self.put_up(copy, Turn.after(live.writer, run_id, receipt), invocation, Journal())
+            follower.pending.stands(log, [entry])
+            copy.took(queued)
+            note_live(follower, receipt)
+            return follower
+
+        return Following(part, begun, notices)
+
     def check_takes_turns(self, copy: Copy) -> None:
         """Refuse a session whose program is not known here, or that is not active."""
         self.programs.of(copy.definition)
@@ -194,6 +239,18 @@ class Beginnings:
             await writer.abandon()
 
 
+def _invocation(given: Given, input_id: str) -> Invocation:
+    invocation_id = new_id()
+    return Invocation(
+        invocation_id=invocation_id,
+        origin_id=invocation_id,
+        correlation_id=invocation_id,
+        input=given.message,
+        input_id=input_id,
+        reply_to=given.body.get("for") if isinstance(given.body, Mapping) else None,
+    )
+
+
 def _input_id(given: Given, writer: Turn) -> str:
     """Return the id a message is known by; one that begins its turn at once, without a key, is known by its run."""
     if given.queued is not None:
@@ -215,12 +272,11 @@ def started_notice(live: LiveTurn, input_id: str | None = None) -> RunStarted:
 
 def leave_point(live: LiveTurn) -> None:
     """Leave the session as it is before this turn, to be rewound to and forked from, and whom the turn is for."""
-    reply_to = live.invocation.reply_to
-    live.pending.further["checkpoint"] = NewCheckpoint(
-        step=0,
-        cursor=None if reply_to is None else {"for": reply_to},
-        before=True,
-    )
+    live.pending.further["checkpoint"] = NewCheckpoint(step=0, cursor=_point_cursor(live.invocation), before=True)
+
+
+def _point_cursor(invocation: Invocation) -> JSON:
+    return None if invocation.reply_to is None else {"for": invocation.reply_to}
 
 
 def note_live(live: LiveTurn, receipt: Receipt) -> None:

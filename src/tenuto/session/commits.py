@@ -127,6 +127,8 @@ class Commits:
         """See `Rider.landed`."""
         self._turn.pending.landed(receipt)
         self.last_receipt = receipt
+        if self._turn.following is not None:
+            self._turn.follower = self._turn.following.begun(receipt)
         if self.is_boundary:
             self.is_boundary = False
             self._turn.chunks.mark(receipt.event_seq)

@@ -7,9 +7,10 @@ messages, in the order they arrived.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
-from tenuto.errors import ClaimLost, LaneBusy, WaitNotOpen
+from tenuto.errors import ClaimLost, LaneBusy, MessageRefused, WaitNotOpen
 from tenuto.ids import new_id
 from tenuto.model.inbox import Input, InputKind
 from tenuto.model.lane import Lane, Owner
@@ -20,6 +21,7 @@ from tenuto.session.beginning import Beginnings, Missed
 from tenuto.session.continuing import can_go_on, resume_run, take_over_run
 from tenuto.session.copies import Copies
 from tenuto.session.copy import Copy
+from tenuto.session.following import Following
 from tenuto.session.forking import begin_point
 from tenuto.session.given import Given, begins_turn, given_by, sent_before
 from tenuto.session.inputs import Inputs
@@ -117,11 +119,12 @@ class Dispatcher:
                     self._copies.put(known)
                     return worked
                 if queued is not None and begins_turn(queued):
-                    live = await self._begin_on(known, await given_by(self._store, queued, known))
+                    live = None
+                    with suppress(MessageRefused):  # it is refused under the lane
+                        live = await self._begin_on(known, await given_by(self._store, queued, known))
                     if live is not None:
-                        await self.run(live)
                         worked = True
-                        if queued.input_id == until:
+                        if await self._run_on(live, until, go_on):
                             return True
                         continue
             try:
@@ -141,7 +144,9 @@ class Dispatcher:
                     await free_lane(self._store, lane)
                     return worked
                 else:
-                    await self._handle(copy, lane, first)
+                    live = await self._inputs.take(copy, lane, first)
+                    if live is not None and await self._run_on(live, until, go_on):
+                        return True
             worked = True
             if until is not None and first is not None and first.input_id == until:
                 return True
@@ -231,19 +236,41 @@ class Dispatcher:
         if live is not None:
             await self.run(live)
 
+    async def _run_on(self, live: LiveTurn, until: str | None, go_on: Callable[[], bool] | None) -> bool:
+        """Run a begun turn and those that follow on it; tell whether the last one was that of the input `until`."""
+        while True:
+            live.foresee = partial(self._following, live, until, go_on)
+            await self.run(live)
+            last, follower = live.invocation.input_id, live.follower
+            live.foresee = live.follower = None
+            if follower is None:
+                return until is not None and last == until
+            live = follower
+
+    def _following(self, live: LiveTurn, until: str | None, go_on: Callable[[], bool] | None) -> Following | None:
+        queue = live.copy.queue
+        if queue is None or not queue.inputs or (until is not None and live.invocation.input_id == until):
+            return None
+        return self._beginnings.following(live, queue.inputs[0]) if go_on is None or go_on() else None
+
     async def run(self, live: LiveTurn) -> Outcome:
         """Run a begun turn to its end, keep the copy for the next one, and tell whoever waits for it here."""
         try:
             outcome = await self._runner.run(live)
-        except BaseException:
+        except BaseException as error:
             self._copies.take(live.key)
+            if live.follower is not None:
+                signal = error if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()
+                await self._beginnings.cut_off(live.follower, live.follower.writer, signal)
             raise
+        upto = live.follower.first_entry if live.follower is not None else {}
         live.copy.size += 256 + sum(
             _rough_size(item)
             for name, items in live.copy.logs.items()
-            for item in items[live.first_entry.get(name, 0) :]
+            for item in items[live.first_entry.get(name, 0) : upto.get(name)]
         )
-        self._copies.put(live.copy)
+        if live.follower is None:
+            self._copies.put(live.copy)
         if live.invocation.input_id is not None:
             self.awaited.tell(live.invocation.input_id, outcome)
         return outcome

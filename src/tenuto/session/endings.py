@@ -52,6 +52,9 @@ from tenuto.store.port import Store
 _ACTION = "SendMessage"
 
 
+_NOT_FOR_WHAT_FOLLOWS = (StopRequested, LaneLost, RunNotLive, StoreError)
+
+
 class CameIn(Exception):
     """Something was sent to the session just as its turn was about to end; nothing was written."""
 
@@ -69,6 +72,14 @@ class Endings:
         try:
             await self._settle_hooks(live)
             end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(live, result.output))
+            live.following = live.foresee() if live.foresee is not None else None
+            if live.following is not None:
+                try:
+                    return await self._end(live, end, output=result.output)
+                except _NOT_FOR_WHAT_FOLLOWS:
+                    raise
+                except TenutoError:
+                    live.copy.disturbed()  # what was to follow cannot: the turn ends by itself
             return await self._end(live, end, output=result.output)
         except StopRequested as refusal:
             return await self._stopped(live, refusal.stop)
@@ -213,13 +224,20 @@ class Endings:
             )
             if answer is not None:
                 pending.outgoing.append(answer)
-        guarded = end.status is RunStatus.COMPLETED and live.ends_guarded and copy.undisturbed
+        following = live.following
+        undisturbed = copy.undisturbed or following is not None
+        guarded = end.status is RunStatus.COMPLETED and live.ends_guarded and undisturbed
         if guarded:
             pending.further["expected_events"] = copy.event_seq
+        if following is not None:
+            pending.further["next_run"] = following.part
         try:
             await live.commit(end=end, waits=waits)
         except BaseException as error:
             pending.further.pop("expected_events", None)
+            if following is not None and live.follower is None:
+                pending.further.pop("next_run", None)
+                live.following = following.drop()
             del pending.events[marked:]
             if pending.outgoing and end.status is not RunStatus.SUSPENDED and live.invocation.reply_to is not None:
                 pending.outgoing.pop()
@@ -227,13 +245,14 @@ class Endings:
                 copy.disturbed()
                 raise CameIn from error
             raise
-        copy.last_run = (live.run_id, end.status)
+        if following is None:
+            copy.last_run = (live.run_id, end.status)
         outcome = await self._outcome(live, end, output)
         if self.listeners:
             await self.listeners.tell(*told, notices[0])
         await self._after_save(live)
         if self.listeners:
-            await self.listeners.tell(*notices[1:])
+            await self.listeners.tell(*notices[1:], *(following.notices if following else ()))
         return outcome
 
     def _ending_notices(self, live: LiveTurn, end: EndRun, steps: int, fault: Notice | None) -> list[Notice]:

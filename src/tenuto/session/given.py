@@ -38,6 +38,14 @@ async def given_by(store: Store, queued: Input, copy: Copy) -> Given:
     return Given(message=body["message"], body=body, queued=queued, rolls_back=rolls_back)
 
 
+def plainly_given(queued: Input) -> Given | None:
+    """Return what an input gives that begins a turn and takes nothing back; None if that is not so."""
+    body: Any = queued.body
+    if not begins_turn(queued) or _ROLLS_BACK in body:
+        return None
+    return Given(message=body["message"], body=body, queued=queued)
+
+
 def rolling_back(body: Any) -> JSON:
     """Return the body of a message that takes back the run that is under way when it comes in."""
     return {**body, _ROLLS_BACK: True}

@@ -25,6 +25,7 @@ from tenuto.session.commits import Commits
 from tenuto.session.copy import Copy
 from tenuto.session.definition import Definition
 from tenuto.session.effects import ONCE, USED, InDoubt, Journal, Place
+from tenuto.session.following import Following
 from tenuto.session.frames import FrameKind, frame_mark, seen_since
 from tenuto.session.handoff import hand_off
 from tenuto.session.history import calls_of, with_unique_calls
@@ -43,7 +44,10 @@ DEFAULT_STEPS = 50
 
 @dataclass(slots=True)
 class LiveTurn:
-    """One turn under way. Programs get it as their only argument."""
+    """One turn under way. Programs get it as their only argument.
+
+    `foresee` says which turn is `following` on it, if one is; that one is its `follower` once it has begun.
+    """
 
     copy: Copy
     writer: Turn
@@ -67,6 +71,9 @@ class LiveTurn:
     tools_under_way: int = 0
     first_entry: dict[str, int] = field(default_factory=dict)
     engine: Any = None
+    foresee: "Callable[[], Following | None] | None" = None
+    following: Following | None = None
+    follower: "LiveTurn | None" = None
     _task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """What a turn has done and not yet written: it goes into the turn's next commit, whoever makes that."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -65,6 +65,11 @@ class Pending:
         first = len(self.copy.logs.get(log, ())) - written
         self.copy.add(log, entries)
         return first
+
+    def stands(self, log: str, items: Sequence[JSON]) -> None:
+        """Add entries to a log that the store has already."""
+        self.copy.add(log, items)
+        self._written[log] = len(self.copy.logs[log])
 
     def begin_anew(self, log: str, items: Iterable[JSON], kept: int = 0, keep: LogEnd | None = None) -> None:
         """Let a log have these items instead; the first `kept` are those it has, or those it had at another end."""
@@ -194,6 +199,7 @@ class Pending:
             set(self.removed) if saves else set(),
             dict(self.profile),
             self.ahead,
+            len(self.further["next_run"].events) if "next_run" in self.further else 0,
         )
         parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in counts}
         parts |= self.further
@@ -242,7 +248,7 @@ class Pending:
         if under_way.document or under_way.removed:
             values = {n: v for n, v in values.items() if n not in under_way.removed} | under_way.document
         self._stored = _Stored.of(self.copy, values)
-        self.copy.landed(receipt, saved=saved, events=under_way.counts.get("events", 0))
+        self.copy.landed(receipt, saved=saved, events=under_way.counts.get("events", 0) + under_way.next_events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +274,7 @@ class _UnderWay:
     removed: set[str]
     profile: dict[str, JSON]
     ahead: Ahead | None
+    next_events: int
 
 
 class _Kept(NamedTuple):

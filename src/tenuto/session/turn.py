@@ -91,6 +91,16 @@ class Turn:
         turn._known_commit = commit_number
         return turn
 
+    @classmethod
+    def after(cls, former: "Turn", run_id: str, receipt: Receipt) -> "Turn":
+        """Return a turn whose run began in the commit that ended the former one, under the same lane."""
+        turn = cls(former.store, former.key, former.life, former.lane, run_id)
+        turn.heard, turn.event_seq = receipt.operation_id, receipt.event_seq
+        turn.stand(Base(version=receipt.version, ends=receipt.ends))
+        if former.lane is not None:
+            turn._hold(former.lane)
+        return turn
+
     def stand(self, base: Base) -> None:
         """Say what of the session the turn starts from."""
         self.base = base
@@ -106,17 +116,9 @@ class Turn:
         ends: Ends | None = None,
     ) -> None:
         """Let the turn's first commit begin its run: of a new invocation, or, with `ends`, going on from there."""
-        self._first = BeginRun(
-            run_id=self.run_id,
-            invocation_id=invocation_id,
-            origin_id=origin_id,
-            correlation_id=correlation_id,
-            worker=worker_name(),
-            fresh=fresh,
-            ends=ends,
-            ttl=self.store.keeper.ttl,
+        self._first = begin_run(
+            self.store, self.run_id, invocation_id, correlation_id, origin_id=origin_id, fresh=fresh, ends=ends
         )
-        running_here.add(self.run_id)
         if ends is not None:
             self._ends = dict(ends)
 
@@ -345,7 +347,8 @@ class Turn:
             ends = run.ends if run.ends is not None else self.base.ends
             run = replace(run, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
         if self.lane is not None:
-            parts = parts | {"generation": self.lane.generation, "disarm": parts["end"] is not None}
+            over = parts["end"] is not None and "next_run" not in parts
+            parts = parts | {"generation": self.lane.generation, "disarm": over}
         if self._rearm is not None:
             parts = parts | {"rearm": self._rearm, "expected_commit": self._known_commit}
         if self.life is None:
@@ -409,6 +412,19 @@ class Turn:
                 await self.store.lanes.disarm(self.lane)
             except TenutoError:
                 return
+
+
+def begin_run(store: Store, run_id: str, invocation_id: str, correlation_id: str, **parts: Any) -> BeginRun:
+    """Return what begins a run of this process, which counts as one of its own from now on."""
+    running_here.add(run_id)
+    return BeginRun(
+        run_id=run_id,
+        invocation_id=invocation_id,
+        correlation_id=correlation_id,
+        worker=worker_name(),
+        ttl=store.keeper.ttl,
+        **parts,
+    )
 
 
 def _overwriting(operation_id: str) -> str:

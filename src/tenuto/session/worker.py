@@ -52,7 +52,7 @@ def connections_for(concurrency: int) -> int:
     Turns wait for models and tools most of the time, and each connection is a process of the server with caches of its
     own: few that are busy are quicker than many.
     """
-    return max(2, concurrency // 4)
+    return max(1, concurrency // 8)
 
 
 class Worker:
@@ -154,7 +154,9 @@ class Worker:
         store = self._runtime.store
         self._searched_at = asyncio.get_running_loop().time()
         runs = list(await store.lanes.orphans(_PAGE))
-        runs += [run for run in await store.runs.running(limit=_PAGE) if worker_is_dead(run.worker)]
+        running = await store.runs.running(limit=_PAGE)
+        dead = {worker for worker in {run.worker for run in running} if worker_is_dead(worker)}
+        runs += [run for run in running if run.worker in dead]
         found = []
         for run in {run.run_id: run for run in runs}.values():
             bare = run.generation is None or run.key.kind is not Kind.SESSION

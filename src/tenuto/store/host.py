@@ -17,9 +17,7 @@ def _place() -> tuple[str | None, str | None, str | None]:
 
 def this_process() -> HostProof:
     """Describe the running process, for others on this host to check."""
-    machine, boot, namespace = _place()
-    pid = os.getpid()
-    return HostProof(machine_id=machine, boot_id=boot, pid_namespace=namespace, pid=pid, started=_started(pid))
+    return _proof_of(os.getpid())
 
 
 def is_dead(holder: HostProof | None) -> bool:
@@ -44,6 +42,12 @@ def worker_is_dead(worker: str | None) -> bool:
     if not (pid.isdecimal() and started.isdecimal()) or place != _name_of(os.getpid()).partition(":")[0]:
         return False
     return _started(int(pid)) != int(started)
+
+
+@cache
+def _proof_of(pid: int) -> HostProof:
+    machine, boot, namespace = _place()
+    return HostProof(machine_id=machine, boot_id=boot, pid_namespace=namespace, pid=pid, started=_started(pid))
 
 
 @cache

@@ -137,7 +137,9 @@ class Inbox:
         """
         rows = await self._store.backend.read("held_sessions", self._store.now(), check_count(limit, "limit"))
         held = [SessionRow(*row) for row in rows]
-        return [key_of(row) for row in held if row.holder and is_dead(owner_of(row.holder)[0].host)]
+        hosts = {row.sid: owner_of(row.holder)[0].host for row in held if row.holder}
+        dead = {host for host in set(hosts.values()) if is_dead(host)}
+        return [key_of(row) for row in held if hosts.get(row.sid) in dead]
 
     async def next_due(self) -> datetime | None:
         """Return when `due` next names a session as things stand, for a worker to sleep until; None if never.

@@ -267,7 +267,7 @@ class Store:
             size=packed.size,
             warm=warm,
         )
-        if commit.events and not receipt.replayed:
+        if (commit.events or commit.next_run) and not receipt.replayed:
             self.backend.announce(commit.key)
         return receipt
 

@@ -14,6 +14,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.effects import effect_writes, end_effects, is_settlement, places_of
+from tenuto.store.rules.following import follow
 from tenuto.store.rules.found import Ask, Found, Plan, Write, found_after
 from tenuto.store.rules.guards import check_guards
 from tenuto.store.rules.inputs import end_inputs, input_writes
@@ -34,6 +35,9 @@ def ask_commit(packed: PackedCommit) -> Ask:
     commit = packed.commit
     points = [w.base if isinstance(w, Append) else w.keep for w in commit.logs.values()]
     begin = commit.run if isinstance(commit.run, BeginRun) else None
+    following = commit.next_run
+    if following:
+        begin = following.begin
     if isinstance(commit.run, BeginRun | TakeRun):
         points += [*(commit.run.base_ends or {}).values(), *(commit.run.ends or {}).values()]
     return Ask(
@@ -47,7 +51,8 @@ def ask_commit(packed: PackedCommit) -> Ask:
         waits=tuple(settled.wait_id for settled in commit.settle_waits),
         hashes=_known_hashes(packed),
         invocation_id=begin.invocation_id if begin else None,
-        inputs=tuple(claim.input_id for claim in commit.consume),
+        next_run=following.begin.run_id if following else None,
+        inputs=(*(claim.input_id for claim in commit.consume), *((following.input_id,) if following else ())),
         input_keys=tuple(each.key for each in commit.inputs if each.key is not None),
         effects=places_of(commit) if commit.effects else (),
     )
@@ -126,6 +131,9 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     row = old._replace(**changes)
     after = begun_run(packed, begin, row, log, found) if begin else run_after(packed, run, row, log, now)
     draft = Draft(packed, found, old, row, after, log)
+    following = follow(draft) if commit.next_run else None
+    if following:
+        row = following.row
     writes = [session_write(found, row, free_lane=commit.save and commit.generation is None)]
     minted = _add_parts(draft, writes)
     if commit.carries:
@@ -138,6 +146,9 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
             writes += end_inputs(run, commit)
     if after and commit.end and commit.end.status == RunStatus.COMPLETED:
         writes += end_effects(run, after)
+    if following:
+        writes += following.writes
+        draft.row, after = following.row, following.run
     ends = log.heads if commit.save or after is None else log.ends
     text = row.heads if commit.save else encode_ends(ends)
     receipt = _receipt_row(draft, text, minted)

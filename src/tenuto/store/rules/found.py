@@ -87,6 +87,7 @@ class Ask(NamedTuple):
     checkpoint: int | None = None
     relatives: bool = False
     current_run: bool = False
+    next_run: str | None = None
     inputs: tuple[str, ...] = ()
     input_keys: tuple[str, ...] = ()
     effects: tuple[EffectPlace, ...] = ()
@@ -106,6 +107,7 @@ class Found:
     session: SessionRow | None
     receipt: ReceiptRow | None = None
     run: RunRow | None = None
+    next_run: RunRow | None = None
     profile: ProfileRow | None = None
     branches: dict[tuple[int, int], BranchRow] = field(default_factory=dict)
     points: set[LogEnd] = field(default_factory=set)
@@ -207,6 +209,9 @@ def _parts(ask: Ask, found: Found) -> Script[None]:
     if ask.invocation_id is not None:
         rows = yield "runs_by_invocation", (ask.key.tenant, ask.invocation_id)
         found.chain = [RunRow(*row) for row in rows]
+    if ask.next_run is not None:
+        for row in (yield "bare_run", (ask.next_run,)):
+            found.next_run = RunRow(*row)
     if ask.relatives and session:
         key = ask.key
         rows = yield "counts_of_session", (session.sid,)

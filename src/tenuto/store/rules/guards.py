@@ -14,6 +14,7 @@ from tenuto.store.rules.effects import check_effects
 from tenuto.store.rules.found import Found
 from tenuto.store.rules.inputs import check_claims
 from tenuto.store.rules.lane import busy, is_live
+from tenuto.store.rules.next_run import check_next_claim
 from tenuto.store.rules.pack import PackedCommit
 from tenuto.store.rules.rows import RunRow, SessionRow
 from tenuto.store.rules.session_row import check_version, lane_lost
@@ -26,11 +27,15 @@ def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow 
     commit = packed.commit
     _check_lane(commit, row, found.now)
     run = _check_run(commit, row, found)
+    if commit.next_run:
+        _check_new(commit.next_run.begin, found.next_run, found)
     check_stop(commit, run)
     _check_status(commit, row)
     _check_version(commit, row)
     if packed.inputs or commit.consume:
         check_claims(packed.inputs, commit, row, found)
+    if commit.next_run:
+        check_next_claim(commit.next_run, commit, row, found)
     check_waits(commit, row, found)
     if packed.effects:
         check_effects(packed.effects, commit, run, found)
@@ -59,13 +64,7 @@ def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
         case None:
             return None
         case BeginRun():
-            if run is not None:
-                raise CommitRefused(f"Run {wanted.run_id} exists already.", run_id=wanted.run_id)
-            if wanted.fresh and found.chain:
-                raise InvocationExists(
-                    f"Invocation {wanted.invocation_id!r} was used before; mint a new id, or resume it.",
-                    invocation_id=wanted.invocation_id,
-                )
+            _check_new(wanted, run, found)
             return None
         case RunRef() | TakeRun():
             check_run_live(commit.key, wanted, row, run, laned=commit.generation is not None)
@@ -77,6 +76,16 @@ def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
                     found="alive",
                 )
             return run
+
+
+def _check_new(begin: BeginRun, known: RunRow | None, found: Found) -> None:
+    if known is not None:
+        raise CommitRefused(f"Run {begin.run_id} exists already.", run_id=begin.run_id)
+    if begin.fresh and found.chain:
+        raise InvocationExists(
+            f"Invocation {begin.invocation_id!r} was used before; mint a new id, or resume it.",
+            invocation_id=begin.invocation_id,
+        )
 
 
 def _is_gone(wanted: TakeRun, run: RunRow) -> bool:

@@ -4,6 +4,7 @@ Each row is named in the guard of its write, so a warm commit needs no look at i
 was found says why it is refused.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.codec import dumps, encode
@@ -11,6 +12,7 @@ from tenuto.errors import ClaimLost, InvalidInput, OperationConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit
 from tenuto.model.inbox import Boundary, Consume, InputKind, InputStatus, NewInput
+from tenuto.model.session import SessionKey
 from tenuto.store.rules.encoding import digest_of, moment
 from tenuto.store.rules.found import Found, Write
 from tenuto.store.rules.limits import check_count, check_delay, check_name, check_word
@@ -98,28 +100,30 @@ def check_claims(packed: list[PackedInput], commit: Commit, row: SessionRow, fou
     if found.inputs is None:
         return
     seen: set[str] = set()
+    run_id = commit.run.run_id if commit.run else None
     for claim in commit.consume:
-        state = _claim_state(found.inputs.get(claim.input_id), commit, row)
         if claim.input_id in seen:
-            state = "named twice in this commit"
-        if state is not None:
-            raise ClaimLost(
-                f"Input {claim.input_id} of {commit.key} is {state}.",
-                key=commit.key,
-                input_id=claim.input_id,
-                found=state,
-            )
+            raise claim_lost(commit.key, claim.input_id, "named twice in this commit")
+        check_claim(commit.key, claim.input_id, run_id, row, found.inputs)
         seen.add(claim.input_id)
 
 
-def _claim_state(found: InputRow | None, commit: Commit, row: SessionRow) -> str | None:
-    if found is None or (found.session, found.life) != (row.sid, row.life):
-        return "unknown in this session"
-    if found.status != InputStatus.OPEN:
-        return found.status
-    if found.run_id is not None and found.run_id != (commit.run.run_id if commit.run else None):
-        return f"meant for run {found.run_id}"
-    return None
+def check_claim(
+    key: SessionKey, input_id: str, run_id: str | None, row: SessionRow, inputs: Mapping[str, InputRow]
+) -> None:
+    """Refuse input that is not open for a run."""
+    known = inputs.get(input_id)
+    if known is None or (known.session, known.life) != (row.sid, row.life):
+        raise claim_lost(key, input_id, "unknown in this session")
+    if known.status != InputStatus.OPEN:
+        raise claim_lost(key, input_id, known.status)
+    if known.run_id is not None and known.run_id != run_id:
+        raise claim_lost(key, input_id, f"meant for run {known.run_id}")
+
+
+def claim_lost(key: SessionKey, input_id: str, state: str) -> ClaimLost:
+    """Say that an input cannot be consumed."""
+    return ClaimLost(f"Input {input_id} of {key} is {state}.", key=key, input_id=input_id, found=state)
 
 
 def check_same_content(known: InputRow, given: PackedInput) -> None:

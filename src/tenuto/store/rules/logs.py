@@ -83,6 +83,11 @@ class LogWriter:
         for name, write in logs.items():
             self._write_to_run(name, write, items[name])
 
+    def add_to_head(self, name: str, item: str) -> None:
+        """Add one more entry to a log of the head, after a save; the run that saved stays where it stood."""
+        self.heads = dict(self.heads)
+        self._write_to_head(name, Append(), [item])
+
     def writes(self) -> list[Write]:
         """Return the writes, branches before the entries that stand on them."""
         found = []

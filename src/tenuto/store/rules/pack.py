@@ -28,6 +28,7 @@ from tenuto.store.rules.effects import PackedEffect, effect_meaning, pack_effect
 from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json, moment
 from tenuto.store.rules.inputs import PackedInput, input_meaning, pack_input
 from tenuto.store.rules.limits import check_name, check_text
+from tenuto.store.rules.next_run import PackedNext, next_meaning
 from tenuto.store.rules.outgoing import PackedOutgoing, outgoing_meaning, pack_outgoing
 from tenuto.store.rules.profile import new_profile, pack_profile
 from tenuto.store.rules.records import ends_text
@@ -73,6 +74,7 @@ class PackedCommit:
     inputs: list[PackedInput] = field(default_factory=list)
     effects: list[PackedEffect] = field(default_factory=list)
     outgoing: list[PackedOutgoing] = field(default_factory=list)
+    next_run: PackedNext | None = None
     error: str | None = None
     outcome: str | None = None
     profile: dict[str, Any] = field(default_factory=dict)
@@ -112,6 +114,9 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
         packed.effects = [pack_effect(each, f"effects[{index}]") for index, each in enumerate(commit.effects)]
     if commit.outgoing:
         packed.outgoing = [pack_outgoing(each, f"outgoing[{index}]") for index, each in enumerate(commit.outgoing)]
+    if following := commit.next_run:
+        item, cursor = dumps(following.item, "next_run.item"), maybe_json(following.cursor, "next_run.cursor")
+        packed.next_run = PackedNext(item, cursor, pack_events(following.events))
     if commit.end:
         packed.error = maybe_json(commit.end.error, "end.error")
         packed.outcome = maybe_json(commit.end.outcome, "end.outcome")
@@ -197,6 +202,9 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
     texts += [each.body for each in packed.inputs]
     texts += [each.body for each in packed.outgoing]
     texts += [text for each in packed.effects for text in (each.request, each.result, each.error)]
+    if packed.next_run:
+        rows += 2 + len(packed.commit.next_run.events if packed.commit.next_run else ())
+        texts += packed.next_run
     profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
     texts += [text for text in profile if isinstance(text, str)]
     packed.size = size + sum(byte_size(text) for text in texts if text)
@@ -242,6 +250,8 @@ def _intent(packed: PackedCommit) -> str:
         meaning.append(usage_meaning(commit.usage))
     if packed.outgoing:
         meaning.append(outgoing_meaning(packed.outgoing))
+    if packed.next_run and commit.next_run:
+        meaning.append(next_meaning(commit.next_run, packed.next_run))
     if commit.sees_stop:
         meaning.append(["sees_stop"])
     if commit.carries:

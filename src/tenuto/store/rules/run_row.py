@@ -29,11 +29,28 @@ def begin_stand(begin: BeginRun | TakeRun, row: SessionRow, found: Found) -> Sta
 
 def begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWriter, found: Found) -> RunRow:
     """Return the row of a run this commit begins."""
-    commit, now = packed.commit, found.now
-    laned, end = commit.generation is not None, commit.end
-    ended = end is not None
+    commit, end = packed.commit, packed.commit.end
     base_version = row.version if commit.save or begin.base_version is None else begin.base_version
-    base, ends, own = _stand_texts(log, end)
+    stand = _stand_texts(log, end)
+    start = row.event_seq - len(commit.events)
+    run = new_run(begin, row, found, commit.generation, start, base_version, stand, _holds(commit))
+    if commit.steps:
+        run = run._replace(steps=commit.steps)
+    return run if end is None else run._replace(**_ended(packed, end, found.now))
+
+
+def new_run(
+    begin: BeginRun,
+    row: SessionRow,
+    found: Found,
+    generation: int | None,
+    start_seq: int,
+    base_version: int,
+    stand: tuple[str | None, str | None, str | None],
+    holds: int = 0,
+) -> RunRow:
+    """Return the row of a run that has just begun: the stream stood at `start_seq`, and the run where `stand` says."""
+    base, ends, own = stand
     return RunRow(
         begin.run_id,
         row.sid,
@@ -45,22 +62,22 @@ def begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWr
         begin.origin_id,
         None if begin.correlation_id == begin.invocation_id else begin.correlation_id,
         1,
-        str(end.status) if end else "running",
-        commit.generation,
-        commit.steps or 0,
-        int(end.partial) if end else 0,
-        row.event_seq - len(commit.events),
+        "running",
+        generation,
+        0,
+        0,
+        start_seq,
         None if base is None else base_version,
         base,
         ends,
         own,
         begin.worker,
-        packed.error,
-        packed.outcome,
-        now,
-        now if ended else None,
-        None if laned or ended else now + to_duration(begin.ttl),
-        _holds(commit),
+        None,
+        None,
+        found.now,
+        None,
+        None if generation is not None else found.now + to_duration(begin.ttl),
+        holds,
         None,
         row.commit_no,
     )
@@ -90,15 +107,19 @@ def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: Lo
         if commit.run.base_version is not None and not commit.save:
             changes["base_version"] = commit.run.base_version
     if commit.end:
-        changes |= {
-            "status": str(commit.end.status),
-            "partial": int(commit.end.partial),
-            "error": packed.error,
-            "outcome": packed.outcome,
-            "ended_at": now,
-            "expires_at": None,
-        }
+        changes |= _ended(packed, commit.end, now)
     return run._replace(**changes)
+
+
+def _ended(packed: PackedCommit, end: EndRun, now: int) -> dict[str, Any]:
+    return {
+        "status": str(end.status),
+        "partial": int(end.partial),
+        "error": packed.error,
+        "outcome": packed.outcome,
+        "ended_at": now,
+        "expires_at": None,
+    }
 
 
 def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | None, str | None]:

@@ -8,6 +8,7 @@ from tenuto.model.session import LogEnd
 from tenuto.store.rules.effects import check_effect_shape
 from tenuto.store.rules.inputs import check_inputs
 from tenuto.store.rules.limits import check_count, check_name, check_text, check_timeout, check_ttl
+from tenuto.store.rules.next_run import check_next
 from tenuto.store.rules.profile import PROFILE_COLUMNS
 from tenuto.store.rules.usage import check_usage
 
@@ -56,6 +57,9 @@ def check_shape(commit: Commit) -> None:
         check_name(commit.rearm.nonce, "nonce")
     if commit.run:
         _check_run(commit.run)
+    if commit.next_run:
+        _check_run(commit.next_run.begin)
+        check_next(commit, commit.next_run)
     _check_combination(commit)
 
 

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.next_runs import *  # noqa: F403
