@@ -16,7 +16,9 @@ from tenuto.session.runtime import SessionRuntime
 
 _WORKERS = 4
 _SESSIONS = 256
-_TURNS_EACH = 4
+_TURNS_EACH = 16
+"""So many that a run is long against its beginning and its end, when not every worker has its hands full."""
+
 _ROUNDS = 5
 
 
