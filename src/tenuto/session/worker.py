@@ -23,9 +23,6 @@ POLL_SECONDS = 0.25
 """How often a worker looks for something to do when there is nothing."""
 
 _PAGE = 200
-_FRESH_SECONDS = 0.1
-"""How long what was found is worth trying: by then others may have done much of it."""
-
 _LONGEST_PAUSE = 5.0
 _TRIES = 3
 
@@ -104,9 +101,10 @@ class Worker:
     async def _look(self) -> int:
         """Take in hand what is due; return how much there was.
 
-        What was found a moment ago is done first: a look costs as much as a turn.
+        What was found within the last poll is done first, since a look costs as much as a turn, unless it turned out
+        that others are quicker.
         """
-        if asyncio.get_running_loop().time() - self._found_at < _FRESH_SECONDS and (started := self._start()):
+        if asyncio.get_running_loop().time() - self._found_at < self._poll and (started := self._start()):
             return started
         try:
             delivered = await self._runtime.deliver()
@@ -191,6 +189,7 @@ class Worker:
         if worked:
             self._left.pop(key, None)
         else:
+            self._found_at = -math.inf
             self._leave(key, for_good=for_good)
         return worked
 

@@ -14,16 +14,22 @@ from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.wakeups import Wakeups
 
 _COALESCE_SECONDS = 0.02
+_UNHEARD_SECONDS = 0.1
 _POLL_SECONDS = 1.0
 _PAYLOAD_BYTES = 7000
 _EVERYONE = "*"
+
+_LISTENING = "SELECT pg_advisory_lock_shared(hashtextextended($1, 0))"
+_NOTIFY = "SELECT pg_notify($1, $2) WHERE NOT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
+"""Says something, and that it did, unless nobody is there to hear it."""
 
 
 class Notices:
     """Tells other processes which streams grew, and hears of it.
 
     A NOTIFY inside a commit would make commits queue for one lock, so it is sent by itself, for everything of the
-    last 20 ms.
+    last 20 ms. Who listens shares a lock that says so: while nobody does, nothing is sent, and it is looked for a
+    listener five times less often.
     """
 
     def __init__(self, url: str, schema: str, pool: Pool) -> None:
@@ -32,6 +38,7 @@ class Notices:
         self._pool = pool
         self._wakeups = Wakeups()
         self._grown: set[SessionKey] = set()
+        self._is_heard = False
         self._sender: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
 
@@ -62,14 +69,14 @@ class Notices:
                 await self._listener
 
     async def _send(self) -> None:
-        await asyncio.sleep(_COALESCE_SECONDS)
+        await asyncio.sleep(_COALESCE_SECONDS if self._is_heard else _UNHEARD_SECONDS)
         grown, self._grown = self._grown, set()
         payload = encode(sorted([key.tenant, key.kind, key.session_id] for key in grown))
         if len(payload.encode()) > _PAYLOAD_BYTES:
             payload = _EVERYONE
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             # A lost notice costs its readers one poll interval, nothing more.
-            await self._pool.fetch("SELECT pg_notify($1, $2)", self._channel, payload)
+            self._is_heard = bool(await self._pool.fetch(_NOTIFY, self._channel, payload))
 
     async def _listen(self) -> None:
         """Hear notices while anyone watches; reconnect when the connection is lost, and poll meanwhile."""
@@ -80,6 +87,7 @@ class Notices:
                     with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
                         connection = await asyncpg.connect(self._url)
                         await connection.add_listener(self._channel, self._heard)
+                        await connection.execute(_LISTENING, self._channel)
                 await asyncio.sleep(_POLL_SECONDS)
                 self._wakeups.wake_all()
         finally:
