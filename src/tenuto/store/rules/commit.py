@@ -141,7 +141,8 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     if begin and after:
         writes.append(Write("insert_runs", [after]))
     elif run and after:
-        writes.append(Write("update_runs", [(*after[9:], run.run_id, run.attempt)], must=True))
+        if after != run:  # whatever changes a run moves its session's row too, which is guarded
+            writes.append(Write("update_runs", [(*after[9:], run.run_id, run.attempt)], must=True))
         if commit.end:
             writes += end_inputs(run, commit)
     if after and commit.end and commit.end.status == RunStatus.COMPLETED:

@@ -539,3 +539,23 @@ async def test_after_delete_the_old_wait_ids_are_refused_and_new_ones_work(harne
     found = await store.waits.get(new)
     assert found is not None
     assert found.answer == "in time"
+
+
+async def test_a_commit_that_leaves_its_runs_row_as_it_is_is_refused_once_another_has_taken_the_run(
+    harness: Harness,
+) -> None:
+    """Its row is not written, so the session's has to be enough of a guard; also for who remembers it from before."""
+    clock = FakeClock()
+    mine, theirs = await harness.open(clock=clock), await harness.open(clock=clock)
+    key, _ = await a_session(mine)
+    run = await _run(mine, key)
+
+    def telling() -> Commit:
+        return a_commit(key, run=run, expected_version=1, events=(NewEvent(type="told"),))
+
+    await mine.commit(telling())
+    clock.advance(60)
+    await theirs.commit(a_commit(key, run=TakeRun(run_id=run.run_id, attempt=1)))
+    async with unchanged(mine):
+        with pytest.raises(RunNotLive):
+            await mine.commit(telling())
