@@ -1,10 +1,12 @@
 """What turns leave behind: a valid history, errors that read back the same, a budget, a trace and a bill."""
 
+import gc
 from typing import Any
 
 import pytest
 
 from tenuto import Store
+from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionRecord
 from tenuto.session.history import History
 from tenuto.session.live import LiveTurn
@@ -13,6 +15,7 @@ from tenuto.session.runtime import SessionRuntime
 from tenuto.session.tools import Tool
 from tenuto.session.waiting import WaitFor
 from tenuto.testing.agent import Script, ScriptedAgent, calls
+from tests.session.runtimes import in_memory
 from tests.session.talking import said, streamed
 
 
@@ -229,3 +232,46 @@ async def test_the_reply_of_a_failed_turn_is_in_no_later_turns_memory(store: Sto
         await runtime.send("s", text)
     assert seen == [(None, 1, 0), (None, 2, 0), (None, 3, 0), ("sour", 5, 1)]
     assert [type_ for type_, _ in await streamed(store, "s")].count("run_ended") == 4
+
+
+@in_memory
+async def test_a_turn_that_is_over_is_gone_from_memory_at_once(store: Store) -> None:
+    """What waits for Python's garbage collector is memory that every later turn has to do without."""
+
+    @program
+    async def replies(turn: LiveTurn) -> None:
+        turn.append({"role": "assistant", "content": "yes"})
+
+    async def turns(count: int) -> None:
+        for _ in range(count):
+            await runtime.send("s", "sent")
+        for _ in range(count):
+            await runtime.enqueue("s", "queued")
+        await runtime.advance("s")
+
+    runtime = SessionRuntime(store, [replies])
+    await runtime.create("replies", session_id="s")
+    await turns(3)
+    gc.collect()
+    gc.disable()
+    try:
+        await turns(20)
+        assert gc.collect() < 20  # nothing of each turn
+    finally:
+        gc.enable()
+
+
+async def test_nothing_can_be_written_in_a_turn_that_is_over(store: Store) -> None:
+    kept: list[LiveTurn] = []
+
+    @program
+    async def keeps(turn: LiveTurn) -> None:
+        kept.append(turn)
+        turn.append({"role": "assistant", "content": "yes"})
+
+    runtime = SessionRuntime(store, [keeps])
+    await runtime.create("keeps", session_id="s")
+    await runtime.send("s", "one")
+    for late in (kept[0].save, kept[0].commit, kept[0].finish_step):
+        with pytest.raises(InvalidInput, match="is over"):
+            await late()

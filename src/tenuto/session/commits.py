@@ -37,6 +37,10 @@ class Commits:
         self.is_boundary = False
         self.last_receipt: Receipt | None = None
 
+    def let_go(self) -> None:
+        """Let go of the turn, which is over; the two would keep each other in memory."""
+        del self._turn
+
     async def write(self, end: EndRun | None, waits: tuple[OpenWait, ...]) -> Receipt:
         """Write what is pending; a reply that was lost is asked for again under the same operation."""
         await self._resolve()

@@ -218,8 +218,8 @@ class LiveTurn:
 
     async def save(self) -> None:
         """Write everything done so far, in one commit."""
-        self.check_open()
         async with self.writer.writing:
+            self.check_open()
             if not self.pending.is_empty:
                 await self.commits.write(None, ())
 
@@ -419,6 +419,7 @@ class LiveTurn:
         """Write what is pending, in one commit; a reply that was lost is asked for again under the same operation."""
         self.pending.settled.extend(settled)
         async with self.writer.writing:
+            self.check_open()
             return await self.commits.write(end, waits)
 
     def ask_to_stop(self, stop: Stop) -> None:
@@ -433,6 +434,14 @@ class LiveTurn:
         """Say which task the program runs in, as long as it can be stopped."""
         self._task = task
         self.writer.runs_in(task)
+
+    def close(self) -> None:
+        """Be over: nothing can be done in this turn any more, and all it held is let go of at once."""
+        self.closed = True
+        self.writer.release()
+        self.writer.rider = None
+        self.commits.let_go()
+        self.foresee = self.following = None
 
     def check_stop(self) -> None:
         """Leave the program if its run was asked to stop."""

@@ -42,8 +42,7 @@ class Runner:
                     return await self._endings.cut_off(live, signal)
         finally:
             self.live.pop(live.run_id, None)
-            live.closed = True
-            live.writer.release()
+            live.close()
 
     async def _run(self, live: LiveTurn) -> Outcome:
         done: Result | None = None
