@@ -14,7 +14,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.effects import effect_writes, end_effects, is_settlement, places_of
-from tenuto.store.rules.following import follow
+from tenuto.store.rules.following import Following, follow
 from tenuto.store.rules.found import Ask, Found, Plan, Write, found_after
 from tenuto.store.rules.guards import check_guards
 from tenuto.store.rules.inputs import end_inputs, input_writes
@@ -135,7 +135,7 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     if following:
         row = following.row
     writes = [session_write(found, row, free_lane=commit.save and commit.generation is None)]
-    minted = _add_parts(draft, writes)
+    minted = _add_parts(draft, writes, following)
     if commit.carries:
         writes.append(Write("carry_runs", [(row.version, row.sid, row.life, old.version)]))
     if begin and after:
@@ -159,7 +159,7 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     return Plan(new_receipt(receipt, ends, minted), writes, found_after(found, row, after))
 
 
-def _add_parts(draft: Draft, writes: list[Write]) -> dict[str, list[str]]:
+def _add_parts(draft: Draft, writes: list[Write], following: Following | None) -> dict[str, list[str]]:
     """Add the writes of every part the commit has; return the ids it mints, by part."""
     packed, commit = draft.packed, draft.commit
     if holders := packed.holders:
@@ -169,8 +169,11 @@ def _add_parts(draft: Draft, writes: list[Write]) -> dict[str, list[str]]:
         writes += _profile_writes(draft)
     if commit.checkpoint:
         writes.append(Write("insert_checkpoints", [_checkpoint_row(draft)]))
-    if packed.events:
-        writes.append(Write("insert_events", [_event_row(draft)]))
+    told = [_event_row(draft)] if packed.events else []
+    if following and following.told:
+        told.append(following.told)
+    if told:
+        writes.append(Write("insert_events", told))
     minted: dict[str, list[str]] = {}
     if commit.open_waits or commit.settle_waits:
         minted["waits"] = wait_writes(draft, writes)

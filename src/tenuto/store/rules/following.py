@@ -12,10 +12,11 @@ from tenuto.store.rules.run_row import new_run
 
 
 class Following(NamedTuple):
-    """What a next run makes of a commit: the session's row as it will stand, the run's, and the writes."""
+    """What a next run makes of a commit: the session's row as it will stand, the run's, its events, and the writes."""
 
     row: SessionRow
     run: RunRow
+    told: EventRow | None
     writes: list[Write]
 
 
@@ -57,7 +58,7 @@ def follow(draft: Draft) -> Following:
         Write("consume_inputs", [claim], must=True),
         Write("insert_runs", [run]),
     ]
+    told = None
     if packed.events:
         told = EventRow(row.sid, before.event_seq + 1, row.event_seq, run.run_id, now, packed.events)
-        writes.append(Write("insert_events", [told]))
-    return Following(row, run, writes)
+    return Following(row, run, told, writes)
