@@ -20,7 +20,7 @@ _TURNS_EACH = 16
 _EDGE = _SESSIONS * _TURNS_EACH // 8
 """The turns at the beginning and at the end that are not timed: there, not every worker has its hands full."""
 
-_ROUNDS = 5
+_ROUNDS = 7
 
 
 async def four(scene: Scene) -> float:
