@@ -13,7 +13,7 @@ from tenuto.session.live import LiveTurn
 from tenuto.session.program import Program, program
 
 _CALLS = 100
-_ROUNDS = 10
+_ROUNDS = 50
 
 _results: list[dict[str, Any]] = []
 """What the calls bring back."""

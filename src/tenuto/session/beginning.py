@@ -157,7 +157,7 @@ class Beginnings:
         try:
             entry = declared.item(given.message)
             if declared.input_log in declared.message_logs:
-                copy.history.judged([entry])
+                copy.history.judged([entry])  # no call is open or was made since, so it fits behind what is pending too
         except TenutoError:
             return None  # whoever takes it by itself refuses it
         return self._foreseen(live, given, entry)

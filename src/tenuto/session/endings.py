@@ -237,7 +237,8 @@ class Endings:
             pending.further.pop("expected_events", None)
             if following is not None and live.follower is None:
                 pending.further.pop("next_run", None)
-                live.following = following.drop()
+                following.drop()
+                live.following = None
             del pending.events[marked:]
             if pending.outgoing and end.status is not RunStatus.SUSPENDED and live.invocation.reply_to is not None:
                 pending.outgoing.pop()

@@ -116,8 +116,9 @@ class Pending:
 
     def open_calls(self) -> Collection[str]:
         """Return the tool calls that have no result yet, in the conversation as it is now."""
-        fresh = self.copy.messages[self.written(MESSAGES) :]
-        return self.copy.history.judged(fresh, self.calls()).open
+        if not (calls := self.calls()):
+            return ()
+        return self.copy.history.judged(self.copy.messages[self.written(MESSAGES) :], calls).open
 
     def begins_anew(self, log: str) -> bool:
         """Tell whether a log is to be written to a new branch."""

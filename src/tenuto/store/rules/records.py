@@ -1,6 +1,7 @@
 """What rows mean: the records a caller gets. Whatever cannot be read as it should is `StoredDataCorrupt`, by name."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from tenuto.clock import to_datetime
@@ -35,12 +36,18 @@ def ends_of(text: str | None, what: str) -> dict[str, LogEnd]:
     if not text or text == "{}":
         return {}
     try:
-        ends = {name: LogEnd(*end) for name, end in loads_map(text, what).items()}
-    except TypeError as error:
-        raise StoredDataCorrupt(f"{what} is not a map of log ends.", what=what) from error
+        return dict(_known_ends(text))
+    except (TypeError, StoredDataCorrupt) as error:
+        raise StoredDataCorrupt(f"{what} is not a map of log ends, each of three numbers.", what=what) from error
+
+
+@lru_cache(maxsize=256)
+def _known_ends(text: str) -> dict[str, LogEnd]:
+    """Read a text of log ends once: that of a run, and of its base, mostly is its session's."""
+    ends = {name: LogEnd(*end) for name, end in loads_map(text, "log ends").items()}
     for end in ends.values():
         if not (type(end.session) is type(end.branch) is type(end.position) is int):
-            raise StoredDataCorrupt(f"{what} has an end that is not three numbers: {end}.", what=what)
+            raise TypeError(end)
     return ends
 
 
