@@ -207,6 +207,8 @@ def _check_kinds(commit: Commit, row: SessionRow, log: LogWriter) -> None:
     heads = log.heads
     clash = {name for name in commit.document if name in heads}
     written = commit.logs.keys() | log.own if commit.save else commit.logs.keys()
+    if commit.next_run:
+        written = written | {commit.next_run.log}
     new_logs = {name for name in written if name not in heads and not is_run_log(name)}
     if new_logs and row.alive:
         clash |= new_logs & (loads(row.document, "document").keys() | loads(row.held or "{}", "held fields").keys())

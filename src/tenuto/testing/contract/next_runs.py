@@ -283,6 +283,14 @@ async def test_a_next_run_may_begin_in_a_log_that_is_new(store: Store) -> None:
     assert head.ends == receipt.ends
 
 
+async def test_a_next_run_cannot_begin_in_a_field_of_the_document(store: Store) -> None:
+    key, lane = await _running(store, state={"orders": 3})
+    following = _next(key, await _queued(store, key), log="orders", item={"dish": "soup"})
+    async with unchanged(store):
+        with pytest.raises(CommitRefused, match="orders"):
+            await store.commit(_passing_on(key, lane, following))
+
+
 async def test_what_a_run_wrote_ahead_is_folded_in_before_the_next_one_begins(store: Store) -> None:
     key, lane = await _running(store)
     run = RunRef(run_id=_one(key), attempt=1)
