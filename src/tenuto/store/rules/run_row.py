@@ -33,10 +33,10 @@ def begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWr
     base_version = row.version if commit.save or begin.base_version is None else begin.base_version
     stand = _stand_texts(log, end)
     start = row.event_seq - len(commit.events)
-    run = new_run(begin, row, found, commit.generation, start, base_version, stand, _holds(commit))
-    if commit.steps:
-        run = run._replace(steps=commit.steps)
-    return run if end is None else run._replace(**_ended(packed, end, found.now))
+    ended = None if end is None else (str(end.status), int(end.partial), packed.error, packed.outcome)
+    return new_run(
+        begin, row, found, commit.generation, start, base_version, stand, _holds(commit), commit.steps or 0, ended
+    )
 
 
 def new_run(
@@ -48,9 +48,15 @@ def new_run(
     base_version: int,
     stand: tuple[str | None, str | None, str | None],
     holds: int = 0,
+    steps: int = 0,
+    ended: tuple[str, int, str | None, str | None] | None = None,
 ) -> RunRow:
-    """Return the row of a run that has just begun: the stream stood at `start_seq`, and the run where `stand` says."""
+    """Return the row of a run that begins: the stream stood at `start_seq`, and the run where `stand` says.
+
+    One that is over at once has `ended`: its status, whether it is partial, error and outcome.
+    """
     base, ends, own = stand
+    status, partial, error, outcome = ended or ("running", 0, None, None)
     return RunRow(
         begin.run_id,
         row.sid,
@@ -62,21 +68,21 @@ def new_run(
         begin.origin_id,
         None if begin.correlation_id == begin.invocation_id else begin.correlation_id,
         1,
-        "running",
+        status,
         generation,
-        0,
-        0,
+        steps,
+        partial,
         start_seq,
         None if base is None else base_version,
         base,
         ends,
         own,
         begin.worker,
-        None,
-        None,
+        error,
+        outcome,
         found.now,
-        None,
-        None if generation is not None else found.now + to_duration(begin.ttl),
+        found.now if ended else None,
+        None if ended or generation is not None else found.now + to_duration(begin.ttl),
         holds,
         None,
         row.commit_no,
@@ -107,19 +113,15 @@ def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: Lo
         if commit.run.base_version is not None and not commit.save:
             changes["base_version"] = commit.run.base_version
     if commit.end:
-        changes |= _ended(packed, commit.end, now)
+        changes |= {
+            "status": str(commit.end.status),
+            "partial": int(commit.end.partial),
+            "error": packed.error,
+            "outcome": packed.outcome,
+            "ended_at": now,
+            "expires_at": None,
+        }
     return run._replace(**changes)
-
-
-def _ended(packed: PackedCommit, end: EndRun, now: int) -> dict[str, Any]:
-    return {
-        "status": str(end.status),
-        "partial": int(end.partial),
-        "error": packed.error,
-        "outcome": packed.outcome,
-        "ended_at": now,
-        "expires_at": None,
-    }
 
 
 def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | None, str | None]:
