@@ -38,7 +38,7 @@ async def statements(scene: Scene) -> float:
 async def processor(scene: Scene) -> float:
     """Return the CPU time of all threads against the floor's, without syncs."""
     # A batch is longer than the way to the next checkpoint of the WAL, so that each has its share of them.
-    return await _against_floor(scene, cpu, "OFF", batch=150, rounds=25)
+    return await _against_floor(scene, cpu, "OFF", batch=50, rounds=150)
 
 
 async def waiting(scene: Scene) -> float:
