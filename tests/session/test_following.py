@@ -38,6 +38,15 @@ async def queued(runtime: SessionRuntime, *said: str, name: str = "replies") -> 
     return [await runtime.enqueue("s", each) for each in said or SAID]
 
 
+async def faulty(harness: OurHarness) -> tuple[SessionRuntime, list[str], FaultyBackend]:
+    """Return a runtime with a queue, and the backend that fails it on request."""
+    store = await harness.open()
+    runtime = SessionRuntime(store, [replies])
+    ids = await queued(runtime)
+    store.backend = faults = FaultyBackend(store.backend)
+    return runtime, ids, faults
+
+
 async def commits(store: Store) -> int:
     head = await store.head("s")
     assert head is not None
@@ -189,32 +198,26 @@ async def test_a_turn_that_follows_can_be_stopped(store: Store) -> None:
 
 @pytest.mark.parametrize("nth", range(1, 7))
 async def test_whichever_reply_is_lost_each_message_is_answered_once(harness: OurHarness, nth: int) -> None:
-    store = await harness.open()
-    runtime = SessionRuntime(store, [replies])
-    ids = await queued(runtime)
-    faults = FaultyBackend(store.backend)
-    store.backend = faults
+    runtime, ids, faults = await faulty(harness)
     faults.lose_reply(nth)
     try:
         await runtime.advance("s")
     except StoreUnavailable:
         await runtime.advance("s")
     assert await talk_of(runtime, "s") == answered(*SAID)
-    assert [(run.status, run.attempt) for run in await store.runs.of_session("s")] == [(RunStatus.COMPLETED, 1)] * 3
+    assert [(run.status, run.attempt) for run in await runtime.store.runs.of_session("s")] == [
+        (RunStatus.COMPLETED, 1)
+    ] * 3
     assert [(await runtime.outcome(each)).output for each in ids] == [f"re: {said}" for said in SAID]
 
 
 @pytest.mark.parametrize("nth", range(1, 6))
 async def test_a_caller_that_goes_away_as_a_turn_begins_leaves_nothing_running(harness: OurHarness, nth: int) -> None:
-    store = await harness.open()
-    runtime = SessionRuntime(store, [replies])
-    ids = await queued(runtime)
-    faults = FaultyBackend(store.backend)
-    store.backend = faults
+    runtime, ids, faults = await faulty(harness)
     faults.lose_reply(nth, cast("Exception", asyncio.CancelledError()))
     with pytest.raises(asyncio.CancelledError):
         await runtime.advance("s")
-    run = await store.runs.current("s")
+    run = await runtime.store.runs.current("s")
     assert run is None or run.status in (RunStatus.COMPLETED, RunStatus.INTERRUPTED)
     assert await lane_is_free(runtime, "s")
     await runtime.advance("s")

@@ -8,7 +8,7 @@ from tenuto.observe.attributes import cross_cutting
 try:
     from opentelemetry.trace import get_current_span
 except ModuleNotFoundError:  # the extra is only needed for the ids of spans
-    get_current_span = None  # type: ignore[assignment]
+    get_current_span = None  # type: ignore[assignment] # only where the extra is missing
 
 
 class InvocationLogs(logging.Filter):

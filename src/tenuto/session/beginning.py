@@ -17,24 +17,23 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.ids import new_id
-from tenuto.model.commit import NewCheckpoint, NextRun, Receipt
-from tenuto.model.inbox import Consume, Input, InputKind, NewInput
+from tenuto.model.commit import NewCheckpoint, Receipt
+from tenuto.model.inbox import Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.session.copy import Copy
 from tenuto.session.effects import InDoubt, Journal
 from tenuto.session.endings import Endings
-from tenuto.session.following import Following
 from tenuto.session.former import give_up, roll_back
-from tenuto.session.given import Given, plainly_given
+from tenuto.session.given import Given
 from tenuto.session.hooks import Controller, Stage
 from tenuto.session.invocation import Invocation
 from tenuto.session.live import DEFAULT_STEPS, LiveTurn
 from tenuto.session.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
 from tenuto.session.pending import Pending
 from tenuto.session.program import Declared, Programs, declared_by
-from tenuto.session.turn import Turn, begin_run
+from tenuto.session.turn import Turn
 from tenuto.session.value import changes_between
 from tenuto.store.port import Store
 
@@ -87,15 +86,12 @@ class Beginnings:
         try:
             self.check_takes_turns(copy)
             writer.stand(copy.base)
-            invocation = _invocation(given, _input_id(given, writer))
+            invocation = invocation_of(given, _input_id(given, writer))
             writer.begins(invocation_id=invocation.invocation_id, correlation_id=invocation.invocation_id)
             live = self.put_up(copy, writer, invocation, Journal())
             return await self._begun(live, given, warm=warm)
-        except asyncio.CancelledError as signal:
-            await self.cut_off(live, writer, signal)
-            raise
-        except BaseException:
-            await writer.abandon()
+        except BaseException as error:
+            await self.let_go(live, writer, error)
             raise
 
     async def _begun(self, live: LiveTurn, given: Given, *, warm: bool) -> LiveTurn:
@@ -139,58 +135,6 @@ class Beginnings:
             await self.listeners.tell(*notices)
         return live
 
-    def following(self, live: LiveTurn, queued: Input) -> Following | None:
-        """Return the turn that may begin with a queued message in the commit that ends another; None if it may not.
-
-        It may not where something has to be done between the two, or the message has to be refused.
-        """
-        copy, pending, declared = live.copy, live.pending, live.declared
-        lasting = not (pending.status or pending.profile or pending.ahead or pending.calls() or live.writer.ahead)
-        if self.hooks is not None or declared.resumes or not lasting or not pending.moves_head:
-            return None
-        if (
-            copy.status is not SessionStatus.ACTIVE
-            or live.writer.lane is None
-            or (given := plainly_given(queued)) is None
-        ):
-            return None
-        try:
-            entry = declared.item(given.message)
-            if declared.input_log in declared.message_logs:
-                copy.history.judged([entry])  # no call is open or was made since, so it fits behind what is pending too
-        except TenutoError:
-            return None  # whoever takes it by itself refuses it
-        return self._foreseen(live, given, entry)
-
-    def _foreseen(self, live: LiveTurn, given: Given, entry: JSON) -> Following:
-        copy, log, run_id, queued = live.copy, live.declared.input_log, new_id(), given.queued
-        assert queued is not None
-        input_id = queued.input_id
-        invocation = _invocation(given, input_id)
-        notices = (
-            SessionLoaded(key=copy.key, version=copy.version + 1, status=str(copy.status)),
-            RunStarted(
-                key=copy.key, run_id=run_id, invocation_id=invocation.invocation_id, attempt=1, input_id=input_id
-            ),
-        )
-        part = NextRun(
-            begin=begin_run(self.store, run_id, invocation.invocation_id, invocation.invocation_id),
-            input_id=input_id,
-            log=log,
-            item=entry,
-            cursor=_point_cursor(invocation),
-            events=tuple(notice.event() for notice in notices),
-        )
-
-        def begun(receipt: Receipt) -> LiveTurn:
-            follower = self.put_up(copy, Turn.after(live.writer, run_id, receipt), invocation, Journal())
-            follower.pending.stands(log, [entry])
-            copy.took(queued)
-            note_live(follower, receipt)
-            return follower
-
-        return Following(part, begun, notices)
-
     def check_takes_turns(self, copy: Copy) -> None:
         """Refuse a session whose program is not known here, or that is not active."""
         self.programs.of(copy.definition)
@@ -229,17 +173,18 @@ class Beginnings:
             self.check_takes_turns(copy)
         return SessionLoaded(key=copy.key, version=copy.version, status=str(copy.status))
 
-    async def cut_off(self, live: LiveTurn | None, writer: Turn, signal: asyncio.CancelledError) -> None:
-        """End a run whose caller went away as it began; if it had not begun, free the lane."""
+    async def let_go(self, live: LiveTurn | None, writer: Turn, error: BaseException) -> None:
+        """Let go of a turn that will not be run: if its caller went away as its run began, that is ended."""
         try:
-            if live is not None and writer.begun and not writer.ended:
+            if isinstance(error, asyncio.CancelledError) and live is not None and writer.begun and not writer.ended:
                 with suppress(asyncio.CancelledError, TenutoError):
-                    await self.ending.cut_off(live, signal)
+                    await self.ending.cut_off(live, error)
         finally:
             await writer.abandon()
 
 
-def _invocation(given: Given, input_id: str) -> Invocation:
+def invocation_of(given: Given, input_id: str) -> Invocation:
+    """Return what a turn executes that begins with a message."""
     invocation_id = new_id()
     return Invocation(
         invocation_id=invocation_id,
@@ -272,10 +217,11 @@ def started_notice(live: LiveTurn, input_id: str | None = None) -> RunStarted:
 
 def leave_point(live: LiveTurn) -> None:
     """Leave the session as it is before this turn, to be rewound to and forked from, and whom the turn is for."""
-    live.pending.further["checkpoint"] = NewCheckpoint(step=0, cursor=_point_cursor(live.invocation), before=True)
+    live.pending.further["checkpoint"] = NewCheckpoint(step=0, cursor=point_cursor(live.invocation), before=True)
 
 
-def _point_cursor(invocation: Invocation) -> JSON:
+def point_cursor(invocation: Invocation) -> JSON:
+    """Return what the point before a turn says of whom it is for."""
     return None if invocation.reply_to is None else {"for": invocation.reply_to}
 
 

@@ -34,7 +34,8 @@ class Commands:
             raise InvalidInput(
                 f"{name} cannot be queued here; give the runtime the class, as one of its `actions`.", action=name
             )
-        given = {each.name: getattr(action, each.name) for each in dataclasses.fields(action)}  # type: ignore[arg-type]
+        known: Any = action  # a dataclass, as every class that is registered; a protocol cannot say so
+        given = {each.name: getattr(action, each.name) for each in dataclasses.fields(known)}
         values = {field: _plain(value) for field, value in given.items()}
         record: dict[str, JSON] = {"action": name, "values": loads(dumps(values, name), name)}
         tuples = [field for field, value in given.items() if isinstance(value, tuple)]

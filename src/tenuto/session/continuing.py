@@ -1,6 +1,5 @@
 """How turns go on with a former run: one that stopped, as a new run, or one that was lost, as its next attempt."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from tenuto.codec import JSON
@@ -59,11 +58,8 @@ async def resume_run(beginnings: Beginnings, copy: Copy, lane: Lane, run: Run, w
         receipt = await live.commit()
         copy.resume_count += 1
         note_live(live, receipt)
-    except asyncio.CancelledError as signal:
-        await beginnings.cut_off(live, writer, signal)
-        raise
-    except BaseException:
-        await writer.abandon()
+    except BaseException as error:
+        await beginnings.let_go(live, writer, error)
         raise
     await beginnings.listeners.tell(*notices)
     return live

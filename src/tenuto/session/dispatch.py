@@ -21,7 +21,7 @@ from tenuto.session.beginning import Beginnings, Missed
 from tenuto.session.continuing import can_go_on, resume_run, take_over_run
 from tenuto.session.copies import Copies
 from tenuto.session.copy import Copy
-from tenuto.session.following import Following
+from tenuto.session.following import Following, foresee
 from tenuto.session.forking import begin_point
 from tenuto.session.given import Given, begins_turn, given_by, sent_before
 from tenuto.session.inputs import Inputs
@@ -251,7 +251,7 @@ class Dispatcher:
         queue = live.copy.queue
         if queue is None or not queue.inputs or (until is not None and live.invocation.input_id == until):
             return None
-        return self._beginnings.following(live, queue.inputs[0]) if go_on is None or go_on() else None
+        return foresee(self._beginnings, live, queue.inputs[0]) if go_on is None or go_on() else None
 
     async def run(self, live: LiveTurn) -> Outcome:
         """Run a begun turn to its end, keep the copy for the next one, and tell whoever waits for it here."""
@@ -260,8 +260,7 @@ class Dispatcher:
         except BaseException as error:
             self._copies.take(live.key)
             if live.follower is not None:
-                signal = error if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()
-                await self._beginnings.cut_off(live.follower, live.follower.writer, signal)
+                await self._beginnings.let_go(live.follower, live.follower.writer, error)
             raise
         upto = live.follower.first_entry if live.follower is not None else {}
         live.copy.size += 256 + sum(

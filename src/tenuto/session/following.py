@@ -1,14 +1,20 @@
 """The turn that follows on another: if its message is queued already, it begins in the commit that ends that one."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tenuto.errors import TenutoError
+from tenuto.ids import new_id
 from tenuto.model.commit import NextRun, Receipt
-from tenuto.session.notices import Notice
+from tenuto.model.inbox import Input
+from tenuto.model.session import SessionStatus
+from tenuto.session.beginning import Beginnings, invocation_of, note_live, point_cursor
+from tenuto.session.effects import Journal
+from tenuto.session.given import plainly_given
+from tenuto.session.live import LiveTurn
+from tenuto.session.notices import Notice, RunStarted, SessionLoaded
 from tenuto.session.running import running_here
-
-if TYPE_CHECKING:
-    from tenuto.session.live import LiveTurn
+from tenuto.session.turn import Turn, begin_run
 
 
 class Following(NamedTuple):
@@ -18,9 +24,55 @@ class Following(NamedTuple):
     """
 
     part: NextRun
-    begun: "Callable[[Receipt], LiveTurn]"
+    begun: Callable[[Receipt], LiveTurn]
     notices: Sequence[Notice]
 
     def drop(self) -> None:
         """Let go of it: the commit was refused, or nobody knows whether it stands."""
         running_here.discard(self.part.begin.run_id)
+
+
+def foresee(beginnings: Beginnings, live: LiveTurn, queued: Input) -> Following | None:
+    """Return the turn that may begin with a queued message in the commit that ends another; None if it may not.
+
+    It may not where something has to be done between the two, or the message has to be refused.
+    """
+    copy, declared, given = live.copy, live.declared, plainly_given(queued)
+    if given is None or beginnings.hooks is not None or declared.resumes or not _leaves_a_plain_session(live):
+        return None
+    try:
+        entry = declared.item(given.message)
+        if declared.input_log in declared.message_logs:
+            copy.history.judged([entry])  # no call is open or was made since, so it fits behind what is pending too
+    except TenutoError:
+        return None  # whoever takes it by itself refuses it
+    run_id, invocation = new_id(), invocation_of(given, queued.input_id)
+    notices = (
+        SessionLoaded(key=copy.key, version=copy.version + 1, status=str(copy.status)),
+        RunStarted(key=copy.key, run_id=run_id, invocation_id=invocation.invocation_id, input_id=invocation.input_id),
+    )
+    part = NextRun(
+        begin=begin_run(beginnings.store, run_id, invocation.invocation_id, invocation.invocation_id),
+        input_id=queued.input_id,
+        log=declared.input_log,
+        item=entry,
+        cursor=point_cursor(invocation),
+        events=tuple(notice.event() for notice in notices),
+    )
+
+    def begun(receipt: Receipt) -> LiveTurn:
+        follower = beginnings.put_up(copy, Turn.after(live.writer, run_id, receipt), invocation, Journal())
+        follower.pending.stands(part.log, [entry])
+        copy.took(queued)
+        note_live(follower, receipt)
+        return follower
+
+    return Following(part, begun, notices)
+
+
+def _leaves_a_plain_session(live: LiveTurn) -> bool:
+    """Tell whether a turn that ends now saves its session, active, to the same program, and with no call open."""
+    pending, writer = live.pending, live.writer
+    if pending.status or pending.profile or pending.ahead or writer.ahead or pending.calls():
+        return False
+    return live.copy.status is SessionStatus.ACTIVE and writer.lane is not None and pending.moves_head

@@ -8,7 +8,7 @@ called again if its outcome is known.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, StepBudgetExceeded
@@ -25,7 +25,6 @@ from tenuto.session.commits import Commits
 from tenuto.session.copy import Copy
 from tenuto.session.definition import Definition
 from tenuto.session.effects import ONCE, USED, InDoubt, Journal, Place
-from tenuto.session.following import Following
 from tenuto.session.frames import FrameKind, frame_mark, seen_since
 from tenuto.session.handoff import hand_off
 from tenuto.session.history import calls_of, with_unique_calls
@@ -37,6 +36,9 @@ from tenuto.session.turn import Turn
 from tenuto.session.value import MESSAGES, LogView, Session, check_names
 from tenuto.session.waiting import WaitFor, Waits, answer_of
 from tenuto.store.usage import check_new_usage
+
+if TYPE_CHECKING:
+    from tenuto.session.following import Following
 
 DEFAULT_STEPS = 50
 """How many steps a turn may take."""
@@ -72,7 +74,7 @@ class LiveTurn:
     first_entry: dict[str, int] = field(default_factory=dict)
     engine: Any = None
     foresee: "Callable[[], Following | None] | None" = None
-    following: Following | None = None
+    following: "Following | None" = None
     follower: "LiveTurn | None" = None
     _task: "asyncio.Task[Any] | None" = None
 
