@@ -4,42 +4,60 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-pyproject
-BENCH := $(VENV)/.made-for-bench
+WIDE := $(VENV)/.made-with-extras
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test check bench demo-race demo-kill demo-growth demo-deploy soak format clean
+STORE ?= sqlite
+SEED ?= 1
+SECONDS ?= 60
+N ?= 20000
+
+.PHONY: setup run test test-wide check bench chaos fuzz soak demo-race demo-kill demo-growth demo-deploy format clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[postgres,testing,otel]" --group dev
+	$(PIP) --upgrade "pip>=25.1"
+	$(PIP) --editable ".[postgres,testing,otel]" --group dev
 	touch $(STAMP)
+
+# What the wide tests and the benches compare with: frameworks and their own stores.
+$(WIDE): $(STAMP)
+	$(PIP) --editable ".[bench]"
+	touch $(WIDE)
 
 run: setup
 	$(BIN)/python -m tenuto.demo
 
-test: $(BENCH)
-	$(BIN)/python -m pytest -q -n 2 -m "not soak"
-
-check: $(BENCH)
+check: setup
 	$(BIN)/ruff check src tests bench demos
 	$(BIN)/ruff format --check src tests bench demos
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py tests/test_exports.py
 
-bench: $(BENCH)
-	$(BIN)/python -m bench
+test: setup
+	$(BIN)/python -m pytest -q -n 2 -m "not soak and not wide"
 
-demo-race demo-kill demo-growth demo-deploy: demo-%: $(BENCH)
-	$(BIN)/python -m demos.$*
+test-wide: $(WIDE)
+	$(BIN)/python -m pytest -q -n 2 -m "wide and not soak"
 
-$(BENCH): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
-	touch $(BENCH)
+# A mixed load under faults, and an audit of the tables by themselves: make chaos SECONDS=60 STORE=postgres SEED=7
+chaos: setup
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --store $(STORE) --seed $(SEED)
+
+# Every verb with every class of nasty value: make fuzz N=20000 STORE=postgres
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --count $(N) --store $(STORE) --seed $(SEED)
 
 soak: setup
-	$(BIN)/python -m pytest -q -n 2 -m soak
+	$(BIN)/python -m pytest -q -n 2 -m soak --timeout 7200
+
+bench: $(WIDE)
+	$(BIN)/python -m bench
+
+demo-race demo-kill demo-growth demo-deploy: demo-%: $(WIDE)
+	$(BIN)/python -m demos.$*
 
 format: setup
 	$(BIN)/ruff check --fix src tests bench demos

@@ -1,6 +1,8 @@
-"""One database for one test, on each backend."""
+"""One database for one test, on each backend; and the rules every test keeps to."""
 
-from collections.abc import AsyncIterator, Iterator
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,41 @@ from hypothesis import settings
 
 from tenuto import Store, open_store
 from tenuto.ids import new_id
-from tests.servers import Postgres, running_postgres
+from tests.sampling import seed
+from tests.servers import MEMORY, SCHEMA, Postgres, running_postgres
 
 pytest.register_assert_rewrite("tenuto.testing.contract")
 
 # The same examples on every run, so that a change is judged by itself; `make soak` looks for new ones.
 settings.register_profile("steady", derandomize=True, database=None)
 settings.load_profile("steady")
+
+
+LONGEST = 10.0
+"""The seconds a test may take; a longer one says why by its `long` marker, or belongs to a soak."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what tests write in memory, where there is such a folder: no test waits for a disk."""
+    if config.option.basetemp is None and not hasattr(config, "workerinput") and MEMORY.is_dir():
+        config.option.basetemp = tempfile.mkdtemp(prefix="tenuto-tests-", dir=MEMORY)
+        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
+
+
+def pytest_report_header() -> str:
+    """Say which part of the crash matrices this run takes."""
+    return f"seed of the samples: {seed()} (TENUTO_SEED repeats it)"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") -> Iterator[None]:
+    """Fail a test that passed, but took too long."""
+    report: Any = yield
+    allowed = item.get_closest_marker("soak") or item.get_closest_marker("long")
+    if report.when == "call" and report.passed and call.duration > LONGEST and not allowed:
+        report.outcome = "failed"
+        report.longrepr = f"It took {call.duration:.1f} s, and {LONGEST:g} s are allowed: split it, or mark it as long."
+    return report  # type: ignore[no-any-return]
 
 
 class OurHarness:
@@ -62,8 +92,22 @@ class OurHarness:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
+    with running_postgres(durable=False) as server:
         yield server
+
+
+@pytest.fixture
+def fresh_postgres(postgres: Postgres) -> Iterator[Callable[[], str]]:
+    """Makes databases with empty tables in the schema `SCHEMA`; they go with the test."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(postgres.fresh())
+        return made[-1]
+
+    yield make
+    for address in made:
+        postgres.drop(address)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -74,8 +118,7 @@ async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     elif name == "sqlite":
         found = OurHarness(name, f"sqlite:///{tmp_path}/test.db")
     else:
-        server: Postgres = request.getfixturevalue("postgres")
-        found = OurHarness(name, server.url, schema=f"t_{new_id().replace('-', '_')}", pool_size=4)
+        found = OurHarness(name, request.getfixturevalue("fresh_postgres")(), schema=SCHEMA, pool_size=4)
     try:
         yield found
     finally:

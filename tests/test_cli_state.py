@@ -26,7 +26,7 @@ from tenuto.graph.reducers import append
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
 from tenuto.model.session import SessionKey
-from tests.servers import Postgres
+from tests.servers import SCHEMA
 
 MODULE = """
 import os, signal
@@ -120,8 +120,7 @@ class Ran:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
         return Place(f"sqlite:///{tmp_path}/chats.db")
-    server: Postgres = request.getfixturevalue("postgres")
-    return Place(server.url, {"schema": f"t_{new_id().replace('-', '_')}"})
+    return Place(request.getfixturevalue("fresh_postgres")(), {"schema": SCHEMA})
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from typer.testing import CliRunner
 
 from tenuto import RunStatus, SessionRuntime, open_store, program
 from tenuto.cli import app
-from tenuto.ids import new_id
 from tenuto.model.run import Run
 from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import OVER, Standing
-from tests.servers import Postgres
+from tests.servers import SCHEMA
 
 PATIENCE = 120.0
 """How long a test waits for another process before it gives up."""
@@ -144,8 +143,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
         return Place(f"sqlite:///{tmp_path}/desk.db")
-    server: Postgres = request.getfixturevalue("postgres")
-    return Place(server.url, {"schema": f"t_{new_id().replace('-', '_')}"})
+    return Place(request.getfixturevalue("fresh_postgres")(), {"schema": SCHEMA})
 
 
 @pytest.fixture

@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.ids import new_id
 from tests.crash.processes import Database
-from tests.servers import Postgres
+from tests.servers import MEMORY, SCHEMA
 
 
 @pytest.fixture
 def shared_folder(tmp_path: Path) -> Iterator[Path]:
     """A folder in memory where there is one: what a killed process wrote is safe there, and no disk is waited for."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir():
+    if not MEMORY.is_dir():
         yield tmp_path
         return
-    folder = Path(tempfile.mkdtemp(prefix="tenuto-", dir=memory))
+    folder = Path(tempfile.mkdtemp(prefix="tenuto-", dir=MEMORY))
     try:
         yield folder
     finally:
@@ -31,9 +29,8 @@ def make_database(request: pytest.FixtureRequest, shared_folder: Path) -> Callab
     def make(name: str) -> Database:
         if name == "sqlite":
             return Database(name=name, address=f"sqlite:///{shared_folder}/test.db", folder=shared_folder)
-        server: Postgres = request.getfixturevalue("postgres")
-        options = {"schema": f"t_{new_id().replace('-', '_')}", "pool_size": 4}
-        return Database(name=name, address=server.url, options=options, folder=shared_folder)
+        address = request.getfixturevalue("fresh_postgres")()
+        return Database(name=name, address=address, options={"schema": SCHEMA, "pool_size": 4}, folder=shared_folder)
 
     return make
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import asyncpg
@@ -149,19 +150,19 @@ async def test_a_sqlite_database_newer_than_the_code_is_refused_by_both_versions
 
 
 async def test_a_postgres_database_newer_than_the_code_is_refused_by_both_versions(
-    make_database: Callable[[str], Database], postgres: Postgres
+    make_database: Callable[[str], Database],
 ) -> None:
     database = make_database("postgres")
     async with database.open() as store:
         key, _ = await a_session(store)
     ours = len(migrations("postgres"))
-    await _server_sql(postgres, f"UPDATE {database.options['schema']}.schema_version SET version = {ours + 2}")
+    await _server_sql(database.address, f"UPDATE {database.options['schema']}.schema_version SET version = {ours + 2}")
     for migrate in (True, False):
         with pytest.raises(SchemaMismatch, match=rf"\b{ours + 2}\b.*\b{ours}\b") as refused:
             async with database.open(migrate=migrate):
                 pass
         assert (refused.value.found, refused.value.expected) == (ours + 2, ours)
-    await _server_sql(postgres, f"UPDATE {database.options['schema']}.schema_version SET version = {ours}")
+    await _server_sql(database.address, f"UPDATE {database.options['schema']}.schema_version SET version = {ours}")
     async with database.open() as store:
         assert await store.exists(key)
 
@@ -170,9 +171,10 @@ async def test_a_postgres_database_newer_than_the_code_is_refused_by_both_versio
 async def test_without_migration_an_empty_database_is_refused_by_both_versions(
     make_database: Callable[[str], Database], name: str
 ) -> None:
+    database = make_database(name)
+    empty: dict[str, Any] = {} if name == "sqlite" else {"schema": "without_tables"}
     with pytest.raises(SchemaMismatch, match=r"\b0\b") as refused:
-        async with make_database(name).open(migrate=False):
-            pass
+        await open_store(database.address, migrate=False, **empty)
     assert (refused.value.found, refused.value.expected) == (0, len(migrations(name)))
 
 
@@ -224,8 +226,8 @@ def _sql(path: Path, *statements: str) -> None:
         connection.close()
 
 
-async def _server_sql(server: Postgres, statement: str) -> None:
-    connection = await asyncpg.connect(server.url)
+async def _server_sql(address: str, statement: str) -> None:
+    connection = await asyncpg.connect(address)
     try:
         await connection.execute(statement)
     finally:

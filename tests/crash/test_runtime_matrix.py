@@ -34,10 +34,10 @@ from tests.crash.runtime_programs import (
     programs,
     reference,
 )
+from tests.sampling import ALL, EIGHTH, sample
 
 ONCE = {"pay", "note", SHIP}
 FLUSH = "decide_events"
-SAMPLE, RARELY, ALL = 17, 37, 1
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class Sweep:
                 assert 0 <= after[1] - before[1] <= after[0] - before[0], numbers
 
 
-@pytest.mark.parametrize("every", [SAMPLE, pytest.param(ALL, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("way", ["sent", "queued"])
 async def test_killed_at_any_call_a_turn_comes_to_one_end_and_nothing_is_done_twice(
     database: Database, way: str, every: int
@@ -166,7 +166,7 @@ async def test_killed_at_any_call_a_turn_comes_to_one_end_and_nothing_is_done_tw
         sweep = Sweep(database, store, world, way, runtime)
         probe = await sweep.unbroken()
         await sweep.check("unbroken", set())
-        for moment in probe.moments[::every]:
+        for moment in sample(probe.moments, every, f"{database.name} {way}"):
             name, nth, when = moment
             session = f"{when} {name} {nth}"
             # Time decides whether chunks are flushed by themselves or go along with a commit.
@@ -185,7 +185,7 @@ FIRST_DEATHS = [
 ]
 
 
-@pytest.mark.parametrize("every", [RARELY, pytest.param(ALL, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("first", FIRST_DEATHS)
 async def test_whoever_takes_a_turn_over_may_be_killed_at_any_call_too(
     database: Database, first: Moment, every: int
@@ -200,7 +200,7 @@ async def test_whoever_takes_a_turn_over_may_be_killed_at_any_call_too(
         assert await runtime.advance("unbroken")
         store.backend, world.probe = inner, Probe()
         await sweep.check("unbroken", await sweep.finished("unbroken"))
-        for moment in probe.moments[::every]:
+        for moment in sample(probe.moments, every, f"{database.name} {first}"):
             name, nth, when = moment
             session = f"{when} {name} {nth}"
             assert await sweep.killed(session, first), session
@@ -339,7 +339,7 @@ FOR_GOOD = math.inf
 LONGER_THAN_TRIED = 7
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(ALL, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("calls_away", [FOR_GOOD, LONGER_THAN_TRIED], ids=["for good", "for a while"])
 @pytest.mark.parametrize("lands", [True, False], ids=["it lands", "it does not"])
 @pytest.mark.parametrize("way", ["sent", pytest.param("queued", marks=pytest.mark.soak)])
@@ -359,7 +359,8 @@ async def test_a_store_that_goes_away_at_any_write_leaves_a_turn_that_comes_to_i
         before = going.transactions
         await reference(runtime, "unbroken", way)
         writes = going.transactions - before
-        for number in range(1 + lands, writes + 1, every):
+        matrix = f"{database.name} {way} {lands} {calls_away}"
+        for number in sample(range(1 + lands, writes + 1), every, matrix):
             session = f"write {number}"
             await runtime.create("desk", session_id=session)
             going.go(number, lands=lands, calls_away=calls_away)

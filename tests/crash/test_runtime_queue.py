@@ -1,5 +1,7 @@
 """A queue whose worker is killed before, inside and after each call to its store: every message is answered once."""
 
+import pytest
+
 from tenuto import Store
 from tenuto.model.run import RunStatus
 from tenuto.session.outcome import Standing
@@ -7,6 +9,7 @@ from tenuto.session.runtime import SessionRuntime
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import Moment, Probe, Probed, World, runtime_of
+from tests.sampling import ALL, EIGHTH, sample
 
 SAID = ("one", "two", "three")
 COMMIT = "decide_commit"
@@ -42,10 +45,13 @@ async def _check(runtime: SessionRuntime, store: Store, session: str, ids: list[
     assert [frame.run_id for frame in frames if frame.is_end] == [run.run_id for run in reversed(runs)], session
 
 
-async def test_a_queue_whose_worker_is_killed_at_any_call_is_drained_by_the_next_one(database: Database) -> None:
+@pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
+async def test_a_queue_whose_worker_is_killed_at_any_call_is_drained_by_the_next_one(
+    database: Database, every: int
+) -> None:
     async with database.open() as store:
         runtime = runtime_of(store, World(folder=database.folder))
-        for number, moment in enumerate(await _moments(runtime)):
+        for number, moment in enumerate(sample(await _moments(runtime), every, database.name)):
             session = f"s{number}"
             ids = await _queued(runtime, session)
             async with mates(Colleague(database)) as (dying,):

@@ -12,6 +12,7 @@ from tenuto.model.session import SessionKey
 from tests.crash.processes import Database
 from tests.crash.session_graphs import MANY
 from tests.crash.session_processes import Mate, mates, outside
+from tests.sampling import ALL, EIGHTH, sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +47,7 @@ TURNS = pytest.mark.parametrize(
     ],
 )
 MODES = ["last_write_wins", "optimistic", "exclusive"]
-SAMPLE, ALL = 17, 1
-RUNS = [(mode, SAMPLE) for mode in MODES] + [pytest.param(mode, ALL, marks=pytest.mark.soak) for mode in MODES]
+RUNS = [(mode, EIGHTH) for mode in MODES] + [pytest.param(mode, ALL, marks=pytest.mark.soak) for mode in MODES]
 
 
 class Sweep:
@@ -125,7 +125,7 @@ async def test_killed_at_any_call_a_turn_with_checkpoints_is_finished_by_another
             calls = await sweep.finished("unbroken", "turn unbroken")
             assert world.requests == turn.asks
             await sweep.check("unbroken")
-            for call, when in moments(calls)[MODES.index(mode) :: every]:
+            for call, when in sample(moments(calls), every, f"{database.name} {mode} {turn.graph}"):
                 session = f"{call} {when}"
                 await sweep.prepared(session)
                 world.requests.clear()
@@ -179,7 +179,7 @@ async def test_killed_at_any_call_a_turn_without_checkpoints_is_resumed_or_begun
             await sweep.prepared("unbroken")
             calls = await sweep.finished("unbroken", "turn unbroken")
             await sweep.check("unbroken")
-            for call, when in moments(calls)[MODES.index(mode) :: every]:
+            for call, when in sample(moments(calls), every, f"{database.name} {mode} {turn.graph}"):
                 session = f"{call} {when}"
                 await sweep.prepared(session)
                 assert await sweep.killed(session, call, when), f"{session}: nothing was killed"

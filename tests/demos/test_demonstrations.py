@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from demos.customers import CUSTOMERS, PAUSED, expected
 
+pytestmark = [pytest.mark.wide, pytest.mark.long("it is the command itself that runs")]
+
 ROOT = Path(__file__).parent.parent.parent
 
 

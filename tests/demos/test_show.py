@@ -3,6 +3,8 @@ import json
 import pytest
 from demos.show import Claim, Demonstration, Row, present
 
+pytestmark = pytest.mark.wide
+
 
 def shown(*, holds: bool) -> Demonstration:
     return Demonstration(

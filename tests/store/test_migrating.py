@@ -13,15 +13,13 @@ from tenuto.session.runtime import SessionRuntime
 from tenuto.store.backends.sql import migrations
 from tenuto.store.migrating import migrate
 from tests.conftest import OurHarness
-from tests.servers import Postgres
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> OurHarness:
     if request.param == "sqlite":
         return OurHarness("sqlite", f"sqlite:///{tmp_path}/fresh.db")
-    server: Postgres = request.getfixturevalue("postgres")
-    return OurHarness("postgres", server.url, schema=f"m_{tmp_path.name.replace('-', '_')[-30:].lower()}")
+    return OurHarness("postgres", request.getfixturevalue("fresh_postgres")(), schema="without_tables")
 
 
 async def test_check_and_print_tell_what_is_to_do_and_change_nothing(fresh: OurHarness) -> None:
