@@ -7,11 +7,14 @@ import pytest
 
 from tenuto import open_store
 from tenuto.errors import InvalidInput, SchemaMismatch
+from tenuto.model.commit import BeginRun, NewCheckpoint
+from tenuto.model.session import SessionKey
 from tenuto.session.live import LiveTurn
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
 from tenuto.store.backends.sql import migrations
 from tenuto.store.migrating import migrate
+from tenuto.testing.factories import a_commit
 from tests.conftest import OurHarness
 
 
@@ -69,7 +72,56 @@ async def test_a_database_newer_than_the_code_is_refused_naming_both_versions(fr
         assert (refusal.value.found, refusal.value.expected) == (99, len(migrations(fresh.name)))
 
 
+BEFORE_TENANTS = (
+    "CREATE TABLE shared (hash TEXT PRIMARY KEY, encoding TEXT NOT NULL, body TEXT NOT NULL, loose_at BIGINT)",
+    "INSERT INTO shared SELECT hash, min(encoding), min(body), NULL FROM content GROUP BY hash",
+    "DROP TABLE content",
+    "ALTER TABLE shared RENAME TO content",
+    "CREATE INDEX content_loose ON content (loose_at) WHERE loose_at IS NOT NULL",
+    "DROP INDEX holding_value",
+    "ALTER TABLE holding DROP COLUMN tenant",
+    "CREATE INDEX holding_hash ON holding (hash)",
+)
+
+
+async def go_back_to(fresh: OurHarness, version: int) -> None:
+    """Say that the tables are of a former version."""
+    words = "PRAGMA user_version = {}" if fresh.name == "sqlite" else "UPDATE schema_version SET version = {}"
+    await fresh.damage(words.format(version))
+
+
+async def test_values_that_tenants_shared_become_each_tenants_own(fresh: OurHarness) -> None:
+    assert fresh.address
+    both, mine = "b" * 3000, "m" * 2000
+    one, two = SessionKey("s", tenant="one"), SessionKey("s", tenant="two")
+    async with open_store(fresh.address, **fresh.options) as store:
+        await store.create(one, state={"both": both, "mine": mine, "small": 1})
+        await store.create(two, state={"both": both})
+        await store.fork(two, SessionKey("fork", tenant="two"))
+        run = BeginRun(run_id="r", invocation_id="i")
+        await store.commit(a_commit(two, run=run, checkpoint=NewCheckpoint(step=1, document={"kept": mine})))
+        now = await store.dump()
+    assert len(now["content"]) == 4
+    for statement in BEFORE_TENANTS:
+        await fresh.damage(statement)
+    await fresh.damage("INSERT INTO content VALUES ('nobody', 'json', '1', 5)")
+    await go_back_to(fresh, 4)
+    async with open_store(fresh.address, **fresh.options) as store:
+        assert await store.dump() == now
+        record, point = await store.load(one), await store.checkpoints.latest(two)
+        assert record is not None
+        assert point is not None
+        assert (record.state, point.document) == ({"both": both, "mine": mine, "small": 1}, {"kept": mine})
+        assert (await store.delete(one)).contents == 2
+        assert (await store.upkeep.gc(grace=0)).contents == 0
+        for key in (two, SessionKey("fork", tenant="two")):
+            record = await store.load(key)
+            assert record is not None
+            assert record.state == {"both": both}
+
+
 BEFORE_POINTS = (
+    *BEFORE_TENANTS,
     """
     UPDATE checkpoint SET cursor = '{"program":"replies@1"}',
         run_id = (SELECT r.run_id FROM run r WHERE r.commit_no = checkpoint.commit_no)
@@ -95,7 +147,7 @@ async def test_the_points_of_runs_from_before_are_found_by_the_commits_that_bega
         now = await store.dump()
     for statement in BEFORE_POINTS:
         await fresh.damage(statement)
-    await fresh.damage("PRAGMA user_version = 3" if fresh.name == "sqlite" else "UPDATE schema_version SET version = 3")
+    await go_back_to(fresh, 3)
     async with open_store(fresh.address, **fresh.options) as store:
         assert await store.dump() == now
         rewound = await SessionRuntime(store, [replies]).rewind("s", str(first.run_id))

@@ -79,13 +79,13 @@ async def read_bodies(view: View, end: LogEnd) -> list[str]:
     return [row[-1] for row in rows]
 
 
-async def read_document(view: View, inline: str, held: str | None, what: str) -> dict[str, JSON]:
-    """Put a document together from its inline fields and the values it holds by hash."""
+async def read_document(view: View, key: SessionKey, inline: str, held: str | None, what: str) -> dict[str, JSON]:
+    """Put a document together from its inline fields and the values of its tenant that it holds by hash."""
     document = loads_map(inline, f"document of {what}")
     names = loads_map(held, f"held fields of {what}") if held else {}
     if not names:
         return document
-    rows = await view.read("contents_by_hash", encode(sorted(set(names.values()))))
+    rows = await view.read("contents_by_hash", key.tenant, encode(sorted(set(names.values()))))
     bodies = {row[0]: row for row in rows}
     for name, content in names.items():
         row = bodies.get(content)

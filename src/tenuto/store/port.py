@@ -207,7 +207,7 @@ class Store:
         if not rows:
             return None
         row, head, run = SessionRow(*rows[0][:_SESSION]), _head(rows[0][:_HEAD]), rows[0][_HEAD:]
-        state = await read_document(view, row.document, row.held, str(key))
+        state = await read_document(view, key, row.document, row.held, str(key))
         for name, end in head.ends.items():
             bodies = await read_bodies(view, end)
             state[name] = loads_many(bodies, f"log {name!r} of {key}")
@@ -409,7 +409,7 @@ DUMPED: dict[str, tuple[str, ...]] = {
     "outgoing": OutgoingRow._fields,
     "event": EventRow._fields,
     "content": ContentRow._fields,
-    "holding": ("session", "hash"),
+    "holding": ("session", "tenant", "hash"),
 }
 """The tables of a dump and their columns."""
 

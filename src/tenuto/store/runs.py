@@ -176,5 +176,5 @@ def _run(row: Row) -> Run:
 
 
 async def _checkpoint(view: View, key: SessionKey, row: CheckpointRow) -> Checkpoint:
-    document = await read_document(view, row.document, row.held, f"checkpoint {row.commit_no} of {key}")
+    document = await read_document(view, key, row.document, row.held, f"checkpoint {row.commit_no} of {key}")
     return checkpoint_of(row, key, document)

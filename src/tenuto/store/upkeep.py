@@ -160,7 +160,7 @@ class Upkeep:
         dropped = await self._collect(row.family, _term(DEFAULT_GRACE), progress)
         events = await self._total("sweep_events_of", row.sid)
         mine = sorted({content for session, content in dropped if session == row.sid})
-        await self._store.backend.write("loosen_contents", encode(mine))
+        await self._store.backend.write("loosen_contents", key.tenant, encode(mine))
         contents = await self._total("sweep_contents", self._store.now(), _term(DEFAULT_GRACE)) if mine else 0
         done = _as(progress.report, GcReport)
         return replace(report, entries=done.entries, branches=done.branches, events=events, contents=contents)

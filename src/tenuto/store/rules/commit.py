@@ -163,7 +163,7 @@ def _add_parts(draft: Draft, writes: list[Write], following: Following | None) -
     """Add the writes of every part the commit has; return the ids it mints, by part."""
     packed, commit = draft.packed, draft.commit
     if holders := packed.holders:
-        writes += content_writes(draft.row.sid, holders)
+        writes += content_writes(draft.row, holders)
     writes += draft.log.writes()
     if packed.profile or not draft.old.alive:
         writes += _profile_writes(draft)
@@ -256,18 +256,19 @@ def _lane_changes(commit: Commit, now: int) -> dict[str, Any]:
     return changes
 
 
-def content_writes(sid: int, documents: list[PackedDocument]) -> list[Write]:
+def content_writes(row: SessionRow, documents: list[PackedDocument]) -> list[Write]:
     """Return the writes that keep documents' big values and say which session holds them."""
     bodies = {content: text for document in documents for content, text in document.bodies.items()}
     known = {content for document in documents for content in document.known} - bodies.keys()
     held = sorted(bodies.keys() | known)
     writes = []
     if bodies:
-        writes.append(Write("hold_contents", [(content, "json", text) for content, text in sorted(bodies.items())]))
+        kept = [(row.tenant, content, "json", text) for content, text in sorted(bodies.items())]
+        writes.append(Write("hold_contents", kept))
     if known:
-        writes.append(Write("touch_contents", [(content,) for content in sorted(known)], must=True))
+        writes.append(Write("touch_contents", [(row.tenant, content) for content in sorted(known)], must=True))
     if held:
-        writes.append(Write("insert_holdings", [(sid, content) for content in held]))
+        writes.append(Write("insert_holdings", [(row.sid, row.tenant, content) for content in held]))
     return writes
 
 

@@ -204,7 +204,7 @@ def _parts(ask: Ask, found: Found) -> Script[None]:
         for row in (yield "wait_by_id", (wait_id,)):
             found.waits[wait_id] = WaitRow(*row)
     for content in ask.hashes:
-        if (yield "content_exists", (content,)):
+        if (yield "content_exists", (ask.key.tenant, content)):
             found.hashes.add(content)
     if ask.invocation_id is not None:
         rows = yield "runs_by_invocation", (ask.key.tenant, ask.invocation_id)

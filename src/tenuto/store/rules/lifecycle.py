@@ -78,8 +78,8 @@ def decide_fork(
     ]
     if held:
         hashes = sorted(set(held.values()))
-        writes.append(Write("touch_contents", [(content,) for content in hashes], must=True))
-        writes.append(Write("insert_holdings", [(new.sid, content) for content in hashes]))
+        writes.append(Write("touch_contents", [(new.tenant, content) for content in hashes], must=True))
+        writes.append(Write("insert_holdings", [(new.sid, new.tenant, content) for content in hashes]))
     if parents:
         writes.append(Write("share_branches", sorted(parents), must=True))
     if branches:

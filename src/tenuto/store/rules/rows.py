@@ -276,8 +276,9 @@ class EventRow(NamedTuple):
 
 
 class ContentRow(NamedTuple):
-    """A big value, held once by the hash of its JSON text."""
+    """A tenant's big value, held once by the hash of its JSON text."""
 
+    tenant: str
     hash: str
     encoding: str
     body: str

@@ -133,11 +133,12 @@ class Reads(RuntimeReads):
         waits = (wait for wait in behind if tenant in (None, self._t.session[wait.session].tenant))
         return self._waits(islice(waits, limit))
 
-    def content_exists(self, content: str) -> list[Row]:
-        return [(1,)] if content in self._t.content else []
+    def content_exists(self, tenant: str, content: str) -> list[Row]:
+        return [(1,)] if (tenant, content) in self._t.content else []
 
-    def contents_by_hash(self, hashes: str) -> list[Row]:
-        return [self._t.content[c][:3] for c in loads(hashes, "hashes") if c in self._t.content]
+    def contents_by_hash(self, tenant: str, hashes: str) -> list[Row]:
+        found = (self._t.content.get((tenant, content)) for content in loads(hashes, "hashes"))
+        return [row[1:4] for row in found if row]
 
     def loose_contents(self) -> list[Row]:
         return [(sum(row.loose_at is not None for row in self._t.content.values()),)]

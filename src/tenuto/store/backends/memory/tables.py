@@ -79,8 +79,8 @@ class Tables:
             session=Index(lambda event: event.session, lambda event: event.first_seq),
             run=Index(lambda event: (event.session, event.run_id), lambda event: event.first_seq),
         )
-        self.content: dict[str, ContentRow] = {}
-        self.holding: dict[tuple[int, str], tuple[int, str]] = {}
+        self.content: dict[tuple[str, str], ContentRow] = {}
+        self.holding: dict[tuple[int, str], tuple[int, str, str]] = {}
         self.meta: dict[str, int] = {"life_floor": 1, "event_floor": 0, "next_sid": 1}
         self.wakeups = Wakeups()
         self.lock = threading.RLock()

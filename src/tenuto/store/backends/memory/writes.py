@@ -167,19 +167,19 @@ class Writes(RuntimeWrites):
         row = self._t.event.get((session, first_seq))
         return self._t.drop(self._t.event, [(session, first_seq)]) if row and row.last_seq == last_seq else 0
 
-    def hold_contents(self, content: str, encoding: str, body: str) -> int:
-        self._t.put(self._t.content, content, ContentRow(content, encoding, body, None))
+    def hold_contents(self, tenant: str, content: str, encoding: str, body: str) -> int:
+        self._t.put(self._t.content, (tenant, content), ContentRow(tenant, content, encoding, body, None))
         return 1
 
-    def touch_contents(self, content: str) -> int:
-        row = self._t.content.get(content)
+    def touch_contents(self, tenant: str, content: str) -> int:
+        row = self._t.content.get((tenant, content))
         if row is None:
             return 0
-        self._t.put(self._t.content, content, row._replace(loose_at=None))
+        self._t.put(self._t.content, (tenant, content), row._replace(loose_at=None))
         return 1
 
-    def insert_holdings(self, session: int, content: str) -> int:
-        self._t.put(self._t.holding, (session, content), (session, content))
+    def insert_holdings(self, session: int, tenant: str, content: str) -> int:
+        self._t.put(self._t.holding, (session, content), (session, tenant, content))
         return 1
 
     def delete_holdings(self, session: int, content: str) -> int:
@@ -264,8 +264,11 @@ class Writes(RuntimeWrites):
                 found.append((run_id, expires_at))
         return found
 
+    def _held(self) -> set[tuple[str, str]]:
+        return {(tenant, content) for _, tenant, content in self._t.holding.values()}
+
     def mark_contents(self, now: int | None) -> list[Row]:
-        held = {content for _, content in self._t.holding}
+        held = self._held()
         for content, row in self._t.content.items():
             loose = content not in held
             if loose != (row.loose_at is not None):
@@ -273,19 +276,19 @@ class Writes(RuntimeWrites):
         return []
 
     def sweep_contents(self, now: int | None, grace: int, limit: int) -> list[Row]:
-        held = {content for _, content in self._t.holding}
+        held = self._held()
         cutoff = moment_of(now) - grace
         found = [
             c for c, r in self._t.content.items() if r.loose_at is not None and r.loose_at <= cutoff and c not in held
         ]
         return [(1,)] * self._t.drop(self._t.content, found[:limit])
 
-    def loosen_contents(self, hashes: str) -> list[Row]:
-        held = {content for _, content in self._t.holding}
+    def loosen_contents(self, tenant: str, hashes: str) -> list[Row]:
+        held = self._held()
         for content in loads(hashes, "hashes"):
-            row = self._t.content.get(content)
-            if row and content not in held:
-                self._t.put(self._t.content, content, row._replace(loose_at=0))
+            row = self._t.content.get((tenant, content))
+            if row and (tenant, content) not in held:
+                self._t.put(self._t.content, (tenant, content), row._replace(loose_at=0))
         return []
 
     def sweep_events(self, limit: int) -> list[Row]:

@@ -231,12 +231,13 @@ When the first pending item falls due.
 SELECT min(due_at) FROM outgoing WHERE status = 'pending'
 
 -- content_exists --
-Whether a value is held.
-SELECT 1 FROM content WHERE hash = $1
+Whether a tenant holds a value.
+SELECT 1 FROM content WHERE tenant = $1 AND hash = $2
 
 -- contents_by_hash --
-The values of a JSON list of hashes.
-SELECT c.hash, c.encoding, c.body FROM jsonb_array_elements_text($1::TEXT::JSONB) p JOIN content c ON c.hash = p
+A tenant's values of a JSON list of hashes.
+SELECT c.hash, c.encoding, c.body FROM jsonb_array_elements_text($2::TEXT::JSONB) p
+JOIN content c ON c.tenant = $1 AND c.hash = p
 
 -- loose_contents --
 How many values wait for their grace to end.
@@ -687,17 +688,19 @@ INSERT INTO event SELECT * FROM unnest(
 ) p
 
 -- hold_contents --
-Keep values by hash; one that is there is in use again.
-INSERT INTO content SELECT hash, encoding, body, NULL FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) p (hash, encoding, body)
-ON CONFLICT (hash) DO UPDATE SET loose_at = NULL
+Keep a tenant's values by hash; one that is there is in use again.
+INSERT INTO content SELECT tenant, hash, encoding, body, NULL
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[]) p (tenant, hash, encoding, body)
+ON CONFLICT (tenant, hash) DO UPDATE SET loose_at = NULL
 
 -- touch_contents --
 Say that a value is in use again.
-UPDATE content c SET loose_at = NULL FROM unnest($1::TEXT[]) p (hash) WHERE c.hash = p.hash RETURNING 1
+UPDATE content c SET loose_at = NULL FROM unnest($1::TEXT[], $2::TEXT[]) p (tenant, hash)
+WHERE c.tenant = p.tenant AND c.hash = p.hash RETURNING 1
 
 -- insert_holdings --
-Say which session holds which value.
-INSERT INTO holding SELECT * FROM unnest($1::BIGINT[], $2::TEXT[]) p ON CONFLICT DO NOTHING
+Say which session holds which value of its tenant.
+INSERT INTO holding SELECT * FROM unnest($1::BIGINT[], $2::TEXT[], $3::TEXT[]) p ON CONFLICT DO NOTHING
 
 -- delete_holdings --
 A session no longer holds a value.
@@ -810,20 +813,21 @@ RETURNING r.run_id, r.expires_at
 -- mark_contents --
 Note since when values are held by nobody, and forget it for those that are.
 UPDATE content SET loose_at = CASE WHEN loose_at IS NULL THEN moment($1) END
-WHERE (loose_at IS NULL) <> EXISTS (SELECT 1 FROM holding h WHERE h.hash = content.hash)
+WHERE (loose_at IS NULL) <> EXISTS (
+    SELECT 1 FROM holding h WHERE h.tenant = content.tenant AND h.hash = content.hash)
 
 -- sweep_contents --
 Remove values that nobody has held for a time, some at a time.
-DELETE FROM content WHERE hash IN (
-    SELECT hash FROM content c WHERE loose_at <= moment($1) - $2
-        AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.hash = c.hash) LIMIT $3
+DELETE FROM content WHERE (tenant, hash) IN (
+    SELECT tenant, hash FROM content c WHERE loose_at <= moment($1) - $2
+        AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.tenant = c.tenant AND h.hash = c.hash) LIMIT $3
 ) AND loose_at <= moment($1) - $2 RETURNING 1
 
 -- loosen_contents --
-Let those of a JSON list of values go that nobody holds any more, whatever the grace.
+Let those of a tenant's values in a JSON list go that nobody holds any more, whatever the grace.
 UPDATE content SET loose_at = 0
-WHERE hash IN (SELECT jsonb_array_elements_text($1::TEXT::JSONB))
-    AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.hash = content.hash)
+WHERE tenant = $1 AND hash IN (SELECT jsonb_array_elements_text($2::TEXT::JSONB))
+    AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.tenant = content.tenant AND h.hash = content.hash)
 
 -- sweep_events --
 Remove event rows below their session's floor, some at a time.

@@ -230,12 +230,12 @@ When the first pending item falls due.
 SELECT min(due_at) FROM outgoing WHERE status = 'pending'
 
 -- content_exists --
-Whether a value is held.
-SELECT 1 FROM content WHERE hash = ?1
+Whether a tenant holds a value.
+SELECT 1 FROM content WHERE tenant = ?1 AND hash = ?2
 
 -- contents_by_hash --
-The values of a JSON list of hashes.
-SELECT c.hash, c.encoding, c.body FROM json_each(?1) p JOIN content c ON c.hash = p.value
+A tenant's values of a JSON list of hashes.
+SELECT c.hash, c.encoding, c.body FROM json_each(?2) p JOIN content c ON c.tenant = ?1 AND c.hash = p.value
 
 -- loose_contents --
 How many values wait for their grace to end.
@@ -612,16 +612,17 @@ A batch of events.
 INSERT INTO event VALUES (?,?,?,?,?,?)
 
 -- hold_contents --
-Keep values by hash; one that is there is in use again.
-INSERT INTO content VALUES (?1, ?2, ?3, NULL) ON CONFLICT (hash) DO UPDATE SET loose_at = NULL WHERE loose_at IS NOT NULL
+Keep a tenant's values by hash; one that is there is in use again.
+INSERT INTO content VALUES (?1, ?2, ?3, ?4, NULL)
+ON CONFLICT (tenant, hash) DO UPDATE SET loose_at = NULL WHERE loose_at IS NOT NULL
 
 -- touch_contents --
 Say that a value is in use again.
-UPDATE content SET loose_at = NULL WHERE hash = ?1
+UPDATE content SET loose_at = NULL WHERE tenant = ?1 AND hash = ?2
 
 -- insert_holdings --
-Say which session holds which value.
-INSERT OR IGNORE INTO holding VALUES (?,?)
+Say which session holds which value of its tenant.
+INSERT OR IGNORE INTO holding VALUES (?,?,?)
 
 -- delete_holdings --
 A session no longer holds a value.
@@ -736,20 +737,22 @@ RETURNING run_id, expires_at
 Note since when values are held by nobody, and forget it for those that are.
 UPDATE content SET loose_at = CASE WHEN loose_at IS NULL
     THEN coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) END
-WHERE (loose_at IS NULL) <> EXISTS (SELECT 1 FROM holding h WHERE h.hash = content.hash)
+WHERE (loose_at IS NULL) <> EXISTS (
+    SELECT 1 FROM holding h WHERE h.tenant = content.tenant AND h.hash = content.hash)
 
 -- sweep_contents --
 Remove values that nobody has held for a time, some at a time.
-DELETE FROM content WHERE hash IN (
-    SELECT hash FROM content c
+DELETE FROM content WHERE (tenant, hash) IN (
+    SELECT tenant, hash FROM content c
     WHERE loose_at <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) - ?2
-        AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.hash = c.hash) LIMIT ?3
+        AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.tenant = c.tenant AND h.hash = c.hash) LIMIT ?3
 ) RETURNING 1
 
 -- loosen_contents --
-Let those of a JSON list of values go that nobody holds any more, whatever the grace.
+Let those of a tenant's values in a JSON list go that nobody holds any more, whatever the grace.
 UPDATE content SET loose_at = 0
-WHERE hash IN (SELECT value FROM json_each(?1)) AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.hash = content.hash)
+WHERE tenant = ?1 AND hash IN (SELECT value FROM json_each(?2))
+    AND NOT EXISTS (SELECT 1 FROM holding h WHERE h.tenant = content.tenant AND h.hash = content.hash)
 
 -- sweep_events --
 Remove event rows below their session's floor, some at a time.

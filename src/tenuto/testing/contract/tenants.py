@@ -1,0 +1,53 @@
+"""Tenants: what one keeps, another neither finds nor moves, whatever ids it knows."""
+
+import pytest
+
+from tenuto.errors import VersionConflict
+from tenuto.model.commit import BeginRun, Held, NewCheckpoint
+from tenuto.model.session import SessionKey
+from tenuto.store.port import Store
+from tenuto.testing.contract.watching import rows, unchanged
+from tenuto.testing.factories import a_commit, a_save
+
+MINE, THEIRS = SessionKey("s", tenant="mine"), SessionKey("s", tenant="theirs")
+
+
+async def test_a_value_is_held_within_its_tenant_alone(store: Store) -> None:
+    """Another tenant's hash is refused in the words of one that nobody holds; an equal value is kept again."""
+    big = "x" * 3000
+    await store.create(THEIRS, state={"big": big})
+    await store.create(MINE, state={"small": 1})
+    ((found,),) = await rows(store, "content", "hash")
+    texts = set()
+    for content in (found, "0" * 64):
+        begin, held = BeginRun(run_id="r", invocation_id="i"), {"copy": Held(hash=content)}
+        point = NewCheckpoint(step=1, document=held)
+        for parts in ({"save": True, "document": held}, {"run": begin, "checkpoint": point}):
+            async with unchanged(store):
+                with pytest.raises(VersionConflict) as refusal:
+                    await store.commit(a_commit(MINE, **parts))
+            assert refusal.value.details()["hashes"] == [content]
+            texts.add(str(refusal.value).replace(content, "?"))
+    assert len(texts) == 1
+    await store.commit(a_save(MINE, document={"big": big}))
+    await store.commit(a_save(MINE, document={"copy": Held(hash=found)}))
+    record = await store.load(MINE)
+    assert record is not None
+    assert record.state == {"small": 1, "big": big, "copy": big}
+    assert await rows(store, "content", "tenant", "hash") == [("mine", found), ("theirs", found)]
+
+
+async def test_a_value_goes_when_its_own_tenant_lets_go_of_it(store: Store) -> None:
+    """By a delete or by gc; the equal value of another tenant stays, and still reads back."""
+    big = "x" * 3000
+    for key in (MINE, THEIRS):
+        await store.create(key, state={"big": big})
+    await store.commit(a_save(MINE, document={"big": 1}))
+    assert (await store.upkeep.gc(grace=0)).contents == 1
+    assert await rows(store, "content", "tenant") == [("theirs",)]
+    await store.commit(a_save(MINE, document={"big": big}))
+    assert (await store.delete(MINE)).contents == 1
+    assert (await store.upkeep.gc(grace=0)).contents == 0
+    record = await store.load(THEIRS)
+    assert record is not None
+    assert record.state == {"big": big}

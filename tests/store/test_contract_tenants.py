@@ -1,0 +1,1 @@
+from tenuto.testing.contract.tenants import *  # noqa: F403
