@@ -1,5 +1,9 @@
 """Forking a session and taking it back: copying nothing, losing nothing, and never inside an open call."""
 
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
 from tenuto import Store
@@ -8,8 +12,13 @@ from tenuto.errors import (
     InvalidHistory,
     InvalidId,
     InvalidInput,
+    OperationConflict,
+    ProgramNotRegistered,
     SessionExists,
+    TenutoError,
+    VersionConflict,
 )
+from tenuto.model.session import SessionKey
 from tenuto.session.actions import (
     ChangeModel,
     ClearSession,
@@ -23,7 +32,8 @@ from tenuto.session.runtime import SessionRuntime
 from tenuto.session.tools import Tool
 from tenuto.session.value import Session
 from tenuto.testing.agent import Script, ScriptedAgent, calls
-from tests.session.talking import Heard, rows, said, started
+from tests.conftest import OurHarness
+from tests.session.talking import Heard, broken, echo, faulty, rows, said, started
 
 
 async def test_a_fork_gets_an_id_is_active_and_copies_nothing(store: Store) -> None:
@@ -93,6 +103,16 @@ async def test_a_fork_at_what_was_not_kept_or_is_not_its_own_is_refused(store: S
     assert await store.dump() == before
 
 
+@dataclass(frozen=True)
+class Note:
+    """Change the state, and with it leave a point."""
+
+    mood: int
+
+    async def apply(self, session: Session) -> Session:
+        return session.with_fields(mood=self.mood)
+
+
 def with_client_tool() -> ScriptedAgent:
     model = Script("hello", calls(("c1", "ask", {})), "thanks")
     return ScriptedAgent(model=model, tools=[Tool(name="ask")])
@@ -111,6 +131,145 @@ async def test_a_fork_inside_an_open_call_is_refused_with_the_nearest_points(sto
     nearest = refused.value.details()["nearest"]
     forks = [await runtime.execute("s", ForkSession(at=commit)) for commit in nearest]
     assert [said(fork) for fork in forks] == [["one", "hello"], []]
+
+
+async def test_a_refused_fork_never_stood_in_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even for a moment, in which its maker could be cut off."""
+    runtime = SessionRuntime(store, [with_client_tool()])
+    await runtime.create("agent", session_id="s")
+    await runtime.send("s", "one")
+    waiting = await runtime.send("s", "two")
+    await runtime.execute("s", Note(1))
+    inside = (await store.checkpoints.of_session("s", limit=1))[0].commit_number
+    await runtime.answer(waiting.waits[0].wait_id, "done", run=False)
+    before = await store.dump()
+
+    async def never(*_: object, **__: object) -> None:
+        raise AssertionError("it was written first")
+
+    monkeypatch.setattr(store, "fork", never)
+    with pytest.raises(InvalidHistory):
+        await runtime.fork("s", target="fork")
+    with pytest.raises(InvalidHistory):
+        await runtime.fork("s", target="fork", at=inside, message="go on", key="k")
+    assert await store.dump() == before
+
+
+async def test_a_fork_of_a_session_that_moves_on_is_judged_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the fork its turn comes to an open call: that is what would be forked."""
+    runtime = SessionRuntime(store, [with_client_tool()])
+    await runtime.create("agent", session_id="s")
+    await runtime.send("s", "one")
+    real = store.fork
+
+    async def late(*given: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        assert (await runtime.send("s", "two")).suspended
+        return await real(*given, **options)
+
+    monkeypatch.setattr(store, "fork", late)
+    with pytest.raises(InvalidHistory):
+        await runtime.fork("s", target="fork")
+    assert not await store.exists("fork")
+
+
+async def test_a_fork_of_what_moves_on_all_the_time_is_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = await started(store)
+    await runtime.send("s", "one")
+    real, looks = store.fork, 0
+
+    async def late(*given: Any, **options: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        await runtime.send("s", "more")
+        return await real(*given, **options)
+
+    monkeypatch.setattr(store, "fork", late)
+    with pytest.raises(VersionConflict):
+        await runtime.fork("s", target="fork")
+    assert 1 < looks < 50
+    assert not await store.exists("fork")
+
+
+async def test_the_nearest_points_are_found_behind_any_number_of_others(store: Store) -> None:
+    """Those of a run's own steps are not among them, nor are they all read."""
+    runtime = SessionRuntime(store, [with_client_tool()])
+    await runtime.create("agent", session_id="s")
+    await runtime.send("s", "one")
+    assert (await runtime.send("s", "two")).suspended
+    for mood in range(25):
+        await runtime.execute("s", Note(mood))
+    points = await store.checkpoints.points("s")
+    with pytest.raises(InvalidHistory) as refused:
+        await runtime.fork("s", at=points[12].commit_number)
+    assert refused.value.details()["nearest"] == [points[25].commit_number, points[26].commit_number]
+
+
+async def test_a_fork_with_a_message_is_one_operation_under_its_key(store: Store) -> None:
+    runtime = await started(store)
+    await runtime.send("s", "one")
+    fork = await runtime.fork("s", message="or else", key="k")
+    await runtime.send("s", "two")
+    again = await SessionRuntime(store, [echo]).execute("s", ForkSession(message="or else", key="k"))
+    assert (again.session_id, again.outcome) == (fork.session_id, fork.outcome)
+    assert fork.outcome is not None
+    assert fork.outcome.output == "re: or else"
+    assert said(again) == ["one", "re: one", "or else", "re: or else"]
+    assert len(await store.list()) == 2
+    with pytest.raises(OperationConflict):
+        await runtime.fork("s", message="something else", key="k")
+    with pytest.raises(OperationConflict):
+        await runtime.fork("s", key="k")
+    assert (await runtime.send(fork.key, "or else", key="k")).run_id == fork.outcome.run_id
+
+
+async def test_a_fork_without_a_message_is_repeated_under_its_key_too(store: Store) -> None:
+    runtime = await started(store)
+    run = await runtime.send("s", "one")
+    for at in (None, run.run_id):
+        fork = await runtime.fork("s", at=at, key=f"k {at}")
+        await runtime.send("s", "two")
+        again = await runtime.fork("s", at=at, key=f"k {at}")
+        assert (again.key, said(again), again.outcome) == (fork.key, said(fork), None)
+
+
+async def test_the_failure_of_a_forks_first_turn_is_seen(store: Store) -> None:
+    runtime = SessionRuntime(store, [broken])
+    await runtime.create("broken", session_id="s")
+    fork = await runtime.execute("s", ForkSession(message="go"))
+    assert (fork.outcome.status, fork.outcome.error["message"]) == ("failed", "no luck")
+    assert [each["content"] for each in fork.messages] == ["go"]
+
+
+async def test_a_fork_whose_message_nobody_here_can_take_is_not_made(store: Store) -> None:
+    await started(store)
+    before = await store.dump()
+    with pytest.raises(ProgramNotRegistered):
+        await SessionRuntime(store, [broken]).fork("s", message="go")
+    for wrong in ("", {"role": "assistant", "content": "I am the model"}):
+        with pytest.raises(InvalidInput):
+            await SessionRuntime(store, [echo]).fork("s", message=wrong)
+    with pytest.raises(InvalidInput):
+        await SessionRuntime(store, [echo]).fork("s", target=SessionKey("fork", tenant="theirs"))
+    assert await store.dump() == before
+
+
+async def test_a_fork_that_was_cut_off_has_its_message(harness: OurHarness) -> None:
+    """Whoever comes next does its turn, and a repeat under its key is the same fork."""
+    store, faults = await faulty(harness)
+    runtime = await started(store)
+    await runtime.send("s", "one")
+    before = faults.transactions
+    await runtime.fork("s", target="whole", message="go on")
+    for nth in range(1, faults.transactions - before + 1):
+        faults.lose_reply(nth)
+        with suppress(TenutoError):
+            await runtime.fork("s", target=f"cut {nth}", message="go on", key="k")
+        faults.heal()
+        await SessionRuntime(store, [echo]).drain()
+        fork = await runtime.fork("s", target=f"cut {nth}", message="go on", key="k")
+        assert said(fork) == ["one", "re: one", "go on", "re: go on"]
+        assert len(await runtime.runs(f"cut {nth}")) == 1
 
 
 async def test_a_rewind_takes_the_session_to_before_a_run_and_keeps_what_came_after_readable(store: Store) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput
 from tenuto.model.run import StopKind
-from tenuto.model.session import SessionStatus
+from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.session.definition import Task, check_tasks
 from tenuto.session.history import check_message
 from tenuto.session.value import Session
 
 if TYPE_CHECKING:
+    from tenuto.session.forking import Forked
     from tenuto.session.handle import SessionHandle
     from tenuto.session.runtime import SessionRuntime
 
@@ -130,20 +131,19 @@ class RewindSession:
 class ForkSession:
     """Begin another session with this one's state, now, as it was after a run, or at a checkpoint's commit.
 
-    With a message, the fork's first turn is begun with it.
+    With a message, the fork's first turn is begun with it, and its `outcome` is returned with the fork. Repeated under
+    its key, it is the same fork.
     """
 
     at: str | int | None = None
     session_id: str | None = None
     message: str | Mapping[str, Any] | None = None
+    key: str | None = None
 
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Session:
+    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> "Forked":
         """See `Deed.perform`."""
-        fork = await runtime.fork(session.key, at=self.at, target=self.session_id)
-        if self.message is None:
-            return fork
-        await runtime.send(fork.key, self.message)
-        return await runtime.get(fork.key)
+        target = None if self.session_id is None else SessionKey(self.session_id, tenant=session.key.tenant)
+        return await runtime.fork(session.key, at=self.at, target=target, message=self.message, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,37 @@
 """Forking a session, and where it can be forked from and rewound to: as it was before a run, or before an action."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, fields
+from hashlib import sha256
 from typing import TypeAlias
 
-from tenuto.errors import ForkPointNotRetained, InvalidHistory, InvalidInput
+from tenuto.codec import JSON, dumps
+from tenuto.errors import (
+    ForkPointNotRetained,
+    InvalidHistory,
+    InvalidInput,
+    OperationConflict,
+    SessionExists,
+    VersionConflict,
+)
+from tenuto.ids import new_id
+from tenuto.model.commit import Receipt
+from tenuto.model.inbox import InputKind, NewInput
 from tenuto.model.run import Checkpoint, Run
 from tenuto.model.session import SessionKey
 from tenuto.session.copy import Copy
 from tenuto.session.history import History
-from tenuto.session.value import MESSAGES
+from tenuto.session.outcome import Outcome
+from tenuto.session.value import MESSAGES, Session
 from tenuto.store.port import Store
 
 Load: TypeAlias = Callable[[SessionKey], Awaitable[tuple[Copy, Run | None]]]
 """Loads a session and its last run, or says that there is none."""
 
-_MANY = 1000
+_PAGE = 10
 _NEAREST = 3
+_LOOKS = 20
+"""How often a source that moves on between look and fork is looked at."""
 
 
 async def point_before(store: Store, key: SessionKey, to: str | int) -> Checkpoint:
@@ -37,51 +53,130 @@ async def commit_after(store: Store, key: SessionKey, run_id: str) -> int | None
         raise InvalidInput(f"{key} has no run {run_id!r} to fork at.", run_id=run_id)
     begun = await begin_point(store, run)
     following = next((r for r in await store.runs.of_session(key, limit=1, before=run.number + 2)), None)
-    next_run = None
-    if following is not None and following.number > run.number:
-        next_run = await begin_point(store, following)
-        if next_run is None:
-            raise _not_kept(key, run_id)
-    upto = None if next_run is None else next_run.commit_number + 1
-    found = await store.checkpoints.of_session(key, limit=_MANY, before=upto)
-    later = [point for point in found if _is_ours(point)]
     if begun is None:
         raise _not_kept(key, run_id)
-    return min((point.commit_number for point in later if point.commit_number > begun.commit_number), default=None)
+    if following is not None and following.number > run.number and await begin_point(store, following) is None:
+        raise _not_kept(key, run_id)
+    later = await store.checkpoints.points(key, after=begun.commit_number, limit=1)
+    return later[0].commit_number if later else None
 
 
-async def refuse_open(store: Store, key: SessionKey, at: int | None, history: History) -> InvalidHistory:
+async def refuse_open(store: Store, copy: Copy, at: int | None, history: History) -> InvalidHistory:
     """Return the refusal of a fork inside an open call; it names the nearest points that lie inside none."""
-    points = [point for point in await store.checkpoints.of_session(key, limit=_MANY) if _is_ours(point)]
-    if at is not None:
-        points.sort(key=lambda point: abs(point.commit_number - at))
     nearest: list[int] = []
-    for point in points:
-        end = point.ends.get(MESSAGES)
-        entries = [] if end is None else await store.logs.read(key, MESSAGES, end=end)
-        if not History.of(entry.value for entry in entries).open:
+    async for point in _around(store, copy.key, copy.commit_number if at is None else at):
+        if not (await _history_at(store, copy, point)).open:
             nearest.append(point.commit_number)
         if len(nearest) == _NEAREST:
             break
     call = next(iter(history.open))
     near = f"; forks can be made at {', '.join(map(str, nearest))}" if nearest else ""
     return InvalidHistory(
-        f"{key} cannot be forked there: the call {call!r} has no result yet{near}.", call_id=call, nearest=nearest
+        f"{copy.key} cannot be forked there: the call {call!r} has no result yet{near}.", call_id=call, nearest=nearest
     )
 
 
-async def fork(store: Store, source: SessionKey, target: SessionKey, at: str | int | None, load: Load) -> Copy:
-    """Begin a session with the state of another, now, after a run or at a checkpoint's commit; return what was loaded.
+async def _around(store: Store, key: SessionKey, at: int) -> AsyncIterator[Checkpoint]:
+    """Yield a session's own points, those nearest to a commit first, reading a page of each side at a time."""
+    older = await store.checkpoints.points(key, before=at + 1, limit=_PAGE)
+    newer = await store.checkpoints.points(key, after=at, limit=_PAGE)
+    while older or newer:
+        if newer and (not older or newer[0].commit_number - at < at - older[0].commit_number):
+            point = newer.pop(0)
+            newer = newer or await store.checkpoints.points(key, after=point.commit_number, limit=_PAGE)
+        else:
+            point = older.pop(0)
+            older = older or await store.checkpoints.points(key, before=point.commit_number, limit=_PAGE)
+        yield point
 
-    Inside an open call nothing can be forked, and what was begun is deleted again.
+
+async def _history_at(store: Store, copy: Copy, point: Checkpoint) -> History:
+    end = point.ends.get(MESSAGES) if copy.is_conversation else None
+    entries = [] if end is None else await store.logs.read(copy.key, MESSAGES, end=end)
+    return History.of(entry.value for entry in entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked(Session):
+    """A fork as it is now, and how the turn of its first message went, if it was given one."""
+
+    outcome: Outcome | None = None
+
+    @classmethod
+    def of(cls, session: Session, outcome: Outcome | None) -> "Forked":
+        """Return a fork with the outcome of its first turn."""
+        return cls(**{each.name: getattr(session, each.name) for each in fields(Session)}, outcome=outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFork:
+    """A fork that is asked for; see `SessionRuntime.fork`.
+
+    With a key it is one operation, known by the key and by what is asked for: a minted id is made of them too.
     """
-    commit = await commit_after(store, source, at) if isinstance(at, str) else at
-    await store.fork(source, target, at=commit)
-    copy, _ = await load(target)
-    if copy.history.open:
-        await store.delete(target)
-        raise await refuse_open(store, source, commit, copy.history)
-    return copy
+
+    source: SessionKey
+    at: str | int | None
+    target: SessionKey | None
+    message: JSON
+    key: str | None
+
+    def begins(self) -> SessionKey:
+        """Return the key of the fork."""
+        if self.target is not None:
+            return self.target
+        if self.key is None:
+            return SessionKey(new_id(), tenant=self.source.tenant)
+        return SessionKey(_digest(self.source.tenant, self.source.session_id, self.key), tenant=self.source.tenant)
+
+    def operation_id(self) -> str | None:
+        """Return the id of the operation; None means that it is not to be repeated."""
+        return None if self.key is None else f"fork:{_digest(self.key, dumps(self.at), dumps(self.message))}"
+
+    def first(self) -> NewInput | None:
+        """Return the input that brings the fork its first message."""
+        if self.message is None:
+            return None
+        return NewInput(kind=InputKind.MESSAGE, body={"message": self.message}, key=self.key)
+
+
+async def fork(store: Store, new: NewFork, target: SessionKey, load: Load, admit: Callable[[Copy], None]) -> Receipt:
+    """Begin a session with the state of another, now, after a run or at a checkpoint's commit, in one transaction.
+
+    The source is judged before anything is written: inside an open call nothing can be forked, and `admit` refuses one
+    whose program cannot take the first message. A source that moved on meanwhile is judged again.
+    """
+    operation_id = new.operation_id()
+    if operation_id is not None and (known := await store.receipt(target, operation_id)) is not None:
+        return known
+    for look in range(_LOOKS):
+        copy, _ = await load(new.source)
+        at = await commit_after(store, new.source, new.at) if isinstance(new.at, str) else new.at
+        point = None if at is None else await store.checkpoints.get(new.source, at)
+        history = copy.history if point is None else await _history_at(store, copy, point)
+        if history.open and (at is None or point is not None):
+            raise await refuse_open(store, copy, at, history)
+        admit(copy)
+        try:
+            return await store.fork(
+                new.source,
+                target,
+                at=at,
+                expected_commit=copy.commit_number if at is None else None,
+                first=new.first(),
+                operation_id=operation_id,
+            )
+        except VersionConflict:
+            if look == _LOOKS - 1:
+                raise
+        except SessionExists as error:
+            if new.key is None or new.target is not None:
+                raise
+            raise OperationConflict(
+                f"The key {new.key!r} was used before for another fork of {new.source}; mint a new key.",
+                operation_id=new.key,
+            ) from error
+    raise AssertionError("unreachable")
 
 
 async def begin_point(store: Store, run: Run) -> Checkpoint | None:
@@ -97,3 +192,7 @@ def _is_ours(point: Checkpoint) -> bool:
 
 def _not_kept(key: SessionKey, run_id: str) -> ForkPointNotRetained:
     return ForkPointNotRetained(f"{key} was not kept as the run {run_id} left it.", key=key, nearest=[])
+
+
+def _digest(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()[:32]

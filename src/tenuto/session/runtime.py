@@ -5,11 +5,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused, TenutoError
-from tenuto.ids import new_id
 from tenuto.model.effect import Effect
 from tenuto.model.inbox import Boundary, Cancelled, Input, NewInput
 from tenuto.model.lane import Lane, Owner
@@ -32,6 +32,7 @@ from tenuto.session.dispatch import Dispatcher
 from tenuto.session.doubts import Doubts
 from tenuto.session.effects import InDoubt
 from tenuto.session.endings import Endings
+from tenuto.session.forking import Forked, NewFork
 from tenuto.session.handle import RunHandle, SessionHandle
 from tenuto.session.hooks import Controller, as_controller
 from tenuto.session.info import RunInfo, head_of, runs_of
@@ -375,11 +376,38 @@ class SessionRuntime:
         """Yield a session's stream after a cursor: what is stored, `caught_up`, then what comes; see `read_stream`."""
         return read_stream(self.store, as_key(session_id), after=after, run=run, live=live)
 
-    async def fork(self, session_id: Key, *, at: str | int | None = None, target: Key | None = None) -> Session:
-        """Begin another session with the state of this one: now, as it was after a run, or at a checkpoint's commit."""
-        source = as_key(session_id)
-        fork = SessionKey(new_id(), tenant=source.tenant) if target is None else as_key(target)
-        return await self._pipeline.look(await forking.fork(self.store, source, fork, at, self._beginnings.load))
+    async def fork(
+        self,
+        session_id: Key,
+        *,
+        at: str | int | None = None,
+        target: Key | None = None,
+        message: str | Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Forked:
+        """Begin another session with the state of this one: now, as it was after a run, or at a checkpoint's commit.
+
+        With a `message` its first turn is begun with that: the message is queued by the transaction that makes the
+        fork, so it is never without it, and `outcome` says how the turn went. Repeated under its `key` it is the same
+        fork and the same outcome; the key is the message's too. Inside an open call nothing can be forked.
+        """
+        said = None if message is None else as_message(message)
+        new = NewFork(
+            source=as_key(session_id), at=at, target=None if target is None else as_key(target), message=said, key=key
+        )
+        fork = new.begins()
+        receipt = await forking.fork(self.store, new, fork, self._beginnings.load, partial(self._admit, said))
+        outcome = None
+        if said is not None:
+            outcome = await self._arrivals.settled(fork, receipt.input_ids[0])
+        copy, _ = await self._beginnings.load(fork)
+        return Forked.of(await self._pipeline.look(copy), outcome)
+
+    def _admit(self, message: JSON, copy: Copy) -> None:
+        """Refuse a first message that the program of a session to be forked cannot take."""
+        if message is not None:
+            self.programs.of(copy.definition)
+            self._beginnings.declared(copy).item(message)
 
     async def rewind(self, session_id: Key, to: str | int) -> Session:
         """Take a session back to before a run, or to a checkpoint's commit, in one commit that copies nothing."""

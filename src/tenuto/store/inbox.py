@@ -15,7 +15,7 @@ from tenuto.store.listing import read_cursor
 from tenuto.store.rules.encoding import byte_size, digest_of
 from tenuto.store.rules.found import Ask, Row, gather
 from tenuto.store.rules.inbox import InboxLook, decide_cancel, decide_enqueue, decide_take, input_of
-from tenuto.store.rules.inputs import pack_input
+from tenuto.store.rules.inputs import PackedInput, pack_input
 from tenuto.store.rules.limits import check_count, check_name, check_word
 from tenuto.store.rules.pack import check_budget
 from tenuto.store.rules.records import key_of, maybe_time, owner_of
@@ -43,10 +43,7 @@ class Inbox:
         this session's is `RunNotLive`.
         """
         key = as_key(key)
-        if new.log is not None or new.item is not None:
-            raise InvalidInput("A queued input has no entry yet; the commit that consumes it names it.")
-        packed = pack_input(new, "input")
-        check_budget(byte_size(packed.body), 1, self._store.budget)
+        packed = self.packed(new)
         ask = Ask(
             key=key,
             run_id=new.run_id or "",
@@ -59,6 +56,14 @@ class Inbox:
         if not enqueued.replayed:
             self._store.backend.announce(key)
         return enqueued
+
+    def packed(self, new: NewInput) -> PackedInput:
+        """Check and encode an input that is to be queued."""
+        if new.log is not None or new.item is not None:
+            raise InvalidInput("A queued input has no entry yet; the commit that consumes it names it.")
+        packed = pack_input(new, "input")
+        check_budget(byte_size(packed.body), 1, self._store.budget)
+        return packed
 
     async def get(self, input_id: str) -> Input | None:
         """Return one input by its minted id, whatever became of it, or None."""

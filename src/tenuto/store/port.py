@@ -18,6 +18,7 @@ from tenuto.errors import InvalidInput, SessionDeleted, StoredDataCorrupt, Versi
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Budget, Commit, LogWrite, Receipt, Reset
 from tenuto.model.event import NewEvent
+from tenuto.model.inbox import NewInput
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import Run
 from tenuto.model.session import (
@@ -43,7 +44,7 @@ from tenuto.store.logs import Logs, read_bodies, read_document
 from tenuto.store.outbox import Outbox
 from tenuto.store.rules.commit import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.found import Ask, Found, Plan, Script, gather
-from tenuto.store.rules.lifecycle import decide_create, decide_delete, decide_fork
+from tenuto.store.rules.lifecycle import Forking, decide_create, decide_delete, decide_fork
 from tenuto.store.rules.limits import check_count, check_name
 from tenuto.store.rules.pack import PackedCommit, pack
 from tenuto.store.rules.records import ends_of, head_of, run_of
@@ -284,20 +285,39 @@ class Store:
         *,
         at: int | None = None,
         profile: Profile | None = None,
+        expected_commit: int | None = None,
+        first: NewInput | None = None,
         operation_id: str | None = None,
     ) -> Receipt:
         """Begin `target` with the head of `source`, now or at the checkpoint with commit number `at`, copying no entry.
 
         The fork is at version 1 and shares nothing that changes: no run, wait, event or receipt comes with it. Its
-        profile is the source's with `profile` over it. A missing checkpoint is `ForkPointNotRetained` naming the
-        nearest ones. A live target is `SessionExists`; repeated with its operation id it returns the first receipt.
+        profile is the source's with `profile` over it; both are of one tenant. With `expected_commit`, a source at
+        another commit is `VersionConflict`. `first` is queued in the fork's inbox as part of the same transaction; its
+        id is in the receipt. A missing checkpoint is `ForkPointNotRetained` naming the nearest ones. A live target is
+        `SessionExists`; repeated with its operation id it returns the first receipt.
         """
         source, target = as_key(source), as_key(target)
+        if source.tenant != target.tenant:
+            raise InvalidInput(f"{source} cannot be forked into another tenant: a fork shares its entries.", key=source)
         if at is not None:
             check_count(at, "at")
-        operation_id = check_name(operation_id or new_id(), "operation_id")
-        ask = Ask(key=target, operation_id=operation_id, source=source, checkpoint=at)
-        return await self._transact(ask, partial(decide_fork, target, source, at, profile, operation_id))
+        if expected_commit is not None:
+            check_count(expected_commit, "expected_commit")
+        asked = Forking(
+            source=source,
+            target=target,
+            at=at,
+            profile=profile,
+            expected_commit=expected_commit,
+            first=None if first is None else self.inbox.packed(first),
+            operation_id=check_name(operation_id or new_id(), "operation_id"),
+        )
+        ask = Ask(key=target, operation_id=asked.operation_id, source=source, checkpoint=at)
+        receipt = await self._transact(ask, partial(decide_fork, asked), len(asked.first.body) if asked.first else 0)
+        if asked.first is not None and not receipt.replayed:
+            self.backend.announce(target)
+        return receipt
 
     async def delete(self, key: Key, *, cascade: bool = False) -> DeleteReport:
         """End a session for good and report what went; deleting what is not there does nothing and reports zeros.

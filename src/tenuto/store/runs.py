@@ -123,6 +123,19 @@ class Checkpoints:
             return await self._read("checkpoints_of_session", as_key(key), below, most)
         return await self._read("checkpoints_of_run", as_key(key), run_id, below, most)
 
+    async def points(
+        self, key: Key, *, before: int | None = None, after: int | None = None, limit: int = 100
+    ) -> list[Checkpoint]:
+        """Return the session's own checkpoints, which no run wrote for itself.
+
+        Newest first, below the commit number `before` if that is given; with `after`, oldest first above it.
+        """
+        most = check_count(limit, "limit")
+        if after is not None:
+            return await self._read("points_after", as_key(key), check_count(after, "after"), most)
+        below = 2**53 if before is None else check_count(before, "before")
+        return await self._read("points_before", as_key(key), below, most)
+
     async def _read(self, query: str, key: SessionKey, *params: object) -> list[Checkpoint]:
         async with self._store.backend.view() as view:
             rows = await view.read(query, *columns_of(key), *params)

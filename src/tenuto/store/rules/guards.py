@@ -17,7 +17,7 @@ from tenuto.store.rules.lane import busy, is_live
 from tenuto.store.rules.next_run import check_next_claim
 from tenuto.store.rules.pack import PackedCommit
 from tenuto.store.rules.rows import RunRow, SessionRow
-from tenuto.store.rules.session_row import check_version, lane_lost
+from tenuto.store.rules.session_row import check_commit, check_version, lane_lost
 from tenuto.store.rules.stops import check_stop
 from tenuto.store.rules.waits import check_waits
 
@@ -136,14 +136,7 @@ def _check_status(commit: Commit, row: SessionRow) -> None:
 
 def _check_version(commit: Commit, row: SessionRow) -> None:
     check_version(commit.key, commit.expected_version, row)
-    if commit.expected_commit is not None and commit.expected_commit != row.commit_no:
-        raise VersionConflict(
-            f"{commit.key} is at commit {row.commit_no}, not {commit.expected_commit}; load it again.",
-            key=commit.key,
-            expected=commit.expected_commit,
-            found=row.commit_no,
-            counted="commits",
-        )
+    check_commit(commit.key, commit.expected_commit, row)
     if commit.expected_events is not None and commit.expected_events != row.event_seq:
         raise VersionConflict(
             f"The stream of {commit.key} is at {row.event_seq}, not {commit.expected_events}; look what came in.",

@@ -34,8 +34,19 @@ def decide_enqueue(key: SessionKey, packed: PackedInput, found: Found) -> Plan[E
     if row.status != SessionStatus.ACTIVE:
         raise StatusRefused(f"{key} is {row.status}; input needs an active session.", key=key, found=row.status)
     run = _run_meant(key, packed, row, found.run)
-    new = InputRow(
-        input_id=packed.given.input_id or new_id(),
+    new = queued_row(packed, row, found.now, run)
+    writes = [*event_writes(row, found.now, INPUT_QUEUED, told_of(new), new.run_id), Write("insert_inputs", [new])]
+    if run:
+        writes.append(Write("hold_runs", [(HOLDS_INPUT, run.run_id)], must=True))
+    moved = Moved(key, row.life, row.event_seq, new.seq, new.run_id)
+    return Plan(Enqueued(input=input_of(new, key), lane=lane), writes, moved=moved)
+
+
+def queued_row(packed: PackedInput, row: SessionRow, now: int, run: RunRow | None = None) -> InputRow:
+    """Return the row of an input that takes the session's next event number and waits for a turn, or for a run."""
+    given = packed.given
+    return InputRow(
+        input_id=given.input_id or new_id(),
         session=row.sid,
         life=row.life,
         seq=next_count(row.event_seq, "the event number"),
@@ -44,23 +55,20 @@ def decide_enqueue(key: SessionKey, packed: PackedInput, found: Found) -> Plan[E
         digest=packed.digest,
         body=packed.body,
         boundary=str(given.boundary) if given.boundary and run else None,
-        due_at=found.now + to_duration(given.delay) if given.delay is not None else packed.due_at,
+        due_at=now + to_duration(given.delay) if given.delay is not None else packed.due_at,
         status=str(InputStatus.OPEN),
         run_id=run.run_id if run else None,
         log=None,
         position=None,
         rolled_back=0,
-        created_at=found.now,
+        created_at=now,
         settled_at=None,
     )
-    writes = [
-        *event_writes(row, found.now, INPUT_QUEUED, {"input_id": new.input_id, "kind": new.kind}, new.run_id),
-        Write("insert_inputs", [new]),
-    ]
-    if run:
-        writes.append(Write("hold_runs", [(HOLDS_INPUT, run.run_id)], must=True))
-    moved = Moved(key, row.life, row.event_seq, new.seq, new.run_id)
-    return Plan(Enqueued(input=input_of(new, key), lane=lane), writes, moved=moved)
+
+
+def told_of(new: InputRow) -> dict[str, str | None]:
+    """Return what the event of a queued input says."""
+    return {"input_id": new.input_id, "kind": new.kind}
 
 
 def _run_meant(key: SessionKey, packed: PackedInput, row: SessionRow, run: RunRow | None) -> RunRow | None:
@@ -83,10 +91,15 @@ def event_writes(
 
     Its number is taken on the session's row, so it also tells every commit that something happened.
     """
-    number = next_count(row.event_seq, "the event number")
-    event = EventRow(row.sid, number, number, run_id, now, encode([[kind, dict(data)]]))
+    event = event_row(row, now, kind, data, run_id)
     guard = (row.sid, row.life, row.event_seq, row.alive, row.status)
-    return [Write("take_number", [(number, *guard)], must=True), Write("insert_events", [event])]
+    return [Write("take_number", [(event.last_seq, *guard)], must=True), Write("insert_events", [event])]
+
+
+def event_row(row: SessionRow, now: int, kind: str, data: Mapping[str, str | None], run_id: str | None) -> EventRow:
+    """Return the row of one event that takes the session's next number."""
+    number = next_count(row.event_seq, "the event number")
+    return EventRow(row.sid, number, number, run_id, now, encode([[kind, dict(data)]]))
 
 
 def decide_cancel(ids: Sequence[str], found: Found) -> Plan[dict[str, Cancelled]]:

@@ -1,6 +1,6 @@
 """How a session begins, is forked, and ends."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 from tenuto.codec import encode, loads
 from tenuto.errors import ForkPointNotRetained, SessionExists, SessionNotFound
@@ -9,6 +9,8 @@ from tenuto.model.report import DeleteReport
 from tenuto.model.session import ForkPoint, LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.store.rules.commit import write_commit
 from tenuto.store.rules.found import COUNTED, Found, Plan, Write
+from tenuto.store.rules.inbox import INPUT_QUEUED, event_row, queued_row, told_of
+from tenuto.store.rules.inputs import PackedInput
 from tenuto.store.rules.lane import busy, is_live
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.lineage import new_branch, segments
@@ -17,7 +19,7 @@ from tenuto.store.rules.pack import PackedCommit, intent_of
 from tenuto.store.rules.profile import new_profile
 from tenuto.store.rules.records import ends_of, key_of, profile_of
 from tenuto.store.rules.rows import BranchRow, ReceiptRow, SessionRow
-from tenuto.store.rules.session_row import blank_row, receipt_of, replay, session_write
+from tenuto.store.rules.session_row import blank_row, check_commit, receipt_of, replay, session_write
 
 
 def decide_create(packed: PackedCommit, found: Found) -> Plan[Receipt]:
@@ -29,22 +31,36 @@ def decide_create(packed: PackedCommit, found: Found) -> Plan[Receipt]:
     return write_commit(packed, found, row, None)
 
 
-def decide_fork(
-    target: SessionKey,
-    source: SessionKey,
-    at: int | None,
-    changes: Profile | None,
-    operation_id: str,
-    found: Found,
-) -> Plan[Receipt]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forking:
+    """A fork that is asked for; see `Store.fork`."""
+
+    source: SessionKey
+    target: SessionKey
+    at: int | None
+    profile: Profile | None
+    expected_commit: int | None
+    first: PackedInput | None
+    operation_id: str
+
+    def intent(self) -> str:
+        """Hash what the fork means; what it expects of its source is a guard, and not part of that."""
+        names = [[key.tenant, key.kind, key.session_id] for key in (self.target, self.source)]
+        profile = new_profile(0, self.profile) if self.profile else None
+        first = [] if self.first is None else [[self.first.given.key, self.first.digest, self.first.given.input_id]]
+        return intent_of(["fork", *names, self.at, profile, *first])
+
+
+def decide_fork(asked: Forking, found: Found) -> Plan[Receipt]:
     """Begin a session whose head is the source's, now or at a checkpoint, without copying an entry."""
-    intent = fork_intent(target, source, at, changes)
-    row = _vacant(target, intent, found)
+    source, at, intent = asked.source, asked.at, asked.intent()
+    row = _vacant(asked.target, intent, found)
     if isinstance(row, Receipt):
         return Plan(row)
     origin = found.source
     if origin is None or not (origin.alive or found.checkpoint):
         raise SessionNotFound(f"There is no {source} to fork.", key=source)
+    check_commit(source, asked.expected_commit, origin)
     if at is not None and found.checkpoint is None:
         near = ", ".join(map(str, found.nearest)) or "none"
         raise ForkPointNotRetained(
@@ -71,9 +87,18 @@ def decide_fork(
         created_at=found.now,
         updated_at=max(row.updated_at, found.now),
     )
-    receipt = _receipt_row(new, operation_id, intent, found.now)
+    first: list[Write] = []
+    minted: dict[str, list[str]] = {}
+    if asked.first is not None:
+        queued = queued_row(asked.first, new, found.now)
+        event = event_row(new, found.now, INPUT_QUEUED, told_of(queued), None)
+        first = [Write("insert_events", [event]), Write("insert_inputs", [queued])]
+        minted = {"inputs": [queued.input_id]}
+        new = new._replace(event_seq=event.last_seq)
+    receipt = _receipt_row(new, asked.operation_id, intent, found.now, minted)
     writes = [
         session_write(found, new, free_lane=True),
+        *first,
         Write("pin_session", [(origin.sid, origin.life)], must=True),
     ]
     if held:
@@ -84,16 +109,10 @@ def decide_fork(
         writes.append(Write("share_branches", sorted(parents), must=True))
     if branches:
         writes.append(Write("insert_branches", branches))
-    profile = _fork_profile(found, origin, source, point.commit_no, changes)
+    profile = _fork_profile(found, origin, source, point.commit_no, asked.profile)
     writes.append(Write("put_profile", [new_profile(new.sid, profile, origin.sid)]))
     writes.append(Write("insert_receipts", [receipt]))
     return Plan(receipt_of(receipt, replayed=False), writes)
-
-
-def fork_intent(target: SessionKey, source: SessionKey, at: int | None, changes: Profile | None) -> str:
-    """Hash what a fork means."""
-    names = [[key.tenant, key.kind, key.session_id] for key in (target, source)]
-    return intent_of(["fork", *names, at, new_profile(0, changes) if changes else None])
 
 
 def decide_delete(found: Found) -> Plan[DeleteReport]:
@@ -182,7 +201,7 @@ def _fork_profile(
     return replace(base, **{k: v for k, v in given.items() if v != getattr(default, k) and k != "forked_from"})
 
 
-def _receipt_row(row: SessionRow, operation_id: str, intent: str, now: int) -> ReceiptRow:
+def _receipt_row(row: SessionRow, operation_id: str, intent: str, now: int, minted: dict[str, list[str]]) -> ReceiptRow:
     return ReceiptRow(
         session=row.sid,
         life=row.life,
@@ -195,4 +214,5 @@ def _receipt_row(row: SessionRow, operation_id: str, intent: str, now: int) -> R
         ends=row.heads,
         wait_ids=None,
         at=now,
+        minted=encode(minted) if minted else None,
     )

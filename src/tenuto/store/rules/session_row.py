@@ -69,6 +69,18 @@ def check_version(key: SessionKey, expected: int | None, row: SessionRow) -> Non
         )
 
 
+def check_commit(key: SessionKey, expected: int | None, row: SessionRow) -> None:
+    """Refuse a write that expects the session at another commit."""
+    if expected is not None and expected != row.commit_no:
+        raise VersionConflict(
+            f"{key} is at commit {row.commit_no}, not {expected}; load it again.",
+            key=key,
+            expected=expected,
+            found=row.commit_no,
+            counted="commits",
+        )
+
+
 def lane_lost(key: SessionKey, expected: int, found: int) -> LaneLost:
     """Say that a lane is not the caller's any more."""
     return LaneLost(

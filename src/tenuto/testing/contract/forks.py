@@ -8,13 +8,17 @@ import pytest
 from tenuto.errors import (
     CommitRefused,
     ForkPointNotRetained,
+    InvalidInput,
+    OperationConflict,
     SessionExists,
     SessionNotFound,
     StoredDataCorrupt,
+    VersionConflict,
 )
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, OpenWait, Reset, TakeRun
 from tenuto.model.event import NewEvent
+from tenuto.model.inbox import InputKind, NewInput
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.port import Store
@@ -318,3 +322,66 @@ async def test_a_branch_of_a_former_life_cannot_be_brought_back(store: Store) ->
         with pytest.raises(CommitRefused):
             await store.commit(a_commit(key, life=2, save=True, logs={"messages": keep}))
     assert await messages_of(store, fork) == ["old secret"]
+
+
+async def test_a_fork_brings_its_first_input_in_its_own_transaction(store: Store) -> None:
+    """C9: it is queued as by an enqueue, its id is in the receipt, and a repeat has both."""
+    source, _ = await a_session(store, None, "a")
+    key, new = a_key(), NewInput(kind=InputKind.MESSAGE, body={"say": "hello"}, key="k")
+    receipt = await store.fork(source, key, first=new, operation_id="op")
+    (queued,) = await store.inbox.list(key)
+    assert (queued.input_id, queued.body, queued.input_key) == (receipt.input_ids[0], {"say": "hello"}, "k")
+    assert (queued.seq, receipt.event_seq) == (1, 1)
+    page = await store.events.read(key)
+    assert [(event.type, event.seq) for event in page.events] == [("input_queued", 1)]
+    async with unchanged(store):
+        again = await store.fork(source, key, first=new, operation_id="op")
+        assert (again.replayed, again.input_ids) == (True, receipt.input_ids)
+        assert (await store.inbox.enqueue(key, new)).input.input_id == queued.input_id
+        with pytest.raises(OperationConflict):
+            await store.fork(source, key, first=replace(new, body="other"), operation_id="op")
+    assert await store.inbox.due() == (key,)
+
+
+async def test_a_fork_expects_its_source_at_a_commit(store: Store) -> None:
+    """C9: one that moved on is refused and nothing is written; a repeat is not judged by where the source is now."""
+    source, created = await a_session(store, None, "a")
+    moved = await store.commit(a_save(source, "b"))
+    async with unchanged(store):
+        with pytest.raises(VersionConflict) as refused:
+            await store.fork(source, a_key(), expected_commit=created.commit_number)
+        assert refused.value.details()["counted"] == "commits"
+    key = a_key()
+    await store.fork(source, key, expected_commit=moved.commit_number, operation_id="op")
+    await store.commit(a_save(source, "c"))
+    assert (await store.fork(source, key, expected_commit=moved.commit_number, operation_id="op")).replayed
+    assert await messages_of(store, key) == ["a", "b"]
+
+
+async def test_a_fork_stays_within_its_tenant(store: Store) -> None:
+    """C9: it shares entries with its source."""
+    source, _ = await a_session(store, None, "a")
+    async with unchanged(store):
+        with pytest.raises(InvalidInput):
+            await store.fork(source, a_key(tenant="other"))
+
+
+async def test_a_sessions_own_points_are_read_from_either_side(store: Store) -> None:
+    """C9: those that a run left for itself are not among them."""
+    key, _ = await a_session(store, None, "a")
+    own = []
+    for each in range(4):
+        before = NewCheckpoint(step=0, cursor={"n": each}, before=True)
+        own.append((await store.commit(replace(a_save(key, str(each)), checkpoint=before))).commit_number)
+        run = BeginRun(run_id=new_id(), invocation_id=new_id())
+        end = EndRun(status=RunStatus.COMPLETED)
+        await store.commit(a_commit(key, run=run, checkpoint=NewCheckpoint(step=1), end=end))
+
+    async def found(**where: int) -> list[int]:
+        return [point.commit_number for point in await store.checkpoints.points(key, **where)]
+
+    assert await found() == own[::-1]
+    assert await found(before=own[2]) == own[1::-1]
+    assert await found(after=own[1]) == own[2:]
+    assert await found(after=own[0], limit=1) == own[1:2]
+    assert await found(before=own[3], limit=2) == [own[2], own[1]]

@@ -191,6 +191,16 @@ class Reads(RuntimeReads):
         row = self._row(tenant, kind, session_id)
         return list(islice(self._t.checkpoint.find_back("session", row.sid, before), limit)) if row else []
 
+    def points_before(self, tenant: str, kind: str, session_id: str, before: int, limit: int) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        found = self._t.checkpoint.find_back("session", row and row.sid, before)
+        return list(islice((point for point in found if point.run_id is None), limit))
+
+    def points_after(self, tenant: str, kind: str, session_id: str, after: int, limit: int) -> list[Row]:
+        row = self._row(tenant, kind, session_id)
+        found = self._t.checkpoint.find("session", row and row.sid, after + 1)
+        return list(islice((point for point in found if point.run_id is None), limit))
+
     def checkpoints_of_run(
         self, tenant: str, kind: str, session_id: str, run_id: str, before: int, limit: int
     ) -> list[Row]:

@@ -307,6 +307,18 @@ SELECT c.* FROM session s JOIN checkpoint c ON c.session = s.sid
 WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND c.commit_no < $4
 ORDER BY c.commit_no DESC LIMIT $5
 
+-- points_before --
+A session's checkpoints that are of no run, below a commit number, newest first.
+SELECT c.* FROM session s JOIN checkpoint c ON c.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND c.run_id IS NULL AND c.commit_no < $4
+ORDER BY c.commit_no DESC LIMIT $5
+
+-- points_after --
+The same above a commit number, oldest first.
+SELECT c.* FROM session s JOIN checkpoint c ON c.session = s.sid
+WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND c.run_id IS NULL AND c.commit_no > $4
+ORDER BY c.commit_no LIMIT $5
+
 -- checkpoints_of_run --
 The same, of one of its runs.
 SELECT c.* FROM session s JOIN checkpoint c ON c.session = s.sid
