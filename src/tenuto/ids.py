@@ -3,7 +3,7 @@
 import os
 import time
 import unicodedata
-from random import Random
+from struct import unpack
 from threading import Lock
 
 from tenuto.errors import InvalidId
@@ -13,26 +13,36 @@ MAX_ID_BYTES = 255
 _lock = Lock()
 _last = 0
 
-_random = Random(os.urandom(32))
-"""Asking the system for every id costs more than minting it; a forked process gets numbers of its own."""
+_drawn: list[int] = []
+"""Random numbers not used yet: asking the system for every id costs more than minting it."""
 
-os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(32)))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def new_id() -> str:
-    """Mint a UUIDv7: unique, and ordered by the time of minting within a process."""
+    """Mint a UUIDv7: unique, ordered by the time of minting within a process, and not to be guessed from others."""
     global _last
     with _lock:
         # 48 bits of milliseconds and 12 bits of sub-millisecond, never going back within this process.
         _last = tick = max(_last + 1, time.time_ns() * 4096 // 1_000_000)
-    head, tail = f"{tick >> 12:012x}", f"{_random.getrandbits(62) | 0x8000000000000000:016x}"
+    head, tail = f"{tick >> 12:012x}", f"{_draw() >> 2 | 0x8000000000000000:016x}"
     return f"{head[:8]}-{head[8:]}-7{tick & 0xFFF:03x}-{tail[:4]}-{tail[4:]}"
 
 
 def random_id() -> str:
-    """Mint a UUIDv4."""
-    digits = f"{_random.getrandbits(128) & ~(0xF << 76) & ~(0xC << 60) | (4 << 76) | (8 << 60):032x}"
+    """Mint a UUIDv4: nothing about it can be guessed."""
+    digits = f"{_draw() & ~0xF000 | 0x4000:016x}{_draw() >> 2 | 0x8000000000000000:016x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _draw() -> int:
+    """Return 64 bits that nobody can predict."""
+    while True:
+        try:
+            return _drawn.pop()
+        except IndexError:
+            _drawn.extend(unpack("512Q", os.urandom(4096)))
 
 
 def check_id(value: object, what: str = "session_id") -> str:

@@ -1,5 +1,6 @@
 """Children: sessions that a turn asks something of, begun once the turn's commit stands."""
 
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from tenuto.codec import JSON
@@ -28,7 +29,7 @@ def spawning(
     The child's id is minted and nobody can guess it; the token binds its result to this very wait.
     """
     target = SessionKey(session_id or random_id(), tenant=turn.key.tenant)
-    token = random_id()
+    token = secrets.token_urlsafe(24)
     metadata: dict[str, Any] = {"child": target.session_id, "token": token}
     if call_id is not None:
         metadata["call_id"] = call_id
