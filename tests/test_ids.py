@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from tenuto.errors import InvalidId
 from tenuto import ids
+from tenuto.errors import InvalidId
 from tenuto.ids import check_id, check_tenant, new_id, random_id
 
 

@@ -8,7 +8,10 @@ from tenuto.model.session import SessionKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostProof:
-    """What shows, on the same host, that a process is gone; a missing value proves nothing."""
+    """What shows, on the same host, that a process is gone; a missing value proves nothing.
+
+    The ids of machine and boot are digests of them, which serve to compare and no more.
+    """
 
     machine_id: str | None = None
     boot_id: str | None = None

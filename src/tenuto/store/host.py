@@ -1,5 +1,6 @@
 """Proof that a process on this host is gone, from what the kernel says of it."""
 
+import hmac
 import os
 from functools import cache
 from hashlib import sha256
@@ -12,7 +13,8 @@ from tenuto.store.rules.lane import same_host
 
 @cache
 def _place() -> tuple[str | None, str | None, str | None]:
-    return _text("/etc/machine-id"), _text("/proc/sys/kernel/random/boot_id"), _link("/proc/self/ns/pid")
+    machine, boot = _text("/etc/machine-id"), _text("/proc/sys/kernel/random/boot_id")
+    return sealed(machine), sealed(boot), _link("/proc/self/ns/pid")
 
 
 def this_process() -> HostProof:
@@ -28,6 +30,14 @@ def is_dead(holder: HostProof | None) -> bool:
     if holder is None or holder.pid is None or not same_host(holder, this_process()):
         return False
     return _started(holder.pid) != holder.started
+
+
+def sealed(host_id: str | None) -> str | None:
+    """Return what stands for an id of this host in rows and errors: it can be compared, and tells nobody the id.
+
+    Others identify the machine by it too, so it is made as systemd asks: a keyed digest of our own name.
+    """
+    return None if host_id is None else hmac.digest(host_id.encode(), b"tenuto", "sha256").hex()[:32]
 
 
 def worker_name() -> str:

@@ -14,7 +14,7 @@ from tenuto.model.session import Key, Kind, SessionKey, as_key
 from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.host import is_dead
 from tenuto.store.rules.found import Ask, gather
-from tenuto.store.rules.lane import decide_acquire, decide_disarm, view_of
+from tenuto.store.rules.lane import decide_acquire, decide_disarm, sealed, view_of
 from tenuto.store.rules.limits import check_count, check_name, check_ttl
 from tenuto.store.rules.records import key_of, run_of
 from tenuto.store.rules.rows import RunRow, SessionRow
@@ -61,7 +61,7 @@ class Lanes:
             holder = refusal.details().get("holder")
             if holder is None or not is_dead(holder.host):
                 raise
-            dead = (refusal.generation, refusal.details()["nonce"])
+            dead = (refusal.generation, holder)
         return await self._acquire(key, owner, nonce, ttl, life, alive, dead)
 
     async def renew(self, lanes: Iterable[Lane], *, ttl: float = DEFAULT_TTL, runs: Iterable[RunRef] = ()) -> Renewal:
@@ -72,7 +72,7 @@ class Lanes:
         """
         now, term = self._store.now(), to_duration(check_ttl(ttl))
         lanes, runs = list(lanes), list(runs)
-        claims = encode([[*columns_of(lane.key), lane.life, lane.generation, lane.nonce] for lane in lanes])
+        claims = encode([[*columns_of(lane.key), lane.life, lane.generation, sealed(lane.nonce)] for lane in lanes])
         rows = await self._store.backend.write("renew_lanes", now, term, claims) if lanes else []
         held = {(SessionKey(id_, tenant=tenant, kind=Kind(kind)), nonce) for tenant, kind, id_, nonce, _ in rows}
         alive: set[str] = set()
@@ -88,7 +88,7 @@ class Lanes:
         return Renewal(
             expires_at=to_datetime(expires_at),
             renewed=frozenset(key for key, _ in held),
-            lost=frozenset(lane.key for lane in lanes if (lane.key, lane.nonce) not in held),
+            lost=frozenset(lane.key for lane in lanes if (lane.key, sealed(lane.nonce)) not in held),
             lost_runs=frozenset(run.run_id for run in runs) - alive,
         )
 
@@ -126,7 +126,7 @@ class Lanes:
         ttl: float,
         life: int | None,
         alive: bool,
-        dead: tuple[int, str] | None,
+        dead: tuple[int, Owner] | None,
     ) -> Lane:
         read = partial(gather, Ask(key=key), self._store.now())
         decide = partial(decide_acquire, key, owner, nonce, ttl, dead, life, alive)

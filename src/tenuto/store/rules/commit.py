@@ -18,6 +18,7 @@ from tenuto.store.rules.following import Following, follow
 from tenuto.store.rules.found import Ask, Found, Plan, Write, found_after
 from tenuto.store.rules.guards import check_guards
 from tenuto.store.rules.inputs import end_inputs, input_writes
+from tenuto.store.rules.lane import sealed
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.logs import LogWriter, Stand, encode_ends, is_run_log, stand_of
 from tenuto.store.rules.outgoing import outgoing_writes
@@ -250,7 +251,7 @@ def _lane_changes(commit: Commit, now: int) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if commit.rearm:
         expires_at = now + to_duration(commit.rearm.ttl)
-        changes = {"armed": 1, "nonce": commit.rearm.nonce, "lane_expires_at": expires_at}
+        changes = {"armed": 1, "nonce": sealed(commit.rearm.nonce), "lane_expires_at": expires_at}
     if commit.disarm:
         changes["armed"] = 0
     return changes

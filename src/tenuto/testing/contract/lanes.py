@@ -5,6 +5,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,14 @@ from tenuto.model.event import NewEvent
 from tenuto.model.lane import HostProof, Lane, Rearm
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
+from tenuto.store.host import this_process
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import unchanged
+from tenuto.testing.contract.watching import rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_owner, message
 from tenuto.testing.harness import Harness
+
+_HOST_IDS = {"machine_id": "/etc/machine-id", "boot_id": "/proc/sys/kernel/random/boot_id"}
 
 _DESCRIBE = """
 import json
@@ -280,6 +284,42 @@ async def test_a_recycled_pid_does_not_keep_a_dead_holders_lane(harness: Harness
         await _end(child)
     assert lane.displaced is not None
     assert lane.displaced.owner.owner_id == "former"
+
+
+async def test_neither_a_refusal_nor_a_row_gives_away_what_re_enters_a_lane(store: Store) -> None:
+    """The nonce stands there as a digest, taken or re-armed, and what is shown of it opens nothing."""
+    key = a_key()
+    lane = await store.lanes.acquire(key, an_owner("ada"), nonce="secret-1", ttl=3600)
+    refusal = await _busy(store, key)
+    assert "secret" not in f"{refusal} {refusal.details()} {await store.dump()} {await store.lanes.inspect(key)}"
+    assert "nonce" not in refusal.details()
+    ((shown,),) = await rows(store, "session", "nonce")
+    await _busy(store, key, nonce=shown)
+    receipt = await store.commit(a_commit(key, **_at(lane, disarm=True)))
+    rearm = {"rearm": Rearm(nonce="secret-2", ttl=3600), "expected_commit": receipt.commit_number}
+    await store.commit(a_commit(key, **_at(lane, **rearm)))
+    assert "secret" not in str(await store.dump())
+    await _busy(store, key, nonce="secret-1")
+    assert (await store.lanes.acquire(key, an_owner("ada"), nonce="secret-2")).generation == 1
+
+
+def _host_ids() -> dict[str, str]:
+    return {name: Path(path).read_text().strip() for name, path in _HOST_IDS.items() if Path(path).exists()}
+
+
+async def test_a_host_is_known_by_digests_of_its_ids(store: Store) -> None:
+    """Neither a row nor a refusal has the ids themselves; a holder from before, with the ids, is of an unknown host."""
+    raw = _host_ids()
+    assert raw
+    key, former = a_key(), a_key()
+    await store.lanes.acquire(key, an_owner("here", "h-1", this_process()))
+    refusal = await _busy(store, key)
+    shown = f"{refusal} {refusal.details()} {await store.dump()} {this_process()}"
+    assert not [name for name, value in raw.items() if value in shown or value.replace("-", "") in shown]
+    dead, _ = await _proof_of_child(dead=True)
+    as_given: dict[str, Any] = dict(raw)
+    await store.lanes.acquire(former, an_owner("former", "f-1", replace(dead, **as_given)))
+    await _busy(store, former)
 
 
 async def test_acquire_after_disarm_takes_the_next_generation_and_displaces_nobody(store: Store) -> None:
