@@ -1,11 +1,11 @@
 """The run before a turn: whom it was for, and what it left open, given up or taken back for a new message."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.model.outbox import NewOutgoing
-from tenuto.model.run import Run, RunStatus
+from tenuto.model.run import Run, RunStatus, Wait
 from tenuto.session.ending import given_up, is_answered_call, result_for_parent
 from tenuto.session.forking import begin_point
 from tenuto.session.history import not_executed, outcome_unknown
@@ -17,17 +17,26 @@ from tenuto.store.port import Store
 
 
 async def roll_back(store: Store, live: LiveTurn, run_id: str) -> None:
-    """Go back to before a run that was stopped for this turn; a turn that was completed since stays."""
+    """Go back to before the invocation of a run that was stopped for this turn; one that completed since stays.
+
+    What it waits for is void, and its children are stopped. Calls that were open before it have the results they got
+    since: whatever stood for them was given up when it began.
+    """
     run = await store.runs.get(run_id)
     last = live.copy.last_run
     if run is None or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
         return
-    found = await begin_point(store, run)
+    first = (await store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant))[0]
+    found = await begin_point(store, first)
     if found is None:
+        if run.status is RunStatus.SUSPENDED:
+            await give_up(store, live, run_id)
         return
     if run.status is RunStatus.SUSPENDED:
-        await give_up(store, live, run_id)
+        await _void(store, live, run, await store.waits.of_session(live.key, run_id=run_id, status=None))
+    since = list(live.copy.messages)
     await rewind(store, live.pending, found)
+    _close(live, {message["tool_call_id"]: message for message in since if _is_result(message)})
     live.first_entry = {name: len(items) for name, items in live.copy.logs.items()}
     live.pending.further["rolls_back"] = run_id
 
@@ -35,23 +44,33 @@ async def roll_back(store: Store, live: LiveTurn, run_id: str) -> None:
 async def give_up(store: Store, live: LiveTurn, run_id: str) -> None:
     """Settle what a suspended run still waits for, and give each of its open calls a result."""
     waits = await store.waits.of_session(live.key, run_id=run_id, status=None)
+    run = await store.runs.get(run_id)
+    if run is not None:
+        await _void(store, live, run, waits)
+    known = {str(w.metadata["call_id"]): answer_message(w) for w in waits if is_answered_call(w)}
+    doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == "in_doubt"}
+    doubtful |= {str(each.call_id) for each in await store.effects.list(live.key, in_doubt=True)}
+    _close(live, {call: outcome_unknown(call) for call in doubtful} | known)
+
+
+async def _void(store: Store, live: LiveTurn, run: Run, waits: Sequence[Wait]) -> None:
+    """Settle what nobody waits for any more; children are told to stop, and a parent that this was given up."""
     settled, owed = given_up(waits, live.key.tenant)
     live.pending.settled.extend(settled)
     live.pending.outgoing.extend(owed)
-    run = await store.runs.get(run_id)
-    if run is not None and (told := await _told_parent(store, run)) is not None:
+    if (told := await _told_parent(store, run)) is not None:
         live.pending.outgoing.append(told)
-    answered = {str(w.metadata["call_id"]): w for w in waits if is_answered_call(w)}
-    doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == "in_doubt"}
-    begun = {each.call_id for each in await store.effects.list(live.key, in_doubt=True)}
+
+
+def _close(live: LiveTurn, known: Mapping[str, Any]) -> None:
+    """Give each open call its known result, or say that it was abandoned."""
     for call in list(live.copy.history.open):
-        if call in answered:
-            message = answer_message(answered[call])
-        elif call in doubtful or call in begun:
-            message = outcome_unknown(call)
-        else:
-            message = not_executed(call, "it was abandoned for a new message")
-        live.pending.add(MESSAGES, [message])
+        result = known.get(call) or not_executed(call, "it was abandoned for a new message")
+        live.pending.add(MESSAGES, [result])
+
+
+def _is_result(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role") == "tool"
 
 
 async def _told_parent(store: Store, run: Run) -> NewOutgoing | None:

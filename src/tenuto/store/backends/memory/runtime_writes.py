@@ -6,7 +6,7 @@ from tenuto.codec import loads
 from tenuto.store.backends.memory.tables import Tables, moment_of
 from tenuto.store.rules.found import Row
 from tenuto.store.rules.records import ROLLED_BACK
-from tenuto.store.rules.rows import EffectRow, InputRow, OutgoingRow, UsageRow
+from tenuto.store.rules.rows import EffectRow, InputRow, OutgoingRow, RunRow, UsageRow
 
 
 class RuntimeWrites:
@@ -60,17 +60,21 @@ class RuntimeWrites:
 
     def roll_back_inputs(self, session: int, life: int, run_id: str) -> int:
         consumed = (session, life, "consumed")
-        mine = [r for r in self._t.input.find("run", run_id) if (r.session, r.life, r.status) == consumed]
+        taken = [row for run in self._of_invocation(run_id) for row in self._t.input.find("run", run.run_id)]
+        mine = [row for row in taken if (row.session, row.life, row.status) == consumed]
         for row in mine:
             self._t.put(self._t.input, row.input_id, row._replace(rolled_back=1))
         return len(mine)
 
     def roll_back_runs(self, session: int, life: int, run_id: str) -> int:
+        mine = [run for run in self._of_invocation(run_id) if (run.session, run.life) == (session, life)]
+        for row in mine:
+            self._t.put(self._t.run, row.run_id, row._replace(holds=row.holds | ROLLED_BACK))
+        return len(mine)
+
+    def _of_invocation(self, run_id: str) -> list[RunRow]:
         row = self._t.run.get(run_id)
-        if row is None or (row.session, row.life) != (session, life):
-            return 0
-        self._t.put(self._t.run, run_id, row._replace(holds=row.holds | ROLLED_BACK))
-        return 1
+        return [] if row is None else list(self._t.run.find("invocation", (row.tenant, row.invocation_id)))
 
     def insert_effects(self, *columns: Any) -> int:
         row = EffectRow(*columns)

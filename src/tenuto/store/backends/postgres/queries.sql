@@ -626,12 +626,18 @@ FROM unnest($1::BIGINT[], $2::TEXT[]) p (settled_at, input_id)
 WHERE i.input_id = p.input_id AND i.status = 'open' RETURNING 1
 
 -- roll_back_inputs --
-Mark what a run consumed as taken back.
-UPDATE input SET rolled_back = 1 WHERE session = $1 AND life = $2 AND run_id = $3 AND status = 'consumed'
+Mark what the invocation of a run consumed as taken back.
+UPDATE input SET rolled_back = 1 WHERE session = $1 AND life = $2 AND status = 'consumed' AND run_id IN (
+    SELECT r.run_id FROM run o JOIN run r ON r.tenant = o.tenant AND r.invocation_id = o.invocation_id
+    WHERE o.run_id = $3
+)
 
 -- roll_back_runs --
-Mark a run as taken back.
-UPDATE run SET holds = holds | 4 WHERE session = $1 AND life = $2 AND run_id = $3
+Mark the runs of a run's invocation as taken back.
+UPDATE run SET holds = holds | 4 WHERE session = $1 AND life = $2 AND run_id IN (
+    SELECT r.run_id FROM run o JOIN run r ON r.tenant = o.tenant AND r.invocation_id = o.invocation_id
+    WHERE o.run_id = $3
+)
 
 -- insert_effects --
 Effects.

@@ -575,12 +575,18 @@ Cancel an open input.
 UPDATE input SET status = 'cancelled', body = NULL, settled_at = ?1 WHERE input_id = ?2 AND status = 'open'
 
 -- roll_back_inputs --
-Mark what a run consumed as taken back.
-UPDATE input SET rolled_back = 1 WHERE session = ?1 AND life = ?2 AND run_id = ?3 AND status = 'consumed'
+Mark what the invocation of a run consumed as taken back.
+UPDATE input SET rolled_back = 1 WHERE session = ?1 AND life = ?2 AND status = 'consumed' AND run_id IN (
+    SELECT r.run_id FROM run o JOIN run r ON r.tenant = o.tenant AND r.invocation_id = o.invocation_id
+    WHERE o.run_id = ?3
+)
 
 -- roll_back_runs --
-Mark a run as taken back.
-UPDATE run SET holds = holds | 4 WHERE session = ?1 AND life = ?2 AND run_id = ?3
+Mark the runs of a run's invocation as taken back.
+UPDATE run SET holds = holds | 4 WHERE session = ?1 AND life = ?2 AND run_id IN (
+    SELECT r.run_id FROM run o JOIN run r ON r.tenant = o.tenant AND r.invocation_id = o.invocation_id
+    WHERE o.run_id = ?3
+)
 
 -- insert_effects --
 Effects.
