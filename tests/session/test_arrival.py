@@ -7,7 +7,10 @@ import pytest
 
 from tenuto import LiveTurn, SessionRuntime, Store, program
 from tenuto.errors import LaneBusy
+from tenuto.session.hooks import At, HookStack, Stage
 from tenuto.session.notices import Notice, RunStarted
+from tenuto.session.value import Session
+from tenuto.testing.harness import Harness
 
 
 @program
@@ -81,3 +84,42 @@ async def test_the_turn_after_a_rollback_knows_its_reply_though_the_conversation
     assert (outcome.output, said(await runtime.get("a"))) == ("re: anew", ["anew", "re: anew"])
     assert outcome.input_id is not None
     assert (await runtime.outcome(outcome.input_id)).output == "re: anew"
+
+
+async def test_what_is_queued_while_a_cold_sender_looks_is_not_overtaken(harness: Harness, store: Store) -> None:
+    """Whatever makes the look slow: a hook, a long history, a busy server."""
+    other, queued = SessionRuntime(await harness.open(), [echo]), list[str]()
+    await other.create("echo", session_id="a")
+
+    async def slow(session: Session) -> Session:
+        if not queued:
+            queued.append(await other.enqueue("a", "first"))
+        return session
+
+    hooks = HookStack().with_hook(At(Stage.AFTER_LOAD, slow), priority=1)
+    runtime = SessionRuntime(store, [echo], hooks)
+    outcome = await runtime.send("a", "second", key="k")
+    assert outcome.output == "re: second"
+    assert said(await other.get("a")) == ["first", "re: first", "second", "re: second"]
+    first, second = await store.inbox.get(queued[0]), await store.inbox.find("a", "k")
+    assert first is not None
+    assert second is not None
+    assert first.seq < second.seq
+
+
+async def test_many_cold_senders_all_get_their_turn_in_the_order_of_their_numbers(harness: Harness) -> None:
+    runtimes = [SessionRuntime(await harness.open(), [echo], warm_bytes=0) for _ in range(4)]
+    await runtimes[0].create("echo", session_id="a")
+    words = [f"{place}-{number}" for place in range(len(runtimes)) for number in range(3)]
+
+    async def talk(place: int, runtime: SessionRuntime) -> None:
+        for number in range(3):
+            word = f"{place}-{number}"
+            assert (await runtime.send("a", word, key=word, when_busy="queue")).output == f"re: {word}"
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(talk(place, runtime) for place, runtime in enumerate(runtimes)))
+    found = [await runtimes[0].store.inbox.find("a", word) for word in words]
+    order = [str(each.input_key) for each in sorted((each for each in found if each), key=lambda each: each.seq)]
+    assert said(await runtimes[0].get("a")) == [text for word in order for text in (word, f"re: {word}")]
+    assert sorted(order) == words

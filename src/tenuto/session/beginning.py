@@ -77,7 +77,8 @@ class Beginnings:
     async def begin(self, copy: Copy, lane: Lane, given: Given, *, warm: bool) -> LiveTurn:
         """Begin a turn with a message, in one commit: waits of the last run are given up first, results before it.
 
-        With `warm`, that commit takes the lane back, if nothing happened to the session since it was copied.
+        With `warm`, that commit takes the lane back, if nothing happened to the session since it was copied. A message
+        that was not queued itself begins only if nothing came in since then: else that is a `VersionConflict`.
         """
         store = self.store
         writer = Turn.rearming(store, lane, copy.commit_number) if warm else Turn.under(store, lane)
@@ -117,7 +118,7 @@ class Beginnings:
             )
             pending.inputs.append(arrived)
         pending.further["statuses"] = TAKES_TURNS
-        if warm and copy.quiet and given.queued is None:
+        if given.queued is None:  # nothing may be overtaken that came in since this one looked
             pending.further["expected_events"] = copy.event_seq
         leave_point(live)
         notices.append(started_notice(live, given.queued.input_id if given.queued else None))

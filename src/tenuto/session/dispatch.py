@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from tenuto.errors import ClaimLost, LaneBusy, MessageRefused, WaitNotOpen
+from tenuto.errors import ClaimLost, LaneBusy, MessageRefused, VersionConflict, WaitNotOpen
 from tenuto.ids import new_id
 from tenuto.model.inbox import Input, InputKind
 from tenuto.model.lane import Lane, Owner
@@ -74,8 +74,8 @@ class Dispatcher:
     async def begin_cold(self, key: SessionKey, given: Given) -> LiveTurn | Input | Awaitable[None]:
         """Begin with the lane and a load, or return what has to be done under that lane first.
 
-        A session whose lane is taken is `LaneBusy`. If older messages wait, this one is `QueuedFirst`; for one whose
-        key was used at this very moment, its first input is returned.
+        A session whose lane is taken is `LaneBusy`. If older messages wait, or something came in while the session was
+        loaded, this one is `QueuedFirst`; for one whose key was used at this very moment, its first input is returned.
         """
         lane = await self._acquire(key)
         async with freed_on_error(self._store, lane):
@@ -91,6 +91,10 @@ class Dispatcher:
                 return await self._beginnings.begin(copy, lane, given, warm=False)
             except WaitNotOpen:
                 return _nothing()  # what was to be given up was answered at this very moment: look again
+            except VersionConflict as error:
+                if error.details().get("counted") != "events":
+                    raise
+                raise QueuedFirst from error  # queued, it has its place behind whatever came in
             except ClaimLost:
                 if (known := await sent_before(self._store, key, given)) is None:
                     raise
