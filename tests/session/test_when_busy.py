@@ -8,9 +8,10 @@ import pytest
 from tenuto import Store
 from tenuto.errors import InvalidInput, LaneBusy
 from tenuto.model.effect import EffectStatus
-from tenuto.model.inbox import InputStatus
+from tenuto.model.inbox import InputKind, InputStatus, NewInput
 from tenuto.model.run import RunStatus
 from tenuto.session.actions import WriteMetadata
+from tenuto.session.given import rolling_back
 from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import Standing
 from tenuto.session.program import program
@@ -205,6 +206,38 @@ class TestInterrupt:
         stops = await events_of(runtime, "s", "stop_requested")
         assert [(each["run_id"], each["kind"]) for each in stops] == [(held.run_id, "interrupt")]
 
+    @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
+    @pytest.mark.parametrize("first", ["queue", "interrupt", "rollback"])
+    async def test_a_repeat_that_still_waits_makes_sure_that_the_run_is_asked_to_stop(
+        self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: Gate, first: str, policy: str
+    ) -> None:
+        """Its sender was cut off, or somebody withdrew the stop, and it is sent again with the same key."""
+        held = await runtime.start("s", "hold")
+        await gate.entered("hold")
+        body: dict[str, Any] = {"message": {"role": "user", "content": "next"}}
+        queued = await elsewhere.store.inbox.enqueue(
+            "s", NewInput(kind=InputKind.MESSAGE, body=rolling_back(body) if first == "rollback" else body, key="k")
+        )
+        assert queued.stop is None
+        outcome = await elsewhere.send("s", "next", key="k", when_busy=policy)
+        assert (outcome.completed, outcome.input_id) == (True, queued.input.input_id)
+        assert (await held.wait()).status is Standing.INTERRUPTED
+        assert await talk_of(runtime, "s") == [*([] if first == "rollback" else ["hold"]), *talk("next")]
+        again = await elsewhere.send("s", "next", key="k", when_busy=policy)
+        assert again == outcome
+        assert len(await events_of(runtime, "s", "stop_requested")) == 1
+
+    async def test_a_repeat_whose_turn_is_under_way_stops_nothing(
+        self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: Gate
+    ) -> None:
+        held = await runtime.start("s", "hold", key="k")
+        await gate.entered("hold")
+        again = await elsewhere.start("s", "hold", key="k", when_busy="interrupt")
+        gate.let_go("hold")
+        assert (await held.wait()).completed
+        assert (await again.wait()).completed
+        assert await events_of(runtime, "s", "stop_requested") == []
+
     async def test_a_message_that_waits_is_not_stopped_for_a_later_one(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: Gate
     ) -> None:
@@ -293,14 +326,14 @@ class TestRollback:
     ) -> None:
         held = await runtime.start("s", "hold")
         await gate.entered("hold")
-        request = elsewhere.store.runs.request_stop
+        enqueue = elsewhere.store.inbox.enqueue
 
-        async def too_late(*arguments: Any) -> Any:
+        async def too_late(*arguments: Any, **options: Any) -> Any:
             gate.let_go("hold")
             await held.wait()
-            return await request(*arguments)
+            return await enqueue(*arguments, **options)
 
-        elsewhere.store.runs.request_stop = too_late  # type: ignore[assignment,method-assign]
+        elsewhere.store.inbox.enqueue = too_late  # type: ignore[method-assign]
         assert (await elsewhere.send("s", "next", when_busy="rollback")).completed
         assert (await held.wait()).completed
         assert await talk_of(runtime, "s") == talk("hold", "next")

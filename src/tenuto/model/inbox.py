@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from tenuto.codec import JSON
 from tenuto.model.lane import LaneView
+from tenuto.model.run import Stop
 from tenuto.model.session import SessionKey
 
 
@@ -102,12 +103,15 @@ class Input:
 class Enqueued:
     """What became of an enqueue: the input, and the lane as it was found.
 
-    `replayed` says that its key was known, and nothing was written.
+    `replayed` says that its key was known, and no input was written. `stopped` is the run that was asked to make room
+    for it, now or before, and `stop` that request.
     """
 
     input: Input
     lane: LaneView
     replayed: bool = False
+    stopped: str | None = None
+    stop: Stop | None = None
 
 
 class Nothing(StrEnum):

@@ -12,8 +12,7 @@ from weakref import WeakValueDictionary
 
 from tenuto.codec import JSON
 from tenuto.errors import LaneBusy, OperationConflict
-from tenuto.model.inbox import Input, InputKind, NewInput
-from tenuto.model.run import RunStatus, StopKind
+from tenuto.model.inbox import Input, InputKind, InputStatus, NewInput
 from tenuto.model.session import SessionKey
 from tenuto.session.dispatch import Dispatcher, QueuedFirst
 from tenuto.session.given import Given, rolling_back, sent_before
@@ -22,7 +21,7 @@ from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import OVER, Outcome
 from tenuto.session.outcomes import Outcomes
 from tenuto.session.runner import Runner
-from tenuto.session.stopping import stop_run
+from tenuto.session.stopping import tell_stop
 from tenuto.store.host import is_dead
 from tenuto.store.port import Store
 
@@ -31,6 +30,7 @@ _beginning: ContextVar[frozenset[SessionKey]] = ContextVar("tenuto_beginning", d
 _FIRST_POLL = 0.005
 _LONGEST_POLL = 0.1
 _LONGEST_ARRIVAL = 5.0
+_REASON = "a new message came in"
 
 
 class WhenBusy(StrEnum):
@@ -40,6 +40,9 @@ class WhenBusy(StrEnum):
     QUEUE = "queue"
     INTERRUPT = "interrupt"
     ROLLBACK = "rollback"
+
+
+_MAKE_ROOM = frozenset({WhenBusy.INTERRUPT, WhenBusy.ROLLBACK})
 
 
 class Arrivals:
@@ -107,32 +110,45 @@ class Arrivals:
                 if (live := await self._dispatcher.begin_warm(key, given)) is not None:
                     return live
                 if (known := await sent_before(self._store, key, given)) is not None:
-                    return known
+                    return await self._again(known, given, when_busy)
             return await self._dispatcher.begin_cold(key, given)
         except LaneBusy:
             if when_busy is WhenBusy.REJECT:
                 if (known := await sent_before(self._store, key, given)) is not None:
                     return known  # it is this very message that keeps the session busy
                 raise
+        except OperationConflict:
+            if (known := await sent_before(self._store, key, given)) is None:
+                raise
+            return await self._again(known, given, when_busy)  # the key's input says beside it what it takes back
         except QueuedFirst:
             when_busy = WhenBusy.QUEUE
         return await self._queue(key, given, when_busy)
 
     async def _queue(self, key: SessionKey, given: Given, when_busy: WhenBusy) -> Input:
-        """Queue a message durably, and ask the run under way to stop if it is to make room."""
+        """Queue a message durably; if it needs room, the same transaction asks the run under way to stop."""
         body = rolling_back(given.body) if when_busy is WhenBusy.ROLLBACK else given.body
-        new = NewInput(kind=InputKind.MESSAGE, body=body, key=given.key)
         try:
-            enqueued = await self._store.inbox.enqueue(key, new)
+            return await self._enqueue(key, given.key, body, interrupts=when_busy in _MAKE_ROOM)
         except OperationConflict:
             if (known := await sent_before(self._store, key, given)) is None:
                 raise
+            return await self._again(known, given, when_busy)
+
+    async def _again(self, known: Input, given: Given, when_busy: WhenBusy) -> Input:
+        """Return the input of a message that was sent before; if it still waits, make sure that room is made for it."""
+        if known.status is not InputStatus.OPEN or when_busy not in _MAKE_ROOM:
             return known
-        if not enqueued.replayed and when_busy in (WhenBusy.INTERRUPT, WhenBusy.ROLLBACK):
-            run = await self._store.runs.current(key)
-            if run is not None and run.status is RunStatus.RUNNING and run.start_sequence < enqueued.input.seq:
-                await stop_run(self._store, self._runner, run.run_id, StopKind.INTERRUPT, "a new message came in")
-        return enqueued.input
+        same = known.digest == self._store.inbox.digest(InputKind.MESSAGE, given.body)
+        body = given.body if same else rolling_back(given.body)
+        return await self._enqueue(known.key, given.key, body, interrupts=True)
+
+    async def _enqueue(self, key: SessionKey, input_key: str | None, body: JSON, *, interrupts: bool) -> Input:
+        new = NewInput(kind=InputKind.MESSAGE, body=body, key=input_key)
+        queued = await self._store.inbox.enqueue(key, new, interrupts=_REASON if interrupts else None)
+        if queued.stopped is not None and queued.stop is not None:
+            tell_stop(self._runner, queued.stopped, queued.stop)
+        return queued.input
 
     async def settled(self, key: SessionKey, input_id: str) -> Outcome:
         """Wait until an input has its outcome, doing what is due before it whenever the session is free."""

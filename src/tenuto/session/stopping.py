@@ -3,7 +3,7 @@
 import asyncio
 
 from tenuto.errors import RunNotLive, TenutoError
-from tenuto.model.run import RunStatus, StopKind, StopReply
+from tenuto.model.run import RunStatus, Stop, StopKind, StopReply
 from tenuto.model.session import SessionKey
 from tenuto.session.info import head_of
 from tenuto.session.runner import Runner
@@ -16,10 +16,16 @@ STOP_POLL = 0.2
 async def stop_run(store: Store, runner: Runner, run_id: str, kind: StopKind, reason: str | None) -> StopReply:
     """Record a stop on a run, and tell it at once if it runs here."""
     reply = await store.runs.request_stop(run_id, kind, reason)
-    live = runner.live.get(run_id)
-    if live is not None and reply.stop is not None and reply.status is RunStatus.RUNNING:
-        live.ask_to_stop(reply.stop)
+    if reply.stop is not None and reply.status is RunStatus.RUNNING:
+        tell_stop(runner, run_id, reply.stop)
     return reply
+
+
+def tell_stop(runner: Runner, run_id: str, stop: Stop) -> None:
+    """Tell a run of a stop that is on record, if it runs here."""
+    live = runner.live.get(run_id)
+    if live is not None:
+        live.ask_to_stop(stop)
 
 
 async def run_to_stop(store: Store, key: SessionKey) -> str:

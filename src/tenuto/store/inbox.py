@@ -16,10 +16,11 @@ from tenuto.store.rules.encoding import byte_size, digest_of
 from tenuto.store.rules.found import Ask, Row, gather
 from tenuto.store.rules.inbox import InboxLook, decide_cancel, decide_enqueue, decide_take, input_of
 from tenuto.store.rules.inputs import PackedInput, pack_input
-from tenuto.store.rules.limits import check_count, check_name, check_word
+from tenuto.store.rules.limits import check_count, check_name, check_text, check_word
 from tenuto.store.rules.pack import check_budget
 from tenuto.store.rules.records import key_of, maybe_time, owner_of
 from tenuto.store.rules.rows import InputRow, SessionRow
+from tenuto.store.rules.stops import decide_interrupt
 
 if TYPE_CHECKING:
     from tenuto.store.port import Store
@@ -33,7 +34,7 @@ class Inbox:
     def __init__(self, store: "Store") -> None:
         self._store = store
 
-    async def enqueue(self, key: Key, new: NewInput) -> Enqueued:
+    async def enqueue(self, key: Key, new: NewInput, *, interrupts: str | None = None) -> Enqueued:
         """Store an input of a live, active session and return it with the lane as found; it is durable then.
 
         The same key and content again returns the first row, whatever became of it; other content under a known key
@@ -41,19 +42,29 @@ class Inbox:
         number, which is the input's place in the order, and writes an event `input_queued`. Input for a boundary is
         bound to the live run; where that has ended, or there is none, it is for the next turn. A run that is not
         this session's is `RunNotLive`.
+
+        With `interrupts`, a reason, the run under way is asked to stop in the same transaction, as by
+        `runs.request_stop`; so it is by a repeat that finds its input still open, if that run began before it came in.
         """
         key = as_key(key)
         packed = self.packed(new)
+        if interrupts is not None:
+            check_text(interrupts, "interrupts")
+            if new.boundary is not None:
+                raise InvalidInput("Input for a boundary of a run cannot interrupt that run.")
         ask = Ask(
             key=key,
             run_id=new.run_id or "",
-            current_run=new.boundary is not None and new.run_id is None,
+            current_run=interrupts is not None or (new.boundary is not None and new.run_id is None),
             input_keys=(new.key,) if new.key is not None else (),
         )
         read = partial(gather, ask, self._store.now())
-        decide = partial(decide_enqueue, key, packed)
+        if interrupts is None:
+            decide = partial(decide_enqueue, key, packed)
+        else:
+            decide = partial(decide_interrupt, key, packed, interrupts)
         enqueued = await self._store.backend.transact(read, decide, session_lock(key), size=len(packed.body))
-        if not enqueued.replayed:
+        if not enqueued.replayed or enqueued.stop is not None:
             self._store.backend.announce(key)
         return enqueued
 

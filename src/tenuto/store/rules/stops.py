@@ -1,12 +1,16 @@
 """Stops: a durable request on a run, which the first of it and the run's last commit wins."""
 
+from dataclasses import replace
+
 from tenuto.codec import encode, loads_map
 from tenuto.errors import RunNotLive, StopRequested, StopWithdrawn
 from tenuto.model.commit import Commit
+from tenuto.model.inbox import Enqueued, InputStatus
 from tenuto.model.run import RunStatus, StopAnswer, StopKind, StopReply
 from tenuto.model.session import SessionKey
 from tenuto.store.rules.found import Found, Moved, Plan, Write
-from tenuto.store.rules.inbox import event_writes
+from tenuto.store.rules.inbox import decide_enqueue, event_writes
+from tenuto.store.rules.inputs import PackedInput
 from tenuto.store.rules.records import stop_of
 from tenuto.store.rules.rows import RunRow, SessionRow
 
@@ -34,6 +38,32 @@ def decide_stop(key: SessionKey, run_id: str, kind: StopKind, reason: str | None
     ]
     reply = StopReply(answer=StopAnswer.RECORDED, stop=stop_of(text, run_id), status=status)
     return Plan(reply, writes, moved=Moved(key, row.life, row.event_seq, row.event_seq + 1, run_id))
+
+
+def decide_interrupt(key: SessionKey, packed: PackedInput, reason: str, found: Found) -> Plan[Enqueued]:
+    """Store an input, or return the first one of its key, and ask the run under way to make room for it.
+
+    A run that began after the input came in is not its to stop, and one that was consumed has its room.
+    """
+    plan = decide_enqueue(key, packed, found)
+    row, run, given = found.session, found.run, plan.result.input
+    if row is None or run is None or (run.session, run.life) != (row.sid, row.life):
+        return plan
+    if run.status != RunStatus.RUNNING or given.status is not InputStatus.OPEN or run.start_seq >= given.seq:
+        return plan
+    after = row._replace(event_seq=max(row.event_seq, given.seq))
+    asked = decide_stop(key, run.run_id, StopKind.INTERRUPT, reason, replace(found, session=after))
+    result = replace(plan.result, stopped=run.run_id, stop=asked.result.stop)
+    if not asked.writes:
+        return Plan(result, plan.writes, moved=plan.moved)
+    if not plan.writes:
+        return Plan(result, asked.writes, moved=asked.moved)
+    (take, events, *queued), (take_next, more_events, *stopped) = plan.writes, asked.writes
+    number = take_next.rows[0][0]
+    numbers = Write("take_number", [(number, *take.rows[0][1:])], must=True)
+    told = Write("insert_events", [*events.rows, *more_events.rows])
+    moved = Moved(key, row.life, row.event_seq, number, run.run_id)
+    return Plan(result, [numbers, told, *queued, *stopped], moved=moved)
 
 
 def decide_withdraw(key: SessionKey, run_id: str, found: Found) -> Plan[StopReply]:

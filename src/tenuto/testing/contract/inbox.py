@@ -20,9 +20,9 @@ from tenuto.errors import (
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Reset, TakeRun
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Boundary, Cancelled, Consume, Input, InputKind, InputStatus, NewInput, Nothing
+from tenuto.model.inbox import Boundary, Cancelled, Consume, Enqueued, Input, InputKind, InputStatus, NewInput, Nothing
 from tenuto.model.lane import Lane
-from tenuto.model.run import RunRef, RunStatus
+from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.model.usage import NewUsage
 from tenuto.store.host import this_process
@@ -987,3 +987,58 @@ async def test_a_turn_that_brings_its_input_needs_no_look(store: Store) -> None:
     if store.backend.name != "memory":
         parts = ["insert_entries", "insert_events", "insert_inputs", "insert_usage", "insert_runs"]
         assert seen == ["move_session", *parts, "insert_receipts"]
+
+
+async def test_an_interrupt_queues_and_stops_in_one_transaction(store: Store) -> None:
+    """Whatever fails, there is the input with the stop of the run under way, or neither."""
+    key, _ = await a_session(store)
+    _, run = await _live_run(store, key)
+    head = await store.head(key)
+    assert head is not None
+    sent, failed = await fail_at_each_statement(
+        store, lambda: store.inbox.enqueue(key, _message("a", key="k"), interrupts="make room")
+    )
+    assert {"take_number", "insert_events", "insert_inputs", "stop_runs"} <= set(failed)
+    assert (sent.stopped, sent.replayed) == (run.run_id, False)
+    found = await store.runs.get(run.run_id)
+    assert found is not None
+    assert found.stop == sent.stop
+    assert found.stop is not None
+    assert (found.stop.kind, found.stop.reason) == (StopKind.INTERRUPT, "make room")
+    told = (await store.events.read(key, after=head.event_seq)).events
+    assert [(each.type, each.run_id) for each in told] == [("input_queued", None), ("stop_requested", run.run_id)]
+    assert [each.seq for each in told] == [sent.input.seq, sent.input.seq + 1]
+
+
+async def test_a_repeated_interrupt_makes_sure_of_the_stop_while_its_input_waits(store: Store) -> None:
+    """Also of one that was withdrawn, or never asked for; a run that came later, or took it, is not stopped."""
+    key, _ = await a_session(store)
+    lane, run = await _live_run(store, key)
+    sent = await store.inbox.enqueue(key, _message("a", key="k"))
+    assert (sent.stopped, sent.stop) == (None, None)
+
+    async def again() -> Enqueued:
+        return await store.inbox.enqueue(key, _message("a", key="k"), interrupts="make room")
+
+    first = await again()
+    assert (first.replayed, first.stopped, first.input) == (True, run.run_id, sent.input)
+    dumped = await store.dump()
+    assert await again() == first
+    assert await store.dump() == dumped
+    await store.runs.withdraw_stop(run.run_id)
+    assert (await again()).stop is not None
+    await store.runs.request_stop(run.run_id, StopKind.ABORT)
+    assert (kept := (await again()).stop) is not None
+    assert kept.kind is StopKind.ABORT
+    await store.commit(_ending(key, lane, run, RunStatus.INTERRUPTED, sees_stop=True))
+    assert (await again()).stopped is None
+    later = a_turn(key, lane, "later", end=None)
+    await store.commit(later)
+    assert (await again()).stopped is None
+    assert isinstance(later.run, BeginRun)
+    ref = RunRef(run_id=later.run.run_id)
+    claim = Consume(input_id=sent.input.input_id)
+    await store.commit(a_commit(key, run=ref, generation=lane.generation, consume=(claim,)))
+    assert (await again()).stopped is None
+    with pytest.raises(InvalidInput):
+        await store.inbox.enqueue(key, _message("b", boundary=AFTER), interrupts="make room")
