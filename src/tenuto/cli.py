@@ -15,6 +15,7 @@ from tenuto.commands.sessions import sessions
 from tenuto.commands.worker import worker
 from tenuto.errors import TenutoError
 from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.edges import Choice
 from tenuto.graph.migrating import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
 
 app = typer.Typer(help="Tenuto holds an agent's session.", no_args_is_help=True, add_completion=False)
@@ -44,10 +45,16 @@ def show(
     """Print a graph as a Mermaid flowchart."""
     graph = load_graph(place)
     if as_json:
-        edges = {name: "conditional" if callable(to) else str(to) for name, to in graph.edges.items()}
+        edges = {name: _leads_to(edge) for name, edge in graph.edges.items()}
         typer.echo(json.dumps({"name": graph.name, "entry": graph.entry, "nodes": list(graph.nodes), "edges": edges}))
     else:
         typer.echo(graph.to_mermaid(), nl=False)
+
+
+def _leads_to(edge: Any) -> str | list[str]:
+    if not isinstance(edge, Choice):
+        return str(edge)
+    return "conditional" if edge.targets is None else [str(target) for target in edge.targets]
 
 
 @states.command("check")

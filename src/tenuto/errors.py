@@ -55,6 +55,7 @@
     │   ├── FanOutEmpty
     │   ├── FanOutInvalidCount
     │   ├── FanOutInvalidConcurrency
+    │   ├── InvocationInterrupted
     │   ├── InvocationSuspended
     │   ├── SuspensionPersistenceFailed
     │   ├── SuspensionRecordInvalid
@@ -488,6 +489,13 @@ class CheckpointSaveFailed(GraphError):
 
     category = "checkpoint_save_failed"
     bucket = Bucket.RETRYABLE_TRANSIENT
+
+
+class InvocationInterrupted(GraphError):
+    """`invoke` has no final state to return, since the run was stopped; `outcome` has the state it stopped in."""
+
+    category = "invocation_interrupted"
+    outcome: Any
 
 
 class InvocationSuspended(GraphError):

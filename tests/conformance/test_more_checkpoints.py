@@ -191,7 +191,6 @@ BENT = [
     ("ambiguous", "checkpoint_state_migration_chain_ambiguous", "checkpoint_state_migration_missing"),
     ("ambiguous", "      - {from_version: v1, to_version: v2, migrate: irrelevant}\n", ""),
     ("ambiguous", "      - {from_version: v3, to_version: v4, migrate: should_not_run}\n    resume", "    resume"),
-    ("ambiguous", "    resume:\n      from_seeded_record: true\n", "    resume:\n      from_first_run: true\n"),
 ]
 
 

@@ -320,9 +320,9 @@ async def test_an_old_checkpoint_goes_on_under_a_new_schema_by_a_chain_of_migrat
     assert (final.title, final.words) == ("Ada", ["A", "b"])
     builder.with_state_migration("1", "2b", dict)
     builder.with_state_migration("2b", "3", dict)
-    outcome = await builder.compile().run(resume_invocation="v1")
-    assert isinstance(outcome.error, StateMigrationError)
-    assert outcome.error.category == "checkpoint_state_migration_chain_ambiguous"
+    with pytest.raises(StateMigrationError, match="2 shortest ways") as ambiguous:
+        builder.compile()
+    assert ambiguous.value.category == "checkpoint_state_migration_chain_ambiguous"
     with pytest.raises(StateMigrationError, match="two migrations"):
         builder.with_state_migration("1", "2", dict)
 

@@ -9,7 +9,7 @@ from tenuto.errors import BranchFailed, GraphRunError, NodeException
 from tenuto.graph.calling import FunctionCall
 from tenuto.graph.cause import NOT_THE_NODES, category_of
 from tenuto.graph.events import ParallelBranchesConfig
-from tenuto.graph.nodes import Middleware, Node, Update, through
+from tenuto.graph.nodes import ErrorPolicy, Middleware, Node, Update, through
 from tenuto.graph.projection import Projection
 from tenuto.graph.scope import scope_variable
 from tenuto.graph.state import Series, State
@@ -45,7 +45,7 @@ class BranchesNode(Node):
         self,
         name: str,
         branches: Mapping[str, Branch],
-        error_policy: str,
+        error_policy: ErrorPolicy,
         errors_field: str | None,
         middleware: tuple[Middleware, ...],
     ) -> None:
@@ -75,7 +75,7 @@ class BranchesNode(Node):
         tasks = {n: asyncio.create_task(self._branch(frame, state, n, branch)) for n, branch in chosen.items()}
         if not tasks:
             return {}
-        policy = asyncio.FIRST_EXCEPTION if self.error_policy == "fail_fast" else asyncio.ALL_COMPLETED
+        policy = asyncio.FIRST_EXCEPTION if self.error_policy is ErrorPolicy.FAIL_FAST else asyncio.ALL_COMPLETED
         try:
             await asyncio.wait(tasks.values(), return_when=policy)
         finally:
@@ -91,7 +91,7 @@ class BranchesNode(Node):
                 raise outcome
             elif isinstance(outcome, Exception):
                 errors.append((name, outcome))
-        if errors and self.error_policy == "fail_fast":
+        if errors and self.error_policy is ErrorPolicy.FAIL_FAST:
             name, error = errors[0]
             raise BranchFailed(
                 f"Branch {name!r} of {self.name!r} failed: {error}",
@@ -136,7 +136,9 @@ class BranchesNode(Node):
         return await through(branch.middleware, call)(state)
 
     def _inside(self, frame: "Frame", graph: "CompiledGraph[Any]", state: Any, name: str) -> "Frame":
-        collecting = f"branches {self.name!r}, which collect errors" if self.error_policy == "collect" else None
+        collecting = (
+            f"branches {self.name!r}, which collect errors" if self.error_policy is ErrorPolicy.COLLECT else None
+        )
         return frame.inside(self.name, graph, state, branch=name, collecting=collecting)
 
 

@@ -7,16 +7,18 @@ from tenuto.errors import GraphCompileError, InvalidInput
 from tenuto.graph.branches import Branch, BranchesNode
 from tenuto.graph.checking import check_branches, check_edges, check_fan_out, check_reducers, check_subgraph
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.fan_out import Call, FanOutNode, FanOutPlan
-from tenuto.graph.nodes import Body, FunctionNode, Middleware, Node
+from tenuto.graph.edges import Choice
+from tenuto.graph.fan_out import Call, FanOutNode, FanOutPlan, OnEmpty
+from tenuto.graph.nodes import Body, ErrorPolicy, FunctionNode, Middleware, Node, check_name
 from tenuto.graph.projection import made
-from tenuto.graph.sessions import SessionPlan
+from tenuto.graph.sessions import Concurrency, SessionPlan
 from tenuto.graph.state import Schema, State, schema_of
 from tenuto.graph.subgraph import SubgraphNode
 from tenuto.session.lanes import DEFAULT_LANE_WAIT
 from tenuto.session.migration import Migrate, MigrationRegistry
 from tenuto.session.state import SessionState
-from tenuto.session.stores import SessionStore
+from tenuto.session.stores import SessionStore, check_session_store, check_whole_store
+from tenuto.session.words import word_of
 from tenuto.store.port import Store
 
 S = TypeVar("S", bound=State)
@@ -53,6 +55,8 @@ class GraphBuilder(Generic[S]):
 
     def add_node(self: B, name: str, body: Body, middleware: Iterable[Middleware] = ()) -> B:
         """Add a node whose work is an async function from the state to a partial update."""
+        if not callable(body):
+            raise InvalidInput(f"Node {name!r} needs an async function of the state, got {body!r}.")
         return self._add(FunctionNode(name, body, tuple(middleware)))
 
     def add_subgraph_node(
@@ -67,6 +71,8 @@ class GraphBuilder(Generic[S]):
         middleware: Iterable[Middleware] = (),
     ) -> B:
         """Add a compiled graph as a node; see `Projection` for what crosses its border."""
+        if not isinstance(graph, CompiledGraph):
+            raise InvalidInput(f"Subgraph node {name!r} needs a compiled graph, got {graph!r}.")
         return self._add(SubgraphNode(name, graph, made(inputs, outputs, projects_in, projects_out), tuple(middleware)))
 
     def add_fan_out_node(
@@ -105,8 +111,8 @@ class GraphBuilder(Generic[S]):
             collect_field=collect_field,
             target_field=target_field,
             concurrency=concurrency,
-            error_policy=error_policy,
-            on_empty=on_empty,
+            error_policy=word_of(ErrorPolicy, error_policy, f"The error_policy of fan-out {name!r}"),
+            on_empty=word_of(OnEmpty, on_empty, f"on_empty of fan-out {name!r}"),
             count_field=count_field,
             errors_field=errors_field,
             inputs=dict(inputs or {}),
@@ -125,20 +131,36 @@ class GraphBuilder(Generic[S]):
         middleware: Iterable[Middleware] = (),
     ) -> B:
         """Add a node that runs different branches on one state at the same time."""
-        return self._add(BranchesNode(name, branches, error_policy, errors_field, tuple(middleware)))
+        policy = word_of(ErrorPolicy, error_policy, f"The error_policy of branches {name!r}")
+        if not isinstance(branches, Mapping) or not all(isinstance(each, Branch) for each in branches.values()):
+            raise InvalidInput(f"Branches node {name!r} needs a mapping of names to Branch, got {branches!r}.")
+        return self._add(BranchesNode(name, branches, policy, errors_field, tuple(middleware)))
 
     def add_edge(self: B, source: str, target: Any) -> B:
         """Let one node follow another, or END follow it."""
+        check_name(source)
+        if target is not END and not isinstance(target, str):
+            raise InvalidInput(
+                f"An edge leads to a node's name or END, got {target!r}; a choice is a conditional edge."
+            )
         self._edges.append((source, target))
         return self
 
-    def add_conditional_edge(self: B, source: str, choose: Callable[[Any], Any]) -> B:
-        """Let a function of the state after the node choose what follows: a node's name, or END."""
-        self._edges.append((source, choose))
+    def add_conditional_edge(
+        self: B, source: str, choose: Callable[[Any], Any], targets: Iterable[Any] | None = None
+    ) -> B:
+        """Let a function of the state after the node choose what follows: a node's name, or END.
+
+        `targets` lists what it may choose, and so does a `Literal` as its return type. They are checked by `compile`,
+        any other choice is a `RoutingError`, and only they are drawn.
+        """
+        self._edges.append((check_name(source), Choice(source, choose, targets, END)))
         return self
 
     def add_middleware(self: B, middleware: Middleware) -> B:
         """Put a middleware around every node, inside those added before."""
+        if not callable(middleware):
+            raise InvalidInput(f"A middleware must be a function, got {middleware!r}.")
         self._middleware.append(middleware)
         return self
 
@@ -150,6 +172,7 @@ class GraphBuilder(Generic[S]):
         """
         if type(fan_out_batch) is not int or fan_out_batch < 1:
             raise InvalidInput(f"fan_out_batch must be 1 or more, got {fan_out_batch!r}.")
+        check_whole_store(store, "Checkpoints")
         self._store, self._fan_out_batch = store, fan_out_batch
         return self
 
@@ -176,6 +199,9 @@ class GraphBuilder(Generic[S]):
         most `lane_wait` seconds (`exclusive`). The store is Tenuto's, or any object with the four methods of
         `SessionStore`.
         """
+        word_of(Concurrency, concurrency, "concurrency")
+        if not isinstance(store, Store):
+            check_session_store(store, concurrency)
         options = {"auto_save": auto_save, "concurrency": concurrency, "lane_wait": lane_wait}
         self._session = {"store": store, "state": state, "mapping": mapping, **options}
         return self
@@ -187,7 +213,7 @@ class GraphBuilder(Generic[S]):
 
     def set_entry(self: B, name: str) -> B:
         """Say where the graph begins."""
-        self._entry = name
+        self._entry = check_name(name)
         return self
 
     def compile(self) -> CompiledGraph[S]:
@@ -204,6 +230,9 @@ class GraphBuilder(Generic[S]):
                 case BranchesNode():
                     check_branches(node, schema)
         session = self._session_plan(schema)
+        self._migrations.check(self._kind.schema_version)
+        if session is not None:
+            self._session_migrations.check(session.schema_version)
         return CompiledGraph(
             kind=self._kind,
             name=self._name,
@@ -232,8 +261,9 @@ class GraphBuilder(Generic[S]):
         return plan
 
     def _add(self: B, node: Node) -> B:
-        if not isinstance(node.name, str) or not node.name:
-            raise InvalidInput(f"A node needs a name, got {node.name!r}.")
+        check_name(node.name)
+        if odd := [each for each in node.middleware if not callable(each)]:
+            raise InvalidInput(f"The middleware of node {node.name!r} must be functions, got {odd[0]!r}.")
         if node.name in self._nodes:
             raise GraphCompileError("duplicate_node", f"Graph {self._name!r} has a node {node.name!r} already.")
         self._nodes[node.name] = node

@@ -6,18 +6,22 @@ from typing import Any, get_origin
 
 from tenuto.errors import GraphCompileError
 from tenuto.graph.branches import BranchesNode
+from tenuto.graph.edges import Choice
 from tenuto.graph.fan_out import FanOutNode, FanOutPlan
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.nodes import Node
 from tenuto.graph.projection import check_declared
+from tenuto.graph.reducers import misplaced
 from tenuto.graph.state import Schema
 from tenuto.graph.subgraph import SubgraphNode
 from tenuto.graph.warnings import GraphCompileWarning
 
 
 def check_reducers(schema: Schema) -> None:
-    """Refuse two reducers on a field, and a reducer with impossible arguments."""
+    """Refuse two reducers on a field, one with impossible arguments, and what is meant as a reducer and is none."""
     for field in schema.fields.values():
+        if stray := misplaced(schema.kind.model_fields[field.name]):
+            raise GraphCompileError("reducer_configuration_invalid", f"Field {field.name!r} {stray}", field=field.name)
         if len(field.reducers) > 1:
             names = " and ".join(reducer.name for reducer in field.reducers)
             raise GraphCompileError(
@@ -36,20 +40,31 @@ def check_edges(
     if entry is None:
         raise GraphCompileError("no_declared_entry", f"Graph {graph!r} has no entry; call set_entry.")
     if entry not in nodes:
-        raise GraphCompileError("dangling_edge", f"The entry of graph {graph!r} is {entry!r}, which is no node of it.")
+        raise GraphCompileError(
+            "dangling_edge", f"The entry of graph {graph!r} is {entry!r}, which is not a node of it."
+        )
     following: dict[str, Any] = {}
     for source, target in edges:
         if source in following:
             raise GraphCompileError(
                 "multiple_outgoing_edges", f"Node {source!r} has two outgoing edges; make them one conditional edge."
             )
-        loose = [name for name in (source, target) if name is not end and not callable(name) and name not in nodes]
+        places = (target.targets or ()) if isinstance(target, Choice) else (target,)
+        loose = [name for name in (source, *places) if name is not end and name not in nodes]
         if loose:
-            raise GraphCompileError("dangling_edge", f"An edge of {graph!r} names {loose[0]!r}, which is no node.")
+            raise GraphCompileError(
+                "dangling_edge", f"An edge of graph {graph!r} names {loose[0]!r}, which is not a node of it."
+            )
         following[source] = target
     lost = sorted(nodes.keys() - _reached(entry, following, nodes, end))
     if lost:
         raise GraphCompileError("unreachable_node", f"Nothing leads to {', '.join(lost)} of {graph!r}.", nodes=lost)
+    if stuck := sorted(nodes.keys() - following.keys()):
+        raise GraphCompileError(
+            "no_outgoing_edge",
+            f"Graph {graph!r} has no edge after {', '.join(stuck)}; add one, to END where the graph ends.",
+            nodes=stuck,
+        )
     return entry
 
 
@@ -62,10 +77,10 @@ def _reached(entry: str, following: Mapping[str, Any], nodes: Mapping[str, Node]
             continue
         reached.add(name)
         target = following.get(name)
-        if callable(target):
-            return set(nodes)  # a conditional edge may lead anywhere
-        if target is not None and target is not end:
-            todo.append(target)
+        if isinstance(target, Choice) and target.targets is None:
+            return set(nodes)  # it may lead anywhere
+        places = target.targets or () if isinstance(target, Choice) else (target,)
+        todo += [place for place in places if place is not None and place is not end]
     return reached
 
 

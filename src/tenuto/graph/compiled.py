@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, InvocationSuspended, SessionSaveFailed, TenutoError
+from tenuto.errors import InvalidInput, InvocationInterrupted, InvocationSuspended, SessionSaveFailed, TenutoError
+from tenuto.graph.edges import Choice
 from tenuto.graph.events import InvocationEvent, Phase
 from tenuto.graph.invocation import UNSET, Call, Opened, check_options, execute, open_fresh
 from tenuto.graph.invocation import outcome as outcome_of
@@ -68,6 +69,12 @@ class CompiledGraph(Generic[S]):
         self._chains = {node.name: middleware + node.middleware for node in nodes.values()}
         self._deliveries = Deliveries()
 
+    def leads_to(self, choice: Choice, target: Any) -> bool:
+        """Tell whether a conditional edge may lead there."""
+        if choice.targets is not None:
+            return any(target is each or (isinstance(target, str) and target == each) for each in choice.targets)
+        return target is self.end or (isinstance(target, str) and target in self.nodes)
+
     def chain_of(self, node: Node) -> tuple[Middleware, ...]:
         """Return the middleware around a node, the graph's outside the node's own."""
         return self._chains[node.name]
@@ -94,8 +101,8 @@ class CompiledGraph(Generic[S]):
         return self.store or (self.session.own if self.session else None)
 
     async def invoke(self, initial: S | Mapping[str, Any] | None = None, **options: Any) -> S:
-        """Run the graph and return its final state; an error is raised, and so is a suspension, as
-        `InvocationSuspended`. The options are those of `run`.
+        """Run the graph and return its final state; an error is raised, and so are a suspension, as
+        `InvocationSuspended`, and a stop, as `InvocationInterrupted`. The options are those of `run`.
         """
         outcome = await self.run(initial, **options)
         if outcome.error is not None:
@@ -104,6 +111,12 @@ class CompiledGraph(Generic[S]):
             raise InvocationSuspended(
                 f"Invocation {outcome.invocation_id!r} is suspended at {outcome.node_name!r}; call run() to get its "
                 "outcome, and resume it with resume_invocation and signal_payload.",
+                outcome=outcome,
+            )
+        if outcome.interrupted:
+            raise InvocationInterrupted(
+                f"Invocation {outcome.invocation_id!r} was stopped before it came to its end; call run() to get its "
+                "outcome with the state it had, and resume it with resume_invocation if the graph has a checkpointer.",
                 outcome=outcome,
             )
         assert outcome.state is not None

@@ -28,7 +28,8 @@ def _lines(graph: CompiledGraph[Any], prefix: str, indent: str) -> Iterator[str]
             yield f"{indent}{place}[{_text(_label(node))}]"
     for source, target in graph.edges.items():
         if callable(target):
-            reachable = [_id(prefix, name) for name in graph.nodes] + [finish]
+            places: tuple[Any, ...] = (*graph.nodes, graph.end) if target.targets is None else target.targets
+            reachable = [finish if place is graph.end else _id(prefix, place) for place in places]
             yield f"{indent}{_id(prefix, source)} -.-> {' & '.join(reachable)}"
         else:
             yield f"{indent}{_id(prefix, source)} --> {finish if target is graph.end else _id(prefix, target)}"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,7 +19,7 @@ from tenuto.errors import (
 from tenuto.graph.calling import FunctionCall
 from tenuto.graph.cause import NOT_THE_NODES, category_of
 from tenuto.graph.events import FanOutConfig
-from tenuto.graph.nodes import Middleware, Node, Update, through
+from tenuto.graph.nodes import ErrorPolicy, Middleware, Node, Update, through
 from tenuto.graph.scope import scope_variable
 from tenuto.graph.state import Series, State
 from tenuto.graph.suspending import Suspending
@@ -32,6 +33,13 @@ Call = Callable[[Any, Any], Awaitable[Any]]
 """A function as an instance: from the parent's state and the item, or with `count` the index, to the result."""
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+class OnEmpty(StrEnum):
+    """What a fan-out without items does."""
+
+    RAISE = "raise"
+    NOOP = "noop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +58,8 @@ class FanOutPlan:
     collect_field: str | None
     target_field: str
     concurrency: int | Callable[[Any], int | None] | None
-    error_policy: str
-    on_empty: str
+    error_policy: ErrorPolicy
+    on_empty: OnEmpty
     count_field: str | None
     errors_field: str | None
     inputs: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +116,7 @@ class FanOutNode(Node):
     async def execute(self, frame: "Frame", state: Any, described: dict[str, Any]) -> Update:
         """See `Node.execute`."""
         plan, items = self.plan, described["items"]
-        if not items and plan.on_empty == "raise":
+        if not items and plan.on_empty is OnEmpty.RAISE:
             raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name)
         journal = frame.run.journal
         kept = journal.fan_out(frame, self.name, len(items)) if journal else None
@@ -168,7 +176,9 @@ class FanOutNode(Node):
             scope_variable.reset(token)
 
     def _inside(self, frame: "Frame", graph: "CompiledGraph[Any]", state: Any, index: int) -> "Frame":
-        collecting = f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy == "collect" else None
+        collecting = (
+            f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy is ErrorPolicy.COLLECT else None
+        )
         return frame.inside(self.name, graph, state, index=index, collecting=collecting)
 
     def _count(self, state: Any) -> int:
@@ -254,7 +264,7 @@ class _Instances:
             except NOT_THE_NODES:
                 raise
             except Exception as error:
-                if self._node.plan.error_policy != "collect":
+                if self._node.plan.error_policy is not ErrorPolicy.COLLECT:
                     raise
                 category = category_of(error) if isinstance(error, GraphRunError) else NodeException.category
                 self.errors[index] = {

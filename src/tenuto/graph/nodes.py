@@ -2,8 +2,10 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from tenuto.errors import InvalidInput
 from tenuto.graph.state import State
 from tenuto.graph.suspending import Suspending
 from tenuto.session.invocation import signal_in
@@ -16,6 +18,13 @@ Update = Mapping[str, Any]
 Next = Callable[[Any], Awaitable[Update]]
 Middleware = Callable[[Any, Next], Awaitable[Update]]
 Body = Callable[[Any], Awaitable[Update]]
+
+
+class ErrorPolicy(StrEnum):
+    """What becomes of a node that runs several things at once when one of them fails."""
+
+    FAIL_FAST = "fail_fast"
+    COLLECT = "collect"
 
 
 class Node:
@@ -38,6 +47,13 @@ class Node:
     async def execute(self, frame: "Frame", state: Any, described: dict[str, Any]) -> Update:
         """Do the node's work on a state and return its partial update."""
         raise NotImplementedError  # port
+
+
+def check_name(name: Any) -> str:
+    """Return a node's name; anything but text is refused."""
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"A node needs a name, got {name!r}.")
+    return name
 
 
 class FunctionNode(Node):

@@ -14,10 +14,10 @@ S = TypeVar("S", bound=State)
 class Outcome(Generic[S]):
     """How an invocation went: `completed`, `suspended`, `errored` with the error, or `interrupted` by the stop check.
 
-    `state` is the final state, or, of a suspended run, the outermost state it is paused in; after an error it is None,
-    unless only the session's save failed. `session_existed` says whether there was a session to load. A suspended run
-    says what it waits for (`descriptor`, `wait_id`) and which node asked: `node_name` in its own graph, and `namespace`
-    from the outermost graph down.
+    `state` is the final state, or, of a suspended or interrupted run, the outermost state it stopped in; after an error
+    it is None, unless only the session's save failed. `session_existed` says whether there was a session to load. A
+    suspended run says what it waits for (`descriptor`, `wait_id`) and which node asked: `node_name` in its own graph,
+    and `namespace` from the outermost graph down.
     """
 
     outcome: str
@@ -42,3 +42,8 @@ class Outcome(Generic[S]):
     def suspended(self) -> bool:
         """Whether the run is paused and can be resumed."""
         return self.outcome == "suspended"
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the stop check ended the run before its next node."""
+        return self.outcome == "interrupted"

@@ -4,9 +4,11 @@ A reducer gets the prior value, the update, and `check`, which validates a value
 What it cannot take is a `TypeError`, which the engine reports as `reducer_error` with field and node.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
 
 Check = Callable[[Any], Any]
 Reduce = Callable[[Any, Any, Check], Any]
@@ -113,3 +115,46 @@ def merge_by_key(key: Callable[[Any], Any] | None) -> Reducer:
         return merged
 
     return Reducer("merge_by_key", reduce, idempotent=True, fault=None if key else "merge_by_key needs a key")
+
+
+_FACTORIES: tuple[Any, ...] = (bounded_append, dedupe_append, merge_by_key)
+
+
+def misplaced(field: FieldInfo) -> str | None:
+    """Return what is wrong with a field that was given a reducer in a way nobody would ever see; None if nothing is.
+
+    In `Annotated` anything may stand that is not called: texts, pydantic's constraints and validators, classes, marks
+    of other libraries. A function there, an uncalled factory of ours, and a reducer that is not at the field itself
+    (but in a union, in a list's items, behind an alias, or in place of a default) are meant as reducers.
+    """
+    for mark in field.metadata:
+        if any(mark is factory for factory in _FACTORIES):
+            return f"has {mark.__name__} for its reducer, which is a function that makes one: call it."
+        if mark is Reducer or (callable(mark) and not isinstance(mark, type | Reducer) and not _is_pydantics(mark)):
+            name = getattr(mark, "__name__", repr(mark))
+            return (
+                f"has {name!r} in Annotated, which is not a reducer; use one of tenuto.graph.reducers, such as append, "
+                "or a Reducer made of your own function."
+            )
+    if isinstance(field.default, Reducer):
+        return f"has the reducer {field.default.name} as its default; put it into Annotated."
+    if hidden := next(_hidden(field.annotation, set()), None):
+        return f"has the reducer {hidden} inside its type; put it into Annotated around the whole type."
+    return None
+
+
+def _is_pydantics(mark: Any) -> bool:
+    return hasattr(mark, "__get_pydantic_core_schema__") or hasattr(mark, "__get_pydantic_json_schema__")
+
+
+def _hidden(annotation: Any, seen: set[int]) -> Iterator[str]:
+    """Yield the names of reducers anywhere below a type."""
+    if id(annotation) in seen:
+        return
+    seen.add(id(annotation))
+    for mark in getattr(annotation, "__metadata__", ()):
+        if isinstance(mark, Reducer) or any(mark is factory for factory in _FACTORIES):
+            yield getattr(mark, "name", None) or mark.__name__
+    aliased = getattr(annotation, "__value__", None)
+    for part in (*get_args(annotation), *(() if aliased is None else (aliased,))):
+        yield from _hidden(part, seen)

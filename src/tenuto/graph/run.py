@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class Interrupted(BaseException):
-    """The stop check said stop; not an error, so that no node or middleware takes it for one."""
+    """The stop check said stop; not an error, so that no node or middleware takes it for one.
+
+    `state` is the outermost graph's, wherever the stop was.
+    """
 
     ending = Ending.INTERRUPTED
 
@@ -210,7 +213,7 @@ class Frame:
                 name = self._following(name, state)
         while name is not graph.end:
             if run.stop is not None and run.stop():
-                raise Interrupted(name, state)
+                raise Interrupted(name, self.parent_states[0] if self.parent_states else state)
             state, name = await self._step(graph.nodes[name], state)
         return state
 
@@ -267,9 +270,10 @@ class Frame:
                 node_name=name,
                 recoverable_state=state,
             ) from error
-        if target is not graph.end and target not in graph.nodes:
+        if not graph.leads_to(edge, target):
+            listed = f"its targets are {', '.join(map(str, edge.targets))}" if edge.targets else "not a node of it"
             raise RoutingError(
-                f"The edge after {name!r} of graph {graph.name!r} leads to {target!r}, which is no node of it.",
+                f"The edge after {name!r} of graph {graph.name!r} leads to {target!r}: {listed}.",
                 graph=graph.name,
                 node_name=name,
                 recoverable_state=state,

@@ -49,6 +49,7 @@ from tenuto.session.resuming import find_stopped
 from tenuto.session.rewinding import going_back
 from tenuto.session.runner import Runner
 from tenuto.session.stopping import StopWatch, run_to_stop, stop_run
+from tenuto.session.stores import check_whole_store
 from tenuto.session.streams import StreamFrame, read_stream
 from tenuto.session.value import Session
 from tenuto.session.words import word_of
@@ -85,6 +86,7 @@ class SessionRuntime:
         if store is None:
             store = memory_store()
             _log.warning("No store was given: sessions are kept in memory and end with this process.")
+        check_whole_store(store, "A runtime's sessions")
         programs, listeners, actions = tuple(programs), tuple(listeners), tuple(actions)
         if type(steps) is not int or steps < 1:
             raise InvalidInput(f"A turn needs a budget of 1 step or more, got {steps!r}.")

@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionRecord
+from tenuto.store.port import Store
 
 
 @runtime_checkable
@@ -38,7 +39,7 @@ def check_session_store(store: Any, concurrency: str) -> None:
     missing = [name for name in ("load", "save", "delete", "list") if not callable(getattr(store, name, None))]
     if missing:
         raise InvalidInput(
-            f"{type(store).__name__} is no session store: it has no {', no '.join(missing)}.", missing=missing
+            f"{type(store).__name__} is not a session store: it has no {', no '.join(missing)}.", missing=missing
         )
     if concurrency == "exclusive":
         locks = [name for name in ("acquire_lock", "release_lock") if not callable(getattr(store, name, None))]
@@ -52,6 +53,16 @@ def check_session_store(store: Any, concurrency: str) -> None:
         raise InvalidInput(
             f"concurrency='optimistic' needs a save that takes expected_version; {type(store).__name__}.save does not.",
             missing=["expected_version"],
+        )
+
+
+def check_whole_store(store: Any, what: str) -> None:
+    """Refuse what is not a store of Tenuto's own where four methods are not enough; `what` is what it is for."""
+    if not isinstance(store, Store):
+        raise InvalidInput(
+            f"{what} need a store of Tenuto's own, which has commits, lanes and logs: call open_store(...). "
+            f"Got {type(store).__name__!r}; an object with only load, save, delete and list can keep a graph's "
+            "sessions, by with_session_store."
         )
 
 
