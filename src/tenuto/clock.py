@@ -52,6 +52,14 @@ def to_datetime(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
+_FIRST, _LAST = to_micros(datetime.min.replace(tzinfo=UTC)), to_micros(datetime.max.replace(tzinfo=UTC))
+
+
+def is_in_calendar(micros: int) -> bool:
+    """Tell whether a time is of the years 1 to 9999 in UTC, which is all a datetime can show."""
+    return _FIRST <= micros <= _LAST
+
+
 def to_duration(seconds: float) -> int:
     """Convert seconds to whole microseconds."""
     return round(seconds * SECOND)

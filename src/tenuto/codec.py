@@ -1,7 +1,8 @@
 """JSON text at rest: what goes in comes out equal, and what cannot is refused by path.
 
-Values are null, booleans, integers, finite floats, text, lists and string-keyed dicts, nested at most `MAX_DEPTH` deep.
-Nothing is coerced: a tuple, an enum or a datetime would come back as something else, so it is refused.
+Values are null, booleans, integers of at most `MAX_DIGITS` digits, finite floats, text, lists and string-keyed dicts,
+nested at most `MAX_DEPTH` deep. Nothing is coerced: a tuple, an enum or a datetime would come back as something else,
+so it is refused.
 """
 
 import math
@@ -10,12 +11,19 @@ from typing import Any, TypeAlias
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from tenuto.errors import NotJson, StoredDataCorrupt
+from tenuto.quote import quote
 
 JSON: TypeAlias = Any
 """A JSON value; `Any`, because a recursive type helps no caller."""
 
 MAX_DEPTH = 100
-_SCALARS = frozenset({str, int, bool, type(None)})
+
+MAX_DIGITS = 4300
+"""The longest integer that Python's own reader and ours take back; a longer one would never be read again."""
+
+_SHOWN = 80
+_LARGEST = 10**MAX_DIGITS - 1
+_SCALARS = frozenset({str, bool, type(None)})
 
 
 def dumps(value: JSON, where: str = "$") -> str:
@@ -62,6 +70,8 @@ def _is_json(value: JSON, depth: int) -> bool:
     kind = type(value)
     if kind in _SCALARS:
         return True
+    if kind is int:
+        return bool(-_LARGEST <= value <= _LARGEST)
     if kind is float:
         return math.isfinite(value)
     if not depth:
@@ -80,6 +90,9 @@ def _offender(value: JSON, path: str, depth: int) -> tuple[str, str] | None:
         return None if _is_text(value) else (path, "has a lone surrogate, which is not valid Unicode text")
     if kind in _SCALARS:
         return None
+    if kind is int:
+        fits = -_LARGEST <= value <= _LARGEST
+        return None if fits else (path, f"is an integer of more than {MAX_DIGITS} digits, which no JSON reader takes")
     if kind is float:
         return None if math.isfinite(value) else (path, f"is {value}, which JSON has no word for")
     if kind is not dict and kind is not list:
@@ -91,12 +104,16 @@ def _offender(value: JSON, path: str, depth: int) -> tuple[str, str] | None:
         return next(filter(None, found), None)
     for key, item in value.items():
         if type(key) is not str:
-            return path, f"has the key {key!r}, which is not text"
+            return path, f"has the key {quote(key)}, which is not text"
         if not _is_text(key):
             return path, "has a key with a lone surrogate, which is not valid Unicode text"
-        if offender := _offender(item, f"{path}.{key}", depth - 1):
+        if offender := _offender(item, f"{path}.{_shown(key)}", depth - 1):
             return offender
     return None
+
+
+def _shown(key: str) -> str:
+    return key if len(key) <= _SHOWN else f"{key[:_SHOWN]}…"
 
 
 def _is_text(value: str) -> bool:

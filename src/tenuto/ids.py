@@ -7,6 +7,7 @@ from struct import unpack
 from threading import Lock
 
 from tenuto.errors import InvalidId
+from tenuto.quote import quote
 
 MAX_ID_BYTES = 255
 
@@ -51,13 +52,13 @@ def check_id(value: object, what: str = "session_id") -> str:
         raise InvalidId(f"{what} must be text, got {type(value).__name__}.", value=value)
     fault = _fault(value)
     if fault:
-        raise InvalidId(f"{what} {value[:80]!r} {fault}.", value=value)
+        raise InvalidId(f"{what} {quote(value)} {fault}.", value=value)
     return value
 
 
 def check_tenant(value: object) -> str:
     """Return `value` if it is a valid tenant: empty, or text that follows the id rules."""
-    return "" if value == "" else check_id(value, "tenant")
+    return "" if isinstance(value, str) and not value else check_id(value, "tenant")
 
 
 def _fault(value: str) -> str | None:

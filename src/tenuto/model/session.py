@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.ids import check_id, check_tenant
+from tenuto.quote import quote
 
 
 class Kind(StrEnum):
@@ -41,8 +42,10 @@ class SessionKey:
     def __post_init__(self) -> None:
         check_id(self.session_id)
         check_tenant(self.tenant)
-        if self.kind not in Kind:
-            raise InvalidInput(f"Unknown kind {self.kind!r}; known are {', '.join(Kind)}.", kind=self.kind)
+        if type(self.kind) is not Kind:
+            if not isinstance(self.kind, str) or self.kind not in Kind._value2member_map_:
+                raise InvalidInput(f"Unknown kind {quote(self.kind)}; known are {', '.join(Kind)}.", kind=self.kind)
+            object.__setattr__(self, "kind", Kind(self.kind))
 
     def __hash__(self) -> int:
         """Hash the caller's own parts; the kind seldom tells keys apart, and hashing an enum is slow."""

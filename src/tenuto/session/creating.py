@@ -94,7 +94,8 @@ class Creations:
             links = await self._links(parent, key)
         declared = declared_by(self._programs.of(definition))
         session = new.value(key, definition, declared, links)
-        return await self._pipeline.create(session, new.operation_id or new_id(), judges=declared.is_conversation)
+        operation_id = new_id() if new.operation_id is None else new.operation_id
+        return await self._pipeline.create(session, operation_id, judges=declared.is_conversation)
 
     async def _links(self, parent: SessionKey, child: SessionKey) -> dict[str, Any]:
         """Return what ties a child to its parent: the root of their tree, and one trace."""
@@ -111,4 +112,4 @@ def _trace_id(key: SessionKey, operation_id: str | None) -> str:
     """Return a new trace id: the same for each repeat of one create, so that it is known again."""
     if operation_id is None:
         return secrets.token_hex(16)
-    return sha256(f"{key.tenant}\0{key.session_id}\0{operation_id}".encode()).hexdigest()[:32]
+    return sha256(f"{key.tenant}\0{key.session_id}\0{operation_id}".encode(errors="surrogatepass")).hexdigest()[:32]

@@ -9,7 +9,15 @@ from tenuto.store.backend import columns_of
 from tenuto.store.rules.effects import effect_of
 from tenuto.store.rules.encoding import digest_of
 from tenuto.store.rules.found import Row
-from tenuto.store.rules.limits import check_count, check_name, check_text
+from tenuto.store.rules.limits import (
+    MAX_NAME_BYTES,
+    check_count,
+    check_flag,
+    check_limit,
+    check_name,
+    check_text,
+    check_word,
+)
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import EffectRow, SessionRow
 
@@ -29,7 +37,8 @@ class Effects:
         self, key: Key, origin_id: str, effect_key: str, *, step: int = 0, namespace: str = ""
     ) -> Effect | None:
         """Return one effect of a session by its origin, namespace, step and key, or None."""
-        place = (origin_id, namespace, check_count(step, "step"), effect_key)
+        named = check_name(origin_id, "origin_id"), check_text(namespace, "namespace", MAX_NAME_BYTES)
+        place = (*named, check_count(step, "step"), check_name(effect_key, "effect_key"))
         rows = await self._store.backend.read("effect_of_session", *columns_of(as_key(key)), *place)
         return _effect(rows[0]) if rows else None
 
@@ -41,7 +50,8 @@ class Effects:
         `in_doubt` keeps those that were started and whose runner is not the live one any more: their run has ended,
         or another attempt of it runs.
         """
-        params = (origin_id, int(in_doubt), check_count(limit, "limit"))
+        origin = None if origin_id is None else check_name(origin_id, "origin_id")
+        params = (origin, int(check_flag(in_doubt, "in_doubt")), check_limit(limit))
         rows = await self._store.backend.read("effects_of_session", *columns_of(as_key(key)), *params)
         return tuple(map(_effect, rows))
 
@@ -49,14 +59,14 @@ class Effects:
 def check_effect(key: str, namespace: str, call_id: str | None) -> None:
     """Refuse names of an effect that no commit would take."""
     check_name(key, "the effect's key")
-    check_text(namespace, "the effect's namespace")
+    check_text(namespace, "the effect's namespace", MAX_NAME_BYTES)
     if call_id is not None:
         check_name(call_id, "the effect's call_id")
 
 
 def request_digest(kind: EffectKind, request: JSON) -> str:
     """Return what is kept of a request when its body is dropped."""
-    return digest_of(str(kind), dumps(request, "request"))
+    return digest_of(check_word(kind, EffectKind, "kind"), dumps(request, "request"))
 
 
 def _effect(row: Row) -> Effect:

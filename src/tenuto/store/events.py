@@ -13,8 +13,9 @@ from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.rules.encoding import byte_size
 from tenuto.store.rules.events import decide_events, read_events
 from tenuto.store.rules.found import Ask, gather
-from tenuto.store.rules.limits import check_count
+from tenuto.store.rules.limits import check_count, check_items, check_limit, check_name
 from tenuto.store.rules.pack import check_budget, pack_events
+from tenuto.store.rules.parts import LANE, RUN_REF
 from tenuto.store.rules.rows import EventRow, SessionRow
 
 if TYPE_CHECKING:
@@ -35,7 +36,13 @@ class Events:
         A taken lane is `LaneLost`, a run that is not live `RunNotLive`. With `after`, the stream must stand there
         (`VersionConflict` otherwise): so a lost reply is resolved by reading, not by writing twice.
         """
-        body = pack_events(tuple(events))
+        LANE(lane, "lane")
+        if run is not None:
+            RUN_REF(run, "run")
+        if after is not None:
+            check_count(after, "after")
+        events = check_items(events, "events")
+        body = pack_events(events)
         if body is None:
             raise InvalidInput("A batch needs at least one event.")
         check_budget(byte_size(body), len(events), self._store.budget)
@@ -53,6 +60,9 @@ class Events:
         session has an empty stream.
         """
         check_count(after, "after")
+        most = check_limit(limit)
+        if run_id is not None:
+            check_name(run_id, "run_id")
         key = as_key(key)
         async with self._store.backend.view() as view:
             rows = await view.read("session_by_key", *columns_of(key))
@@ -66,11 +76,7 @@ class Events:
                     tail=tail,
                 )
             start = max(after, floor)
-            stored = (
-                []
-                if row is None
-                else await view.read("events_after", row.sid, start, run_id, check_count(limit, "limit"))
-            )
+            stored = [] if row is None else await view.read("events_after", row.sid, start, run_id, most)
         found = [EventRow(*event) for event in stored]
         return EventPage(
             events=tuple(read_events(found, start)),

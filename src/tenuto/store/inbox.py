@@ -16,8 +16,9 @@ from tenuto.store.rules.encoding import byte_size, digest_of
 from tenuto.store.rules.found import Ask, Row, gather
 from tenuto.store.rules.inbox import InboxLook, decide_cancel, decide_enqueue, decide_take, input_of
 from tenuto.store.rules.inputs import PackedInput, pack_input
-from tenuto.store.rules.limits import check_count, check_name, check_text, check_word
+from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word
 from tenuto.store.rules.pack import check_budget
+from tenuto.store.rules.parts import INPUT
 from tenuto.store.rules.records import key_of, maybe_time, owner_of
 from tenuto.store.rules.rows import InputRow, SessionRow
 from tenuto.store.rules.stops import decide_interrupt
@@ -70,6 +71,7 @@ class Inbox:
 
     def packed(self, new: NewInput) -> PackedInput:
         """Check and encode an input that is to be queued."""
+        INPUT(new, "input")
         if new.log is not None or new.item is not None:
             raise InvalidInput("A queued input has no entry yet; the commit that consumes it names it.")
         packed = pack_input(new, "input")
@@ -93,7 +95,7 @@ class Inbox:
 
     async def list(self, key: Key, *, limit: int = 100, after: int = 0) -> tuple[Input, ...]:
         """Return a session's open inputs in order of arrival; `after` goes on behind a `seq`."""
-        params = (check_count(after, "after"), check_count(limit, "limit"))
+        params = (check_count(after, "after"), check_limit(limit))
         rows = await self._store.backend.read("open_inputs", *columns_of(as_key(key)), *params)
         return tuple(map(_input, rows))
 
@@ -103,7 +105,7 @@ class Inbox:
         A consumed one stays consumed, and an id that is not of this session is unknown. The body goes with the cancel.
         """
         key = as_key(key)
-        wanted = tuple(check_name(input_id, "input_id") for input_id in ids)
+        wanted = check_ids(ids, "input_ids")
         read = partial(gather, Ask(key=key, inputs=wanted), self._store.now())
         return await self._store.backend.transact(read, partial(decide_cancel, wanted), session_lock(key))
 
@@ -118,6 +120,9 @@ class Inbox:
         """
         if boundary is not None:
             check_word(boundary, Boundary, "boundary")
+        if run_id is not None:
+            check_name(run_id, "run_id")
+        most = check_limit(limit)
         now, place = self._store.now(), boundary and str(boundary)
         key = as_key(key)
         async with self._store.backend.view() as view:
@@ -127,7 +132,7 @@ class Inbox:
             session = SessionRow(*found[0])
             run = None if boundary is None else run_id or session.current_run
             ((opened, next_due, command, seq),) = await view.read("inbox_look", now, session.sid, place, run)
-            rows = await view.read("due_inputs", now, session.sid, place, run, check_count(limit, "limit"))
+            rows = await view.read("due_inputs", now, session.sid, place, run, most)
         look = InboxLook(open=bool(opened), next_due=next_due, command=None if command is None else (seq, command))
         return decide_take(boundary, look, [InputRow(*row) for row in rows], key)
 
@@ -139,7 +144,7 @@ class Inbox:
 
     async def due(self, *, limit: int = 100, after: str | None = None) -> DuePage:
         """Return active sessions that have due input and that no runner holds, in pages. Reads only."""
-        most = check_count(limit, "limit")
+        most = check_limit(limit)
         rows = await self._store.backend.read("due_sessions", self._store.now(), read_cursor(after) or 0, most + 1)
         page = DuePage(SessionKey(name, tenant=tenant, kind=Kind(kind)) for _, tenant, kind, name in rows[:most])
         page.next = str(rows[most - 1][0]) if most and len(rows) > most else None
@@ -151,7 +156,7 @@ class Inbox:
         `due` does not name them before the lane lapses; it can be taken at once. The first `limit` that are held are
         looked at, those first whose lanes lapse first: the dead are not renewed.
         """
-        rows = await self._store.backend.read("held_sessions", self._store.now(), check_count(limit, "limit"))
+        rows = await self._store.backend.read("held_sessions", self._store.now(), check_limit(limit))
         held = [SessionRow(*row) for row in rows]
         hosts = {row.sid: owner_of(row.holder)[0].host for row in held if row.holder}
         dead = {host for host in set(hosts.values()) if is_dead(host)}

@@ -15,7 +15,8 @@ from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.host import is_dead
 from tenuto.store.rules.found import Ask, gather
 from tenuto.store.rules.lane import decide_acquire, decide_disarm, sealed, view_of
-from tenuto.store.rules.limits import check_count, check_name, check_ttl
+from tenuto.store.rules.limits import check_count, check_flag, check_items, check_limit, check_name, check_ttl
+from tenuto.store.rules.parts import LANE, OWNER, RUN_REF
 from tenuto.store.rules.records import key_of, run_of
 from tenuto.store.rules.rows import RunRow, SessionRow
 
@@ -51,10 +52,12 @@ class Lanes:
         gone, is displaced and named in the result. With `life`, a session deleted meanwhile is `SessionDeleted`. An id
         without a live session gets a row that holds its lane, or, with `alive`, is `SessionNotFound`.
         """
-        key, nonce = as_key(key), check_name(nonce or new_id(), "nonce")
+        key, nonce = as_key(key), check_name(new_id() if nonce is None else nonce, "nonce")
         check_ttl(ttl)
-        check_name(owner.owner_id, "owner_id")
-        check_name(owner.incarnation, "incarnation")
+        OWNER(owner, "owner")
+        if life is not None:
+            check_count(life, "life")
+        check_flag(alive, "alive")
         try:
             return await self._acquire(key, owner, nonce, ttl, life, alive, None)
         except LaneBusy as refusal:
@@ -71,7 +74,11 @@ class Lanes:
         or disarmed, is named as lost while the others are renewed. A lapsed lane that nobody took is renewed.
         """
         now, term = self._store.now(), to_duration(check_ttl(ttl))
-        lanes, runs = list(lanes), list(runs)
+        lanes, runs = check_items(lanes, "lanes"), check_items(runs, "runs")
+        for lane in lanes:
+            LANE(lane, "lane")
+        for run in runs:
+            RUN_REF(run, "run")
         claims = encode([[*columns_of(lane.key), lane.life, lane.generation, sealed(lane.nonce)] for lane in lanes])
         rows = await self._store.backend.write("renew_lanes", now, term, claims) if lanes else []
         held = {(SessionKey(id_, tenant=tenant, kind=Kind(kind)), nonce) for tenant, kind, id_, nonce, _ in rows}
@@ -97,6 +104,7 @@ class Lanes:
 
         Stale, foreign or repeated: `LaneLost`, nothing changes.
         """
+        LANE(lane, "lane")
         read = partial(gather, Ask(key=lane.key), self._store.now())
         decide = partial(decide_disarm, lane.key, lane.life, lane.generation, lane.nonce)
         await self._store.backend.transact(read, decide, session_lock(lane.key))
@@ -115,7 +123,7 @@ class Lanes:
 
         Lane lapsed, disarmed or taken, or renewal overdue; oldest first.
         """
-        rows = await self._store.backend.read("orphans", self._store.now(), check_count(limit, "limit"))
+        rows = await self._store.backend.read("orphans", self._store.now(), check_limit(limit))
         return [run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
 
     async def _acquire(

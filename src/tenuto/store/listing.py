@@ -5,14 +5,17 @@ from dataclasses import fields
 from typing import Any
 
 from tenuto.errors import InvalidInput
-from tenuto.model.session import Kind, SessionFilter, SessionPage, SessionStatus
+from tenuto.model.session import SessionFilter, SessionPage
+from tenuto.quote import quote
 from tenuto.store.backend import View
 from tenuto.store.rules.encoding import moment
-from tenuto.store.rules.limits import MAX_COUNT, check_count, check_text
+from tenuto.store.rules.limits import MAX_COUNT, check_count, check_limit, check_map
+from tenuto.store.rules.parts import FILTER
 from tenuto.store.rules.records import summary_of
 from tenuto.store.rules.rows import ProfileRow, SessionRow
 
 _SESSION = len(SessionRow._fields)
+_CONDITIONS = frozenset(each.name for each in fields(SessionFilter))
 
 
 async def read_page(
@@ -33,7 +36,7 @@ async def read_page(
         wanted.tag,
         wanted.parent,
         below,
-        MAX_COUNT if limit is None else check_count(limit, "limit") + 1,
+        MAX_COUNT if limit is None else check_limit(limit) + 1,
     )
     shown = rows if limit is None else rows[:limit]
     page = SessionPage(summary_of(SessionRow(*row[:_SESSION]), ProfileRow(*row[_SESSION:])) for row in shown)
@@ -45,16 +48,11 @@ def _filter(given: SessionFilter | Mapping[str, Any] | None) -> SessionFilter:
     if given is None or isinstance(given, SessionFilter):
         wanted = given or SessionFilter()
     else:
-        unknown = given.keys() - {f.name for f in fields(SessionFilter)}
+        unknown = sorted(quote(name) for name in check_map(given, "filter") if name not in _CONDITIONS)
         if unknown:
-            raise InvalidInput(f"Unknown filter: {', '.join(sorted(map(str, unknown)))}.", unknown=sorted(unknown))
+            raise InvalidInput(f"Unknown filter: {', '.join(unknown[:10])}.", unknown=unknown)
         wanted = SessionFilter(**given)
-    for value, words in ((wanted.kind, Kind), (wanted.status, SessionStatus)):
-        if value is not None and value not in set(words):
-            raise InvalidInput(f"Unknown {words.__name__} {value!r}.")
-    for name in ("tenant", "schema_version", "agent", "user_id", "tag", "parent"):
-        if getattr(wanted, name) is not None:
-            check_text(getattr(wanted, name), name)
+    FILTER.check(wanted)
     return wanted
 
 
@@ -69,5 +67,5 @@ def read_cursor(after: str | None) -> int | None:
     if after is None:
         return None
     if type(after) is not str or not after.isascii() or not after.isdigit() or len(after) > 16:
-        raise InvalidInput(f"{after!r} is not a cursor of this list; pass on a page's `next`.", cursor=after)
+        raise InvalidInput(f"{quote(after)} is not a cursor of this list; pass on a page's `next`.", cursor=after)
     return check_count(int(after), "cursor")

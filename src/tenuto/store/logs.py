@@ -6,11 +6,11 @@ from tenuto.codec import JSON, encode, loads, loads_many, loads_map
 from tenuto.errors import InvalidInput, SessionNotFound, StoredDataCorrupt
 from tenuto.model.session import Entry, Key, LogEnd, SessionKey, as_key
 from tenuto.store.backend import View, columns_of
-from tenuto.store.rules.limits import check_count
+from tenuto.store.rules.limits import check_count, check_name
 from tenuto.store.rules.lineage import Segment, clip, segments
+from tenuto.store.rules.parts import check_end
 from tenuto.store.rules.records import ends_of
 from tenuto.store.rules.rows import BranchRow, EntryRow, SessionRow
-from tenuto.store.rules.shape import check_end
 
 if TYPE_CHECKING:
     from tenuto.store.port import Store
@@ -30,6 +30,7 @@ class Logs:
         They are read up to the head's end, or up to `end` as a checkpoint, run or receipt names it. An unknown log is
         empty, an unknown session `SessionNotFound`. Damaged lineage is `StoredDataCorrupt`, never a shorter history.
         """
+        check_name(log, "log")
         check_count(start, "start")
         if stop is not None:
             check_count(stop, "stop")
@@ -56,6 +57,7 @@ class Logs:
 
     async def tail(self, key: Key, log: str, count: int, *, end: LogEnd | None = None) -> list[Entry]:
         """Return the last `count` entries, in order, reading no others."""
+        check_name(log, "log")
         check_count(count, "count")
         key = as_key(key)
         if end is None:
@@ -68,6 +70,7 @@ class Logs:
 
     async def count(self, key: Key, log: str) -> int:
         """Return the number of entries without reading any; 0 for an unknown log."""
+        check_name(log, "log")
         async with self._store.backend.view() as view:
             end = await _end(view, as_key(key), log)
         return end.position if end else 0

@@ -8,7 +8,7 @@ from tenuto.model.outbox import Outgoing, OutgoingStatus
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import Lock, columns_of
 from tenuto.store.rules.found import Row
-from tenuto.store.rules.limits import check_count, check_delay, check_name, check_word
+from tenuto.store.rules.limits import check_count, check_delay, check_limit, check_name, check_word
 from tenuto.store.rules.outgoing import decide_mark, gather_outgoing, outgoing_of
 from tenuto.store.rules.records import key_of, maybe_time
 from tenuto.store.rules.rows import OutgoingRow, SessionRow
@@ -35,13 +35,13 @@ class Outbox:
 
     async def of_session(self, key: Key, *, limit: int = 1000) -> list[Outgoing]:
         """Return what a session sent, in the order of sending."""
-        params = (*columns_of(as_key(key)), check_count(limit, "limit"))
+        params = (*columns_of(as_key(key)), check_limit(limit))
         rows = await self._store.backend.read("outgoing_of_session", *params)
         return list(map(_outgoing, rows))
 
     async def pending(self, *, limit: int = 100) -> list[Outgoing]:
         """Return items of all sessions that are pending and due, the longest due first. Reads only."""
-        rows = await self._store.backend.read("pending_outgoing", self._store.now(), check_count(limit, "limit"))
+        rows = await self._store.backend.read("pending_outgoing", self._store.now(), check_limit(limit))
         return list(map(_outgoing, rows))
 
     async def next_due(self) -> datetime | None:

@@ -45,8 +45,20 @@ from tenuto.store.outbox import Outbox
 from tenuto.store.rules.commit import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.found import Ask, Found, Plan, Script, gather
 from tenuto.store.rules.lifecycle import Forking, decide_create, decide_delete, decide_fork
-from tenuto.store.rules.limits import check_count, check_name
+from tenuto.store.rules.limits import (
+    MAX_NAME_BYTES,
+    check_count,
+    check_flag,
+    check_items,
+    check_map,
+    check_name,
+    check_names,
+    check_text,
+    check_word,
+)
 from tenuto.store.rules.pack import PackedCommit, pack
+from tenuto.store.rules.parts import RECORD
+from tenuto.store.rules.profile import check_profile
 from tenuto.store.rules.records import ends_of, head_of, run_of
 from tenuto.store.rules.rows import (
     BranchRow,
@@ -140,19 +152,19 @@ class Store:
         the fields of `state` that are logs; `events` are the first of its stream. Parent, root and forked_from stay as
         given here. While a runner holds the lane: `LaneBusy`.
         """
-        state = state or {}
+        state, names = {} if state is None else check_map(state, "state"), check_names(logs, "logs")
         commit = Commit(
             key=as_key(key),
-            operation_id=operation_id or new_id(),
+            operation_id=new_id() if operation_id is None else operation_id,
             life=0,
             save=True,
-            document={name: value for name, value in state.items() if name not in logs},
-            logs={name: Append(items=_items(name, state.get(name, []))) for name in sorted(logs)},
-            schema_version=schema_version,
-            status=None if status is SessionStatus.ACTIVE else status,
-            events=tuple(events),
+            document={name: value for name, value in state.items() if name not in names},
+            logs={name: Append(items=_items(name, state.get(name, []))) for name in sorted(names)},
+            schema_version=check_text(schema_version, "schema_version", MAX_NAME_BYTES),
+            status=None if check_word(status, SessionStatus, "status") == SessionStatus.ACTIVE else status,
+            events=check_items(events, "events"),
         )
-        packed = pack(commit, self.budget, profile or Profile())
+        packed = pack(commit, self.budget, Profile() if profile is None else profile)
         return await self._transact(ask_commit(packed), partial(decide_create, packed), packed.size)
 
     async def exists(self, key: Key) -> bool:
@@ -230,6 +242,7 @@ class Store:
         or deleted session begins (anew). While a runner holds the lane: `LaneBusy`.
         """
         key = as_key(key)
+        RECORD(record, "record")
         if expected_version is not None:
             check_count(expected_version, "expected_version")
         if record.session_id != key.session_id:
@@ -275,7 +288,8 @@ class Store:
     async def receipt(self, key: Key, operation_id: str) -> Receipt | None:
         """Return the receipt of an operation of the id's present life, or None if it has not landed (or was pruned)."""
         key = as_key(key)
-        rows = await self.backend.read("receipt_by_id", *columns_of(key), operation_id)
+        named = check_name(operation_id, "operation_id")
+        rows = await self.backend.read("receipt_by_id", *columns_of(key), named)
         return receipt_of(ReceiptRow(*rows[0]), replayed=True) if rows else None
 
     async def fork(
@@ -304,6 +318,8 @@ class Store:
             check_count(at, "at")
         if expected_commit is not None:
             check_count(expected_commit, "expected_commit")
+        if profile is not None:
+            check_profile(profile)
         asked = Forking(
             source=source,
             target=target,
@@ -311,7 +327,7 @@ class Store:
             profile=profile,
             expected_commit=expected_commit,
             first=None if first is None else self.inbox.packed(first),
-            operation_id=check_name(operation_id or new_id(), "operation_id"),
+            operation_id=check_name(new_id() if operation_id is None else operation_id, "operation_id"),
         )
         ask = Ask(key=target, operation_id=asked.operation_id, source=source, checkpoint=at)
         receipt = await self._transact(ask, partial(decide_fork, asked), len(asked.first.body) if asked.first else 0)
@@ -328,6 +344,7 @@ class Store:
         numbers go on.
         """
         key = as_key(key)
+        check_flag(cascade, "cascade")
         report = await self.bury(key)
         with suppress(StoredDataCorrupt):  # of a fork that shares entries: nobody can tell what it reaches
             report = await self.upkeep.sweep_deleted(key, report)

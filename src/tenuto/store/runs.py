@@ -5,12 +5,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tenuto.codec import encode
+from tenuto.ids import check_tenant
 from tenuto.model.run import Checkpoint, Run, Stop, StopAnswer, StopKind, StopReply, Wait, WaitStatus
 from tenuto.model.session import Key, SessionKey, as_key
 from tenuto.store.backend import View, columns_of, session_lock
 from tenuto.store.logs import read_document
 from tenuto.store.rules.found import Ask, Found, Plan, Row, gather
-from tenuto.store.rules.limits import check_count, check_name, check_text, check_word
+from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word
 from tenuto.store.rules.records import checkpoint_of, key_of, run_of, stop_of, wait_of
 from tenuto.store.rules.rows import CheckpointRow, RunRow, SessionRow, WaitRow
 from tenuto.store.rules.stops import decide_stop, decide_withdraw, unknown_run
@@ -29,20 +30,21 @@ class Runs:
 
     async def get(self, run_id: str) -> Run | None:
         """Return one run by its id, or None."""
-        return _first(await self._store.backend.glance("run_by_id", run_id))
+        return _first(await self._store.backend.glance("run_by_id", check_name(run_id, "run_id")))
 
     async def of_session(self, key: Key, *, limit: int = 100, before: int | None = None) -> list[Run]:
         """Return a session's runs, newest first; `before` continues below a run's number."""
         below = 2**53 if before is None else check_count(before, "before")
-        return await self._read("runs_of_session", *columns_of(as_key(key)), below, check_count(limit, "limit"))
+        return await self._read("runs_of_session", *columns_of(as_key(key)), below, check_limit(limit))
 
     async def of_invocation(self, invocation_id: str, *, tenant: str = "") -> list[Run]:
         """Return all runs of an invocation, oldest first."""
-        return await self._read("runs_of_invocation", tenant, invocation_id)
+        named = (check_tenant(tenant), check_name(invocation_id, "invocation_id"))
+        return await self._read("runs_of_invocation", *named)
 
     async def running(self, *, limit: int = 100) -> list[Run]:
         """Return runs under way under a lane, the longest first, whatever became of their runners."""
-        return await self._read("running_runs", check_count(limit, "limit"))
+        return await self._read("running_runs", check_limit(limit))
 
     async def current(self, key: Key) -> Run | None:
         """Return the run last begun under the session's lane, or None."""
@@ -53,7 +55,7 @@ class Runs:
 
         An ended run keeps the stop it had, and an unknown one has none.
         """
-        wanted = encode([check_name(run_id, "run_id") for run_id in run_ids])
+        wanted = encode(check_ids(run_ids, "run_ids"))
         rows = await self._store.backend.read("stops_of_runs", wanted)
         found = ((run_id, stop_of(text, f"run {run_id}")) for run_id, text in rows)
         return {run_id: stop for run_id, stop in found if stop is not None}
@@ -118,10 +120,10 @@ class Checkpoints:
     ) -> list[Checkpoint]:
         """Return checkpoints, newest first; `before` continues below a commit number."""
         below = 2**53 if before is None else check_count(before, "before")
-        most = check_count(limit, "limit")
+        most = check_limit(limit)
         if run_id is None:
             return await self._read("checkpoints_of_session", as_key(key), below, most)
-        return await self._read("checkpoints_of_run", as_key(key), run_id, below, most)
+        return await self._read("checkpoints_of_run", as_key(key), check_name(run_id, "run_id"), below, most)
 
     async def points(
         self, key: Key, *, before: int | None = None, after: int | None = None, limit: int = 100
@@ -150,13 +152,14 @@ class Waits:
 
     async def get(self, wait_id: str) -> Wait | None:
         """Return one wait by its minted id, or None."""
-        return next(iter(await self._read("wait_with_session", wait_id)), None)
+        return next(iter(await self._read("wait_with_session", check_name(wait_id, "wait_id"))), None)
 
     async def of_session(
         self, key: Key, *, run_id: str | None = None, status: WaitStatus | None = WaitStatus.OPEN
     ) -> list[Wait]:
         """Return a session's waits in the order they were opened; `status=None` means all."""
-        return await self._read("waits_of_session", *columns_of(as_key(key)), run_id, status and str(status))
+        of_run = None if run_id is None else check_name(run_id, "run_id")
+        return await self._read("waits_of_session", *columns_of(as_key(key)), of_run, _status(status))
 
     async def of_invocation(self, key: Key, origin_id: str) -> list[Wait]:
         """Return the waits of all runs of a session that go back to this invocation, open or settled.
@@ -167,17 +170,23 @@ class Waits:
 
     async def open(self, *, tenant: str | None = "", limit: int = 100, after: str = "") -> list[Wait]:
         """Return open waits, a tenant's or all (None), in the order they were opened; `after` goes on behind an id."""
-        return await self._read("open_waits", tenant, after, check_count(limit, "limit"))
+        params = (None if tenant is None else check_tenant(tenant), check_text(after, "after"), check_limit(limit))
+        return await self._read("open_waits", *params)
 
     async def for_signal(
         self, signal_id: str, *, tenant: str = "", status: WaitStatus | None = WaitStatus.OPEN
     ) -> list[Wait]:
         """Return the waits of a tenant for the program's own signal id, in the order they were opened."""
-        return await self._read("waits_for_signal", tenant, signal_id, status and str(status))
+        named = (check_tenant(tenant), check_text(signal_id, "signal_id"))
+        return await self._read("waits_for_signal", *named, _status(status))
 
     async def _read(self, query: str, *params: object) -> list[Wait]:
         rows = await self._store.backend.read(query, *params)
         return [wait_of(WaitRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
+
+
+def _status(given: WaitStatus | None) -> str | None:
+    return None if given is None else check_word(given, WaitStatus, "status")
 
 
 def _first(rows: Sequence[Row]) -> Run | None:

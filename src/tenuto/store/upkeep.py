@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.clock import to_duration
 from tenuto.codec import encode
-from tenuto.errors import InvalidInput, TenutoError, UpkeepFailed
+from tenuto.errors import TenutoError, UpkeepFailed
 from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, columns_of, family_lock, session_lock
@@ -19,7 +19,7 @@ from tenuto.store.rules.collect import ROWS_PER_SLICE, decide_collect, gather_fa
 from tenuto.store.rules.events import decide_elide, gather_run_events
 from tenuto.store.rules.found import Ask, gather
 from tenuto.store.rules.lane import is_live
-from tenuto.store.rules.limits import check_count
+from tenuto.store.rules.limits import check_count, check_delay
 from tenuto.store.rules.prune import decide_prune_run, decide_remove, gather_run
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
@@ -86,8 +86,8 @@ class Upkeep:
         Heads, checkpoints, forks and every run that can still be gone on with keep what they reach. A second call
         removes nothing more.
         """
+        term = _term(grace)
         async with _reporting("Collection", GcReport()) as progress:
-            term = _term(grace)
             last = 0
             while families := await self._families(last):
                 for family in families:
@@ -120,6 +120,14 @@ class Upkeep:
         it: the same key is then new input, so this age is how long a sender may repeat itself. Outgoing items go that
         long after they were due (or sent, if later) once they are done or expired. Usage stays: it is the ledger.
         """
+        for age in (
+            *(receipts_older_than, events_older_than, chunks_older_than, runs_older_than),
+            *(inputs_older_than, outgoing_older_than),
+        ):
+            if age is not None:
+                _term(age)
+        if events_keep is not None:
+            check_count(events_keep, "events_keep")
         async with _reporting("Pruning", PruneReport()) as progress:
             if receipts_older_than is not None:
                 async for removed in self._slices("prune_receipts", *self._cut(receipts_older_than)):
@@ -127,7 +135,7 @@ class Upkeep:
             if events_older_than is not None:
                 await self._store.backend.write("floor_events_by_age", *self._cut(events_older_than))
             if events_keep is not None:
-                await self._store.backend.write("floor_events_by_count", check_count(events_keep, "events_keep"))
+                await self._store.backend.write("floor_events_by_count", events_keep)
             if events_older_than is not None or events_keep is not None:
                 async for removed in self._slices("sweep_events"):
                     progress.add(events=removed)
@@ -237,9 +245,7 @@ class Upkeep:
 
 
 def _term(seconds: float) -> int:
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < float("inf"):
-        raise InvalidInput(f"An age must be 0 or more seconds, got {seconds!r}.")
-    return to_duration(seconds)
+    return to_duration(check_delay(seconds, "an age"))
 
 
 def _as(report: object, kind: type[R]) -> R:

@@ -6,10 +6,11 @@ from tenuto.errors import InvalidInput
 from tenuto.model.session import Key, as_key
 from tenuto.model.usage import NewUsage, UsageReport
 from tenuto.store.backend import columns_of
-from tenuto.store.rules.limits import check_name
+from tenuto.store.rules.limits import check_flag, check_name
+from tenuto.store.rules.parts import USAGE
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
-from tenuto.store.rules.usage import check_usage, report_of
+from tenuto.store.rules.usage import report_of
 
 if TYPE_CHECKING:
     from tenuto.store.port import Store
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def check_new_usage(usage: NewUsage) -> None:
     """Refuse what no commit would take."""
-    check_usage((usage,))
+    USAGE(usage, "usage")
 
 
 class Usage:
@@ -32,6 +33,7 @@ class Usage:
         With `run_id`, only the calls of that run of the session, also once the run is pruned; a run has no children,
         so both together are refused. What is unknown has used nothing. A sum beyond 2^53 - 1 is `UsageOutOfRange`.
         """
+        check_flag(cascade, "cascade")
         if run_id is not None:
             check_name(run_id, "run_id")
             if cascade:

@@ -14,7 +14,6 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.rules.encoding import digest_of, maybe_json
 from tenuto.store.rules.found import EffectPlace, Found, Write
-from tenuto.store.rules.limits import check_count, check_name, check_text, check_word
 from tenuto.store.rules.records import json_of, maybe_time, time_of, word_of
 from tenuto.store.rules.rows import EffectRow, RunRow, SessionRow
 
@@ -43,16 +42,10 @@ class _Runner(NamedTuple):
 
 
 def pack_effect(given: EffectChange, where: str) -> PackedEffect:
-    """Check and encode a change of an effect."""
-    check_name(given.key, f"{where}.key")
-    check_text(given.namespace, f"{where}.namespace")
-    check_count(given.step, f"{where}.step")
+    """Encode a change of an effect."""
     if isinstance(given, StartEffect):
-        kind = check_word(given.kind, EffectKind, f"{where}.kind")
-        if given.call_id is not None:
-            check_name(given.call_id, f"{where}.call_id")
         request = dumps(given.request, f"{where}.request")
-        return PackedEffect(given, request, digest_of(kind, request))
+        return PackedEffect(given, request, digest_of(str(given.kind), request))
     error = maybe_json(given.error, f"{where}.error")
     if error is not None and given.result is not None:
         raise InvalidInput(f"{where} has a result and an error; an outcome is one of them.")

@@ -5,7 +5,7 @@ from hashlib import sha256
 
 from tenuto.clock import to_micros
 from tenuto.codec import JSON, dumps
-from tenuto.errors import InvalidInput
+from tenuto.store.rules.limits import check_moment
 
 _DIGEST_CHARACTERS = 32
 
@@ -17,11 +17,7 @@ def byte_size(text: str) -> int:
 
 def moment(value: datetime | None, what: str) -> int | None:
     """Return an aware datetime in microseconds; anything else is refused."""
-    if value is None:
-        return None
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidInput(f"{what} must be a datetime with a time zone, got {value!r}.", what=what)
-    return to_micros(value)
+    return None if value is None else to_micros(check_moment(value, what))
 
 
 def maybe_json(value: JSON, where: str) -> str | None:

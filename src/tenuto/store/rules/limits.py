@@ -1,23 +1,62 @@
-"""The small checks that every verb makes before it touches the store."""
+"""What every verb lets in: the bounds, and the small checks that keep to them.
 
+| bound | of |
+|---|---|
+| `MAX_ID_BYTES` (255) | ids of sessions, tenants and invocations, and tags |
+| `MAX_NAME_BYTES` (1,024) | every other id, key and name: of runs, inputs, operations, users, fields, logs, signals |
+| `MAX_TEXT_BYTES` (4,096) | titles, previews, reasons: text for people, which lists and errors carry along |
+| `MAX_METADATA_BYTES` (64 KiB) | the metadata of a session |
+| `MAX_TAGS` (100) | the tags of a session |
+| `MAX_LIMIT` (10,000) | rows of one page, and ids in one call |
+| `MAX_COUNT` (2^53 - 1) | every counter |
+
+PostgreSQL takes index rows of at most 2,704 bytes: the widest, an effect's, has an id and two names. Texts are bounded
+in bytes of UTF-8, and have neither a NUL character nor a lone surrogate, which not every database keeps.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
+from tenuto.clock import is_in_calendar, to_micros
 from tenuto.errors import InvalidInput
+from tenuto.quote import quote
 
 MAX_COUNT = 2**53 - 1
 """No counter goes beyond what JSON readers everywhere hold exactly; one that gets there refuses and does not wrap."""
 
 MAX_NAME_BYTES = 1024
+MAX_TEXT_BYTES = 4096
+MAX_METADATA_BYTES = 64 * 1024
+MAX_TAGS = 100
+MAX_LIMIT = 10_000
 MAX_TTL = 86_400.0
 MAX_TIMEOUT = 100 * 365 * 86_400.0
 MAX_DELAY = 100 * 366 * 86_400.0
+
+T = TypeVar("T")
+
+Check: TypeAlias = Callable[[Any, str], object]
+"""Refuses a value that is not what it should be, by its name."""
+
+
+def refuse(what: str, wanted: str, value: Any) -> NoReturn:
+    """Refuse a value: what it is of, what it must be, and what was given."""
+    raise InvalidInput(f"{what} must be {wanted}, got {quote(value)}.", what=what)
 
 
 def check_count(value: Any, what: str) -> int:
     """Return a counter value in range, or refuse it."""
     if type(value) is not int or not 0 <= value <= MAX_COUNT:
-        raise InvalidInput(f"{what} must be a whole number from 0 to 2^53 - 1, got {value!r}.", what=what)
+        refuse(what, "a whole number from 0 to 2^53 - 1", value)
+    return value
+
+
+def check_limit(value: Any, what: str = "limit") -> int:
+    """Return how many rows a page may have, or refuse it."""
+    if type(value) is not int or not 0 <= value <= MAX_LIMIT:
+        refuse(what, f"a whole number from 0 to {MAX_LIMIT}; read on from page to page for more", value)
     return value
 
 
@@ -28,49 +67,112 @@ def next_count(value: int, what: str, step: int = 1) -> int:
     return value + step
 
 
-def check_ttl(seconds: Any) -> float:
+def check_ttl(seconds: Any, what: str = "ttl") -> float:
     """Return a time to live in seconds, or refuse it."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= MAX_TTL:
-        raise InvalidInput(f"A ttl must be more than 0 and at most {MAX_TTL:g} seconds, got {seconds!r}.")
+    if not _is_number(seconds) or not 0 < seconds <= MAX_TTL:
+        refuse(what, f"more than 0 and at most {MAX_TTL:g} seconds", seconds)
     return float(seconds)
 
 
-def check_timeout(seconds: Any) -> float:
+def check_timeout(seconds: Any, what: str = "timeout") -> float:
     """Return how long an answer may take, in seconds, or refuse it."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= MAX_TIMEOUT:
-        raise InvalidInput(f"A timeout must be more than 0 and at most {MAX_TIMEOUT:g} seconds, got {seconds!r}.")
+    if not _is_number(seconds) or not 0 < seconds <= MAX_TIMEOUT:
+        refuse(what, f"more than 0 and at most {MAX_TIMEOUT:g} seconds", seconds)
     return float(seconds)
 
 
-def check_delay(seconds: Any) -> float:
-    """Return a delay in seconds, or refuse it."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds <= MAX_DELAY:
-        raise InvalidInput(f"A delay must be from 0 to {MAX_DELAY:g} seconds, got {seconds!r}.")
+def check_delay(seconds: Any, what: str = "delay") -> float:
+    """Return a delay, or an age, in seconds, or refuse it."""
+    if not _is_number(seconds) or not 0 <= seconds <= MAX_DELAY:
+        refuse(what, f"from 0 to {MAX_DELAY:g} seconds", seconds)
     return float(seconds)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or type(value) is float
+
+
+def check_flag(value: Any, what: str) -> bool:
+    """Return true or false; anything else is refused, also what Python would take for one."""
+    if type(value) is not bool:
+        refuse(what, "True or False", value)
+    return value
 
 
 def check_word(value: Any, words: type[StrEnum], what: str) -> str:
     """Return one of a set of words, or refuse it."""
+    if type(value) is words:
+        return str(value)
     if not isinstance(value, str) or value not in words._value2member_map_:
-        raise InvalidInput(f"{what} must be one of {', '.join(words)}, got {value!r}.", what=what)
+        refuse(what, f"one of {', '.join(words)}", value)
     return str(value)
 
 
 def check_name(value: Any, what: str) -> str:
     """Return a non-empty text of bounded size, or refuse it."""
-    text = check_text(value, what)
-    if not text or (len(text) if text.isascii() else len(text.encode())) > MAX_NAME_BYTES:
-        raise InvalidInput(f"{what} must have 1 to {MAX_NAME_BYTES} bytes, got {text[:80]!r}.", what=what)
+    text = check_text(value, what, MAX_NAME_BYTES)
+    if not text:
+        refuse(what, f"a text of 1 to {MAX_NAME_BYTES} bytes", value)
     return text
 
 
-def check_text(value: Any, what: str) -> str:
-    """Return text that every backend can keep, or refuse it."""
+def check_text(value: Any, what: str, most: int = MAX_TEXT_BYTES) -> str:
+    """Return text that every backend can keep, of at most so many bytes, or refuse it."""
     if type(value) is not str:
-        raise InvalidInput(f"{what} must be text, got {type(value).__name__}.", what=what)
+        refuse(what, "text", value)
+    if len(value) > most:
+        refuse(what, f"a text of at most {most} bytes", value)
     if "\0" in value or not (value.isascii() or _is_unicode(value)):
         raise InvalidInput(f"{what} has a NUL character or a lone surrogate.", what=what)
+    if not value.isascii() and len(value.encode()) > most:
+        refuse(what, f"a text of at most {most} bytes", value)
     return value
+
+
+def check_moment(value: Any, what: str) -> datetime:
+    """Return a time with a time zone, whose time in UTC is of the years 1 to 9999, or refuse it."""
+    try:
+        if isinstance(value, datetime) and value.utcoffset() is not None and is_in_calendar(to_micros(value)):
+            return value
+    except (TypeError, ValueError, OverflowError):
+        pass  # of a time zone that cannot tell
+    return refuse(what, "a datetime with a time zone, of the years 1 to 9999 in UTC", value)
+
+
+def check_kind(value: Any, kind: type[T], what: str) -> T:
+    """Return a value of a class, or refuse it."""
+    if not isinstance(value, kind):
+        refuse(what, f"a {kind.__name__}", value)
+    return value
+
+
+def check_map(value: Any, what: str) -> Mapping[Any, Any]:
+    """Return a mapping, or refuse it."""
+    if type(value) is not dict and not isinstance(value, Mapping):
+        refuse(what, "a mapping", value)
+    return value
+
+
+def check_items(value: Any, what: str) -> tuple[Any, ...]:
+    """Return some items as a tuple, or refuse what is not a collection of them; a text is none."""
+    if type(value) is tuple:
+        return value
+    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        refuse(what, "a list", value)
+    return tuple(value)
+
+
+def check_names(value: Any, what: str) -> frozenset[str]:
+    """Return some names as a set, or refuse what is not a collection of names; a text is none."""
+    return frozenset(check_name(name, f"a name in {what}") for name in check_items(value, what))
+
+
+def check_ids(value: Any, what: str) -> tuple[str, ...]:
+    """Return some ids, or refuse what is not a collection of them, or has too many for one call; a text is none."""
+    ids = check_items(value, what)
+    if len(ids) > MAX_LIMIT:
+        raise InvalidInput(f"{what} has {len(ids)} ids; name at most {MAX_LIMIT} in one call.", what=what)
+    return tuple(check_name(each, f"an id in {what}") for each in ids)
 
 
 def _is_unicode(value: str) -> bool:

@@ -7,7 +7,6 @@ from tenuto.model.commit import Commit, NextRun
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.store.rules.found import Found
 from tenuto.store.rules.inputs import check_claim
-from tenuto.store.rules.limits import check_name
 from tenuto.store.rules.rows import SessionRow
 
 
@@ -21,8 +20,6 @@ class PackedNext(NamedTuple):
 
 def check_next(commit: Commit, following: NextRun) -> None:
     """Refuse a next run that does not go with the commit that ends the one before it."""
-    check_name(following.input_id, "next_run.input_id")
-    check_name(following.log, "a log")
     begin = following.begin
     if not isinstance(commit.run, RunRef) or commit.end is None or commit.end.status == RunStatus.SUSPENDED:
         raise InvalidInput("A next run follows on one that this commit ends: name that one, and its end.")

@@ -11,7 +11,7 @@ from tenuto.model.outbox import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.session import Kind, SessionKey
 from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.found import Plan, Script, Write
-from tenuto.store.rules.limits import check_delay, check_name, next_count
+from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.records import json_of, key_of, time_of, word_of
 from tenuto.store.rules.rows import OutgoingRow, SessionRow
 
@@ -31,14 +31,9 @@ class PackedOutgoing(NamedTuple):
 
 
 def pack_outgoing(given: NewOutgoing, where: str) -> PackedOutgoing:
-    """Check and encode an outgoing item."""
-    check_name(given.kind, f"{where}.kind")
-    if not isinstance(given.target, SessionKey):
-        raise InvalidInput(f"{where}.target must be a SessionKey, got {given.target!r}.")
-    if given.delay is not None:
-        check_delay(given.delay)
-        if given.due_at is not None:
-            raise InvalidInput(f"{where} has a due time and a delay; give one of them.")
+    """Encode an outgoing item."""
+    if given.delay is not None and given.due_at is not None:
+        raise InvalidInput(f"{where} has a due time and a delay; give one of them.")
     return PackedOutgoing(given, dumps(given.body, f"{where}.body"), moment(given.due_at, f"{where}.due_at"))
 
 

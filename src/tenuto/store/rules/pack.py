@@ -27,7 +27,7 @@ from tenuto.model.session import Ends, Profile
 from tenuto.store.rules.effects import PackedEffect, effect_meaning, pack_effect
 from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json, moment
 from tenuto.store.rules.inputs import PackedInput, input_meaning, pack_input
-from tenuto.store.rules.limits import check_name, check_text
+from tenuto.store.rules.limits import check_name, refuse
 from tenuto.store.rules.next_run import PackedNext, next_meaning
 from tenuto.store.rules.outgoing import PackedOutgoing, outgoing_meaning, pack_outgoing
 from tenuto.store.rules.profile import new_profile, pack_profile
@@ -131,7 +131,7 @@ def pack_document(fields: Mapping[str, JSON | Held], where: str) -> PackedDocume
     """Encode document fields; those of `HELD_FROM_BYTES` and more become bodies."""
     packed = PackedDocument()
     for name, value in fields.items():
-        check_name(name, "a document field")
+        packed.size += byte_size(check_name(name, "a document field"))
         if isinstance(value, Held):
             packed.held[name] = check_name(value.hash, "a content hash")
             continue
@@ -152,6 +152,8 @@ def pack_events(events: tuple[NewEvent, ...]) -> str | None:
     if not events:
         return None
     for event in events:
+        if type(event) is not NewEvent:
+            refuse("an event", "a NewEvent", event)
         if type(event.type) is not str:
             check_name(event.type, "an event type")
     return "[" + ",".join(f"[{_type_text(e.type)},{dumps(e.data, f'event {e.type}')}]" for e in events) + "]"
@@ -162,9 +164,13 @@ def _type_text(name: str) -> str:
     return dumps(check_name(name, "an event type"))
 
 
-def check_budget(size: int, rows: int, budget: Budget) -> None:
-    """Refuse what is over the budget."""
-    for measure, value, limit in (("bytes", size, budget.max_bytes), ("rows", rows, budget.max_rows)):
+def check_budget(size: int, rows: int, budget: Budget, fields: int = 0) -> None:
+    """Refuse what is over the budget; fields and logs, which all go into one row, are counted by themselves."""
+    for measure, value, limit in (
+        ("bytes", size, budget.max_bytes),
+        ("rows", rows, budget.max_rows),
+        ("fields", fields, budget.max_rows),
+    ):
         if value > limit:
             raise CommitTooLarge(
                 f"The commit has {value} {measure}, over the budget of {limit}; split it or raise the store's budget.",
@@ -180,9 +186,6 @@ def _pack_items(name: str, write: LogWrite) -> list[str]:
 
 def _pack_wait(wait: OpenWait, index: int) -> tuple[OpenWait, int | None, str | None, str | None]:
     where = f"open_waits[{index}]"
-    check_name(wait.kind, "a wait's kind")
-    if wait.signal_id is not None:
-        check_text(wait.signal_id, "signal_id")
     metadata = dumps(dict(wait.metadata), f"{where}.metadata") if wait.metadata else None
     return wait, moment(wait.deadline, f"{where}.deadline"), maybe_json(wait.schema, f"{where}.schema"), metadata
 
@@ -207,9 +210,17 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
         texts += packed.next_run
     profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
     texts += [text for text in profile if isinstance(text, str)]
+    texts += packed.items
+    texts += packed.commit.removed
     packed.size = size + sum(byte_size(text) for text in texts if text)
     packed.rows = rows
-    check_budget(packed.size, rows, budget)
+    check_budget(packed.size, rows, budget, _fields_of(packed))
+
+
+def _fields_of(packed: PackedCommit) -> int:
+    point = packed.commit.checkpoint
+    own = len(packed.commit.document) + len(packed.items) + len(packed.commit.removed)
+    return max(own, len(point.document)) if point else own
 
 
 def _intent(packed: PackedCommit) -> str:

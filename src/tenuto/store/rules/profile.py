@@ -2,51 +2,61 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from datetime import datetime
 from typing import Any
 
-from tenuto.clock import to_micros
 from tenuto.codec import dumps, encode
 from tenuto.errors import CommitRefused, InvalidInput
-from tenuto.model.session import Profile
-from tenuto.store.rules.limits import check_text
+from tenuto.ids import MAX_ID_BYTES, check_id
+from tenuto.model.session import ForkPoint, Profile
+from tenuto.store.rules.encoding import byte_size, moment
+from tenuto.store.rules.limits import (
+    MAX_METADATA_BYTES,
+    MAX_NAME_BYTES,
+    MAX_TAGS,
+    check_count,
+    check_items,
+    check_kind,
+    check_map,
+    check_text,
+)
 from tenuto.store.rules.rows import ProfileRow
 
 
-def _text(value: Any, what: str) -> str:
-    return check_text(value, what)
+def _name(value: Any, what: str) -> str:
+    return check_text(value, what, MAX_NAME_BYTES)
 
 
 def _tags(value: Any, what: str) -> str | None:
-    if isinstance(value, str) or not all(type(tag) is str for tag in value):
-        raise InvalidInput(f"{what} must be a list of texts.", what=what)
-    return dumps([check_text(tag, what) for tag in value]) if value else None
+    tags = check_items(value, what)
+    if len(tags) > MAX_TAGS:
+        raise InvalidInput(f"{what} has {len(tags)} texts; at most {MAX_TAGS} are allowed.", what=what)
+    return dumps([check_text(tag, f"a text in {what}", MAX_ID_BYTES) for tag in tags]) if tags else None
 
 
 def _metadata(value: Any, what: str) -> str | None:
-    return dumps(dict(value), what) if value else None
-
-
-def _time(value: Any, what: str) -> int:
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidInput(f"{what} must be a datetime with a time zone.", what=what)
-    return to_micros(value)
+    values = check_map(value, what)
+    if not values:
+        return None
+    text = dumps(dict(values), what)
+    if byte_size(text) > MAX_METADATA_BYTES:
+        raise InvalidInput(f"{what} has {byte_size(text)} bytes; at most {MAX_METADATA_BYTES} are allowed.", what=what)
+    return text
 
 
 _PACKERS: dict[str, Callable[[Any, str], Any]] = {
-    "agent": _text,
-    "title": _text,
-    "preview": _text,
-    "user_id": _text,
+    "agent": _name,
+    "title": check_text,
+    "preview": check_text,
+    "user_id": _name,
     "tags": _tags,
     "metadata": _metadata,
     "definition": dumps,
     "policy": dumps,
-    "mode": _text,
-    "workspace": _text,
-    "failure_reason": _text,
+    "mode": _name,
+    "workspace": check_text,
+    "failure_reason": check_text,
     "trace": dumps,
-    "expires_at": _time,
+    "expires_at": moment,
 }
 
 PROFILE_COLUMNS = frozenset(_PACKERS)
@@ -58,13 +68,16 @@ def pack_profile(changes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if value is None else _PACKERS[name](value, name) for name, value in changes.items()}
 
 
+def check_profile(profile: Profile) -> None:
+    """Refuse a profile that could not be kept."""
+    new_profile(0, profile)
+
+
 def new_profile(sid: int, profile: Profile, forked_sid: int | None = None) -> ProfileRow:
     """Return the row of a new session's profile."""
+    check_kind(profile, Profile, "profile")
     changes = {f.name: getattr(profile, f.name) for f in fields(profile) if f.name in PROFILE_COLUMNS}
-    fork = profile.forked_from
-    point = (
-        {"session_id": fork.session_id, "commit_number": fork.commit_number, "version": fork.version} if fork else None
-    )
+    point = None if profile.forked_from is None else _point(profile.forked_from)
     return ProfileRow(
         session=sid,
         parent=_fixed(profile.parent, "parent"),
@@ -82,5 +95,14 @@ def changed_profile(row: ProfileRow, changes: Mapping[str, Any]) -> ProfileRow:
     return row._replace(**changes)
 
 
+def _point(fork: ForkPoint) -> dict[str, Any]:
+    check_kind(fork, ForkPoint, "forked_from")
+    return {
+        "session_id": check_id(fork.session_id, "forked_from.session_id"),
+        "commit_number": check_count(fork.commit_number, "forked_from.commit_number"),
+        "version": check_count(fork.version, "forked_from.version"),
+    }
+
+
 def _fixed(value: str | None, what: str) -> str | None:
-    return None if value is None else check_text(value, what)
+    return None if value is None else check_text(value, what, MAX_NAME_BYTES)

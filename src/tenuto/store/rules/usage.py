@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tenuto.errors import UsageOutOfRange
 from tenuto.model.usage import NewUsage, UsageReport, UsageTotals
 from tenuto.store.rules.found import Row, Write
-from tenuto.store.rules.limits import MAX_COUNT, check_count, check_name, check_text
+from tenuto.store.rules.limits import MAX_COUNT
 from tenuto.store.rules.rows import UsageRow
 
 if TYPE_CHECKING:
@@ -16,15 +16,6 @@ TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 SPLIT = 2**26
 """Sums are made of high and low halves, so that no database's own arithmetic overflows."""
-
-
-def check_usage(usage: tuple[NewUsage, ...]) -> None:
-    """Refuse counts out of range."""
-    for index, each in enumerate(usage):
-        check_name(each.model, f"usage[{index}].model")
-        check_text(each.source, f"usage[{index}].source")
-        for name in TOKENS:
-            check_count(getattr(each, name), f"usage[{index}].{name}")
 
 
 def usage_meaning(usage: tuple[NewUsage, ...]) -> list[Any]:

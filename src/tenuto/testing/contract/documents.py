@@ -156,21 +156,23 @@ async def test_a_body_stays_while_any_session_or_checkpoint_reaches_it(store: St
 
 
 async def test_a_commit_at_its_byte_budget_passes_and_one_byte_over_does_not(harness: Harness) -> None:
-    """C11: items, document, checkpoint, waits, events and profile all count; refused before the transaction."""
+    """C11: names of fields and logs, items, document, checkpoint, waits, events and profile all count; refused before
+    the transaction.
+    """
     store = await harness.open(budget=Budget(max_bytes=3000, max_rows=1000))
     key, _ = await a_session(store, state={"held": _text(2900)})
     begin = BeginRun(run_id="r", invocation_id="i")
     parts: dict[str, Any] = {
-        "item": lambda n: {"save": True, "logs": {"messages": Append(items=(_text(n),))}},
-        "items": lambda n: {"save": True, "logs": {"messages": Reset(items=(_text(1000), _text(n - 1000)))}},
-        "wide item": lambda n: {"save": True, "logs": {"messages": Append(items=("é" * 1000 + _text(n - 2000),))}},
-        "document": lambda n: {"save": True, "document": {"a": _text(1000), "b": _text(n - 1000, "b")}},
+        "item": lambda n: {"save": True, "logs": {"messages": Append(items=(_text(n - 8),))}},
+        "items": lambda n: {"save": True, "logs": {"messages": Reset(items=(_text(1000), _text(n - 1008)))}},
+        "wide item": lambda n: {"save": True, "logs": {"messages": Append(items=("é" * 1000 + _text(n - 2008),))}},
+        "document": lambda n: {"save": True, "document": {"a": _text(1000), "b": _text(n - 1002, "b")}},
         "document and log": lambda n: {
             "save": True,
             "document": {"a": _text(1000)},
-            "logs": {"messages": Append(items=(_text(n - 1000),))},
+            "logs": {"messages": Append(items=(_text(n - 1009),))},
         },
-        "checkpoint": lambda n: {"run": begin, "checkpoint": NewCheckpoint(step=1, document={"c": _text(n)})},
+        "checkpoint": lambda n: {"run": begin, "checkpoint": NewCheckpoint(step=1, document={"c": _text(n - 1)})},
         "cursor": lambda n: {"run": begin, "checkpoint": NewCheckpoint(step=1, cursor=_text(n))},
         "wait": lambda n: {"run": begin, "open_waits": (OpenWait(kind="k", schema=_text(n)),)},
         "profile": lambda n: {"profile": {"definition": _text(n)}},
@@ -254,6 +256,6 @@ async def test_a_document_of_100_mb_is_refused(store: Store) -> None:
     async with unchanged(store):
         with pytest.raises(CommitTooLarge) as refused:
             await store.commit(a_save(key, document={"huge": _text(100_000_000)}))
-    assert (refused.value.size, refused.value.budget) == (100_000_000, Budget().max_bytes)
+    assert (refused.value.size, refused.value.budget) == (100_000_004, Budget().max_bytes)
     assert refused.value.category == "commit_budget_exceeded"
     assert (await store.commit(a_save(key, document={"huge": _text(1_000_000)}))).version == 2

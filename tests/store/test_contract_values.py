@@ -1,0 +1,1 @@
+from tenuto.testing.contract.values import *  # noqa: F403
