@@ -2,8 +2,60 @@
 
 import re
 
+import pytest
+
 import tenuto.errors as errors
-from tenuto.errors import Bucket, LaneBusy, StoredDataCorrupt, TenutoError, VersionConflict
+from tenuto.errors import (
+    Bucket,
+    CheckpointSaveFailed,
+    EffectFailed,
+    LaneBusy,
+    NodeException,
+    NotJson,
+    RunFailed,
+    SessionLoadFailed,
+    SessionMoved,
+    SessionSaveFailed,
+    StoreContended,
+    StoredDataCorrupt,
+    StoreUnavailable,
+    SuspensionPersistenceFailed,
+    TenutoError,
+    VersionConflict,
+    bucket_of,
+    bucket_of_record,
+    cause_of,
+)
+from tenuto.session.failure import error_record
+
+RETRY, USER, OVER = Bucket.RETRYABLE_TRANSIENT, Bucket.USER_CORRECTABLE, Bucket.SESSION_TERMINATING
+
+
+class Provider(Exception):
+    def __init__(self, category: str | None = None, transient: bool | None = None) -> None:
+        super().__init__("the model said no")
+        if category is not None:
+            self.category = category
+        if transient is not None:
+            self.transient = transient
+
+
+class Nasty(Exception):
+    @property
+    def category(self) -> str:
+        raise RuntimeError("not today")
+
+    @property
+    def transient(self) -> bool:
+        raise RuntimeError("not today")
+
+
+def caused(error: BaseException, *causes: BaseException) -> BaseException:
+    below = error
+    for cause in causes:
+        below.__cause__ = cause
+        below = cause
+    return error
 
 
 def tree(root: type[TenutoError]) -> list[type[TenutoError]]:
@@ -49,3 +101,75 @@ def test_retryable_follows_the_bucket() -> None:
     assert LaneBusy("busy").retryable
     assert not StoredDataCorrupt("broken").retryable
     assert StoredDataCorrupt.bucket is Bucket.SESSION_TERMINATING
+
+
+NODE = NodeException
+
+
+@pytest.mark.parametrize(
+    ("error", "bucket"),
+    [
+        (Provider("provider_unavailable"), RETRY),
+        (Provider("provider_rate_limit"), RETRY),
+        (Provider("provider_model_not_loaded"), RETRY),
+        (Provider("provider_invalid_request"), USER),
+        (Provider("provider_authentication"), USER),
+        (Provider("provider_of_another_kind"), USER),
+        (Provider(transient=True), RETRY),
+        (Provider("provider_unavailable", transient=False), USER),
+        (ValueError(), USER),
+        (caused(NODE("at a"), Provider("provider_unavailable")), RETRY),
+        (caused(NODE("at a"), NODE("at b"), NODE("at c"), Provider("provider_unavailable")), RETRY),
+        (caused(NODE("at a"), ValueError(), Provider("provider_rate_limit")), RETRY),
+        (caused(NODE("at a"), Provider("provider_authentication"), Provider("provider_unavailable")), USER),
+        (caused(NODE("at a"), StoreContended("busy")), RETRY),
+        (caused(NODE("at a"), StoredDataCorrupt("broken")), OVER),
+        (caused(NODE("at a"), KeyError("x")), USER),
+        (caused(NODE("at a"), Nasty()), USER),
+        (NODE("at a"), USER),
+        (SessionSaveFailed("no"), RETRY),
+        (caused(SessionSaveFailed("no"), OSError("disk")), RETRY),
+        (caused(SessionSaveFailed("no"), StoreUnavailable("gone")), RETRY),
+        (caused(SessionSaveFailed("no"), NotJson("x is nan", path="x")), USER),
+        (caused(CheckpointSaveFailed("no"), NotJson("x is nan", path="x")), USER),
+        (caused(CheckpointSaveFailed("no"), StoreUnavailable("gone")), RETRY),
+        (SuspensionPersistenceFailed("no store"), USER),
+        (caused(SuspensionPersistenceFailed("no"), StoreUnavailable("gone")), RETRY),
+        (SessionLoadFailed("does not fit"), OVER),
+        (caused(SessionLoadFailed("no"), StoreUnavailable("gone")), RETRY),
+        (SessionMoved("moved"), USER),
+        (EffectFailed("no", error={"category": "provider_rate_limit", "message": ""}), RETRY),
+        (EffectFailed("no", error={"category": "KeyError", "message": ""}), USER),
+        (RunFailed("no", error={"category": "node_exception", "cause": "store_contended"}), RETRY),
+        (RunFailed("no", error=None), USER),
+    ],
+)
+def test_the_first_link_of_the_cause_chain_that_says_so_decides_who_can_help(
+    error: BaseException, bucket: Bucket
+) -> None:
+    assert bucket_of(error) is bucket
+    if isinstance(error, TenutoError):
+        assert (error.bucket, error.retryable) == (bucket, bucket is RETRY)
+    record = error_record(error)
+    # What is stored of it tells the same, unless nobody had anything to say.
+    assert bucket_of_record(record) in (bucket, None)
+    assert (bucket_of_record(record) is RETRY) == (bucket is RETRY)
+
+
+def test_a_chain_that_is_a_ring_ends() -> None:
+    one, two = NODE("a"), NODE("b")
+    one.__cause__, two.__cause__ = two, one
+    assert one.bucket is USER
+    assert cause_of(one) is None
+
+
+def test_a_stored_error_keeps_the_category_of_its_cause() -> None:
+    limited = caused(NODE("at a"), NODE("at b"), Provider("provider_rate_limit"))
+    assert error_record(limited) == {
+        "category": "node_exception",
+        "message": "at a",
+        "cause": "provider_rate_limit",
+    } | {"details": {"graph": None, "node_name": None, "recoverable_state": None}}
+    assert "cause" not in error_record(LaneBusy("busy"))
+    marked = error_record(caused(NODE("at a"), Provider(transient=True)))
+    assert marked["transient"] is True

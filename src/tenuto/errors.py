@@ -81,11 +81,15 @@
         └── UpkeepFailed
 
 `category` is the stable word for programs, `bucket` says who can do something about it, and `retryable` whether the
-same call may simply be made again. The data behind an error are attributes, listed by `details()`.
+same call may simply be made again. An error that only says where another one passed has the bucket of its cause
+(`bucket_of`). The data behind an error are attributes, listed by `details()`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
+from functools import cache
+from inspect import getattr_static
 from typing import Any, ClassVar
 
 
@@ -95,6 +99,20 @@ class Bucket(StrEnum):
     SESSION_TERMINATING = "session_terminating"
     RETRYABLE_TRANSIENT = "retryable_transient"
     USER_CORRECTABLE = "user_correctable"
+
+
+class _OfCause:
+    """The bucket of an error that passes another one on: its cause's, or `default` if that says nothing."""
+
+    def __init__(self, default: Bucket) -> None:
+        self.default = default
+
+    def __get__(self, error: "TenutoError | None", kind: type | None = None) -> Bucket:
+        return self.default if error is None else bucket_of(error)
+
+
+def _of_cause(default: Bucket) -> Any:
+    return _OfCause(default)
 
 
 class TenutoError(Exception):
@@ -269,18 +287,18 @@ class SessionLoadFailed(SessionError):
     """The session could not be loaded, or what is stored does not fit its declared state; the graph did not run."""
 
     category = "session_load_failed"
-    bucket = Bucket.SESSION_TERMINATING
+    bucket = _of_cause(Bucket.SESSION_TERMINATING)
 
 
 class SessionSaveFailed(SessionError):
     """The session could not be saved; what the run did stands.
 
-    After a finished run `final_state` is its state. Only the save is to be repeated, by `operation_id`: give this error
-    to the graph's `save_again`.
+    After a finished run `final_state` is its state. If it is retryable, only the save is to be repeated, by
+    `operation_id`: give this error to the graph's `save_again`.
     """
 
     category = "session_save_failed"
-    bucket = Bucket.RETRYABLE_TRANSIENT
+    bucket = _of_cause(Bucket.RETRYABLE_TRANSIENT)
     operation_id: str
     final_state: Any
 
@@ -364,6 +382,7 @@ class EffectFailed(TurnError):
     """A call to the outside failed; `error` is what is recorded of it, the same at every replay."""
 
     category = "effect_failed"
+    bucket = _of_cause(Bucket.USER_CORRECTABLE)
     error: Any
 
 
@@ -399,6 +418,7 @@ class RunFailed(TurnError):
     """A run ended without the result that was asked for; `status` and `error` say how."""
 
     category = "run_failed"
+    bucket = _of_cause(Bucket.USER_CORRECTABLE)
     run_id: str | None
     status: str
     error: Any
@@ -488,7 +508,7 @@ class CheckpointSaveFailed(GraphError):
     """A checkpoint could not be written; the run stops, and goes on from the one before when it is resumed."""
 
     category = "checkpoint_save_failed"
-    bucket = Bucket.RETRYABLE_TRANSIENT
+    bucket = _of_cause(Bucket.RETRYABLE_TRANSIENT)
 
 
 class InvocationInterrupted(GraphError):
@@ -509,7 +529,7 @@ class SuspensionPersistenceFailed(GraphError):
     """A pause could not be written, so there is nothing to resume; the run ended without it."""
 
     category = "suspension_persistence_failed"
-    bucket = Bucket.RETRYABLE_TRANSIENT
+    bucket = _of_cause(Bucket.USER_CORRECTABLE)
 
 
 class SuspensionRecordInvalid(GraphError):
@@ -552,6 +572,7 @@ class NodeException(GraphRunError):
     """A node, or a middleware around it, raised; the exception is the cause."""
 
     category = "node_exception"
+    bucket = _of_cause(Bucket.USER_CORRECTABLE)
 
 
 class BranchFailed(NodeException):
@@ -565,6 +586,7 @@ class EdgeException(GraphRunError):
     """A conditional edge raised."""
 
     category = "edge_exception"
+    bucket = _of_cause(Bucket.USER_CORRECTABLE)
 
 
 class ReducerError(GraphRunError):
@@ -681,3 +703,83 @@ class UpkeepFailed(StoreError):
     category = "upkeep_failed"
     bucket = Bucket.RETRYABLE_TRANSIENT
     report: Any
+
+
+_PROVIDERS = {
+    "provider_unavailable": Bucket.RETRYABLE_TRANSIENT,
+    "provider_rate_limit": Bucket.RETRYABLE_TRANSIENT,
+    "provider_model_not_loaded": Bucket.RETRYABLE_TRANSIENT,
+    "provider_invalid_request": Bucket.USER_CORRECTABLE,
+    "provider_authentication": Bucket.USER_CORRECTABLE,
+}
+
+
+def bucket_of(error: BaseException) -> Bucket:
+    """Return who can do something about an error, whoever raised it.
+
+    The first link of its cause chain that says so decides: by its mark `transient`, by its own bucket unless it only
+    passes another error on, or by its category. If none does, it is the bucket that the outermost carrier has by
+    default, and of an error that is not ours, the user's to correct.
+    """
+    default: Bucket | None = None
+    for each in _chain(error):
+        mark = _told(each, "transient")
+        if isinstance(mark, bool):
+            return Bucket.RETRYABLE_TRANSIENT if mark else Bucket.USER_CORRECTABLE
+        if isinstance(each, TenutoError):
+            rule: Any = getattr_static(type(each), "bucket")
+            if not isinstance(rule, _OfCause):
+                return Bucket(rule)
+            default = default or rule.default
+            found = bucket_of_record(_told(each, "error"))
+        else:
+            found = _categories().get(str(_told(each, "category")))
+        if found is not None:
+            return found
+    return default or Bucket.USER_CORRECTABLE
+
+
+def bucket_of_record(record: Any) -> Bucket | None:
+    """Return the bucket of an error that was stored as plain data; None where its categories say nothing."""
+    if not isinstance(record, Mapping):
+        return None
+    if isinstance(mark := record.get("transient"), bool):
+        return Bucket.RETRYABLE_TRANSIENT if mark else Bucket.USER_CORRECTABLE
+    told = (_categories().get(str(record.get(name))) for name in ("cause", "category"))
+    return next((bucket for bucket in told if bucket is not None), None)
+
+
+def cause_of(error: BaseException) -> str | None:
+    """Return the category of what an error that only passes another one on was caused by, if that has one."""
+    for each in _chain(error):
+        if not isinstance(each, TenutoError) or not isinstance(getattr_static(type(each), "bucket"), _OfCause):
+            category = _told(each, "category")
+            if isinstance(category, str) and category:
+                return None if each is error else category
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while isinstance(error, BaseException) and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def _told(error: BaseException, name: str) -> Any:
+    """Return what an exception says of itself; one of the user's own may raise when it is asked."""
+    with suppress(Exception):
+        return getattr(error, name, None)
+    return None
+
+
+@cache
+def _categories() -> dict[str, Bucket]:
+    """Return the bucket of every category; of two errors with one word, the more general one's."""
+    table = dict(_PROVIDERS)
+    kinds: list[type[TenutoError]] = [TenutoError]
+    for kind in kinds:
+        table.setdefault(kind.category, kind.bucket)
+        kinds += kind.__subclasses__()
+    return table

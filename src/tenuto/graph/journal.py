@@ -302,10 +302,11 @@ class Journal:
             ) from error
 
     async def failed(self, error: TenutoError) -> None:
-        """Write the end of a run that failed; a save that failed leaves the run open for the save to be repeated."""
+        """Write the end of a run that failed; a save that may yet succeed leaves it open, to be repeated."""
         if isinstance(self.session, OwnSession):
             self.session.forget()
-        if isinstance(error, SessionSaveFailed) and isinstance(self.session, OwnSession) and self.turn is not None:
+        repeatable = isinstance(error, SessionSaveFailed) and error.retryable
+        if repeatable and isinstance(self.session, OwnSession) and self.turn is not None:
             self.turn.release()
         else:
             await self._ended(EndRun(status=RunStatus.FAILED, error=error_record(error)))

@@ -14,6 +14,7 @@ from tenuto.errors import (
     InvalidInput,
     InvocationExists,
     LaneLost,
+    NotJson,
     RunNotLive,
     SessionDeleted,
     SessionMoved,
@@ -173,9 +174,12 @@ def save_error(error: TenutoError, key: SessionKey, operation_id: str, state: An
         return error  # another runner goes on with it, or it never will be right; there is nothing to repeat
     if isinstance(error, VersionConflict | SessionDeleted | InvocationExists):  # repeating will not help
         return type(error)(error.message, **error.details(), final_state=state, operation_id=operation_id)
+    then = "repeat only the save, with save_again." if error.retryable else "to repeat the save would not help."
+    where = {"path": error.path} if isinstance(error, NotJson) else {}
     return SessionSaveFailed(
-        f"{key} could not be saved: {error.message} The run itself is done; repeat only the save, with save_again.",
+        f"{key} could not be saved: {error.message} The run itself is done; {then}",
         key=key,
+        **where,
         operation_id=operation_id,
         final_state=state,
         repeat=repeat,

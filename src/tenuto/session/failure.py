@@ -3,13 +3,21 @@
 from typing import Any
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import NotJson
+from tenuto.errors import Bucket, NotJson, bucket_of, bucket_of_record, cause_of
 
 
 def error_record(error: BaseException) -> JSON:
-    """Return an error as plain data: category, message and what is behind it."""
+    """Return an error as plain data: category, message and what is behind it.
+
+    `cause` is the category of what it passes on; `transient` is there where the categories alone would say otherwise.
+    """
     category = getattr(error, "category", type(error).__name__)
     record: dict[str, JSON] = {"category": category, "message": str(getattr(error, "message", error))}
+    if cause := cause_of(error):
+        record["cause"] = cause
+    passes = bucket_of(error) is Bucket.RETRYABLE_TRANSIENT
+    if passes is not (bucket_of_record(record) is Bucket.RETRYABLE_TRANSIENT):
+        record["transient"] = passes
     details = {name: value for name, value in getattr(error, "_details", {}).items() if _is_plain(value)}
     return record | {"details": details} if details else record
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import RunFailed
+from tenuto.errors import Bucket, RunFailed, bucket_of_record
 from tenuto.model.run import Wait
 
 
@@ -54,6 +54,11 @@ class Outcome:
     def suspended(self) -> bool:
         """Whether the turn waits for something."""
         return self.status is Standing.SUSPENDED
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the turn failed for a reason that passes."""
+        return bucket_of_record(self.error) is Bucket.RETRYABLE_TRANSIENT
 
     def result(self) -> JSON:
         """Return the output of a completed turn; any other is `RunFailed`."""

@@ -5,18 +5,15 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenuto.errors import InvalidInput, NodeException
-from tenuto.graph.cause import NOT_THE_NODES, category_of
+from tenuto.errors import Bucket, InvalidInput, LaneLost, bucket_of
+from tenuto.graph.cause import NOT_THE_NODES
 from tenuto.graph.nodes import Next, Update
 from tenuto.graph.scope import scope_variable
 
-TRANSIENT = frozenset({"provider_unavailable", "provider_rate_limit", "provider_model_not_loaded"})
-
 
 def is_transient(error: BaseException, _state: Any = None) -> bool:
-    """Tell whether an error, or what it carries one level down, is of a passing kind or marked so."""
-    told = error.__cause__ if isinstance(error, NodeException) and error.__cause__ is not None else error
-    return any(category_of(each) in TRANSIENT or getattr(each, "transient", False) for each in (error, told))
+    """Tell whether an error, or what it was caused by, is of a passing kind or marked so; see `bucket_of`."""
+    return bucket_of(error) is Bucket.RETRYABLE_TRANSIENT
 
 
 def full_jitter(attempt: int) -> float:
@@ -60,7 +57,7 @@ class Retry:
                 return update
             finally:
                 scope_variable.reset(token)
-            lost = isinstance(failure, NOT_THE_NODES)
+            lost = isinstance(failure, (*NOT_THE_NODES, LaneLost))
             if lost or attempt + 1 == self._max_attempts or not self._classifier(failure, state):
                 # Those around it still see which attempt it was; the step resets the scope.
                 scope_variable.set(outer._replace(attempt_index=attempt) if outer else None)
