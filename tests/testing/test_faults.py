@@ -130,3 +130,22 @@ async def test_a_delay_holds_up_each_call(store: Store, faults: FaultyBackend) -
 async def test_closing_goes_through_even_when_cut(store: Store, faults: FaultyBackend) -> None:
     faults.cut()
     await store.aclose()
+
+
+async def test_a_cancelled_caller_hears_that_and_not_that_its_reply_was_lost(
+    store: Store, faults: FaultyBackend
+) -> None:
+    key, _ = await a_session(store)
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def hanging(*_: Any, **__: Any) -> Any:
+        begun.set()
+        await never.wait()
+
+    faults.inner.transact = hanging  # type: ignore[method-assign]
+    faults.lose_reply()
+    task = asyncio.create_task(store.commit(a_save(key, 1)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

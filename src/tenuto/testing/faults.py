@@ -75,9 +75,12 @@ class FaultyBackend:
         self.transactions += 1
         lost = self._losing.pop(self.transactions, None)
         try:
-            return await self.inner.transact(read, decide, lock, size=size, warm=warm)
-        finally:
+            done = await self.inner.transact(read, decide, lock, size=size, warm=warm)
+        except Exception:  # a caller that is cancelled hears that, and nothing else
             self._after(lost)
+            raise
+        self._after(lost)
+        return done
 
     async def write(self, name: str, *params: object) -> list[Row]:
         """See `Backend.write`."""
@@ -85,9 +88,12 @@ class FaultyBackend:
         self.transactions += 1
         lost = self._losing.pop(self.transactions, None)
         try:
-            return await self.inner.write(name, *params)
-        finally:
+            rows = await self.inner.write(name, *params)
+        except Exception:
             self._after(lost)
+            raise
+        self._after(lost)
+        return rows
 
     async def glance(self, name: str, *params: object) -> list[Row]:
         """See `Backend.glance`."""
