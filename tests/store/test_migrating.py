@@ -8,7 +8,8 @@ import pytest
 from tenuto import open_store
 from tenuto.errors import InvalidInput, SchemaMismatch
 from tenuto.model.commit import BeginRun, NewCheckpoint
-from tenuto.model.session import SessionKey
+from tenuto.model.report import DeleteReport
+from tenuto.model.session import Profile, SessionKey
 from tenuto.session.live import LiveTurn
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
@@ -72,7 +73,10 @@ async def test_a_database_newer_than_the_code_is_refused_naming_both_versions(fr
         assert (refusal.value.found, refusal.value.expected) == (99, len(migrations(fresh.name)))
 
 
+BEFORE_DELETIONS = ("DROP TABLE deletion", "ALTER TABLE profile DROP COLUMN parent_life")
+
 BEFORE_TENANTS = (
+    *BEFORE_DELETIONS,
     "CREATE TABLE shared (hash TEXT PRIMARY KEY, encoding TEXT NOT NULL, body TEXT NOT NULL, loose_at BIGINT)",
     "INSERT INTO shared SELECT hash, min(encoding), min(body), NULL FROM content GROUP BY hash",
     "DROP TABLE content",
@@ -118,6 +122,28 @@ async def test_values_that_tenants_shared_become_each_tenants_own(fresh: OurHarn
             record = await store.load(key)
             assert record is not None
             assert record.state == {"both": both}
+
+
+async def test_children_from_before_belong_to_the_life_their_parent_has(fresh: OurHarness) -> None:
+    assert fresh.address
+    root, other = SessionKey("root"), SessionKey("root", tenant="other")
+    async with open_store(fresh.address, **fresh.options) as store:
+        await store.create(root)
+        await store.delete(root)
+        await store.create(root)
+        await store.create("child", profile=Profile(parent="root"))
+        await store.create("orphan", profile=Profile(parent="nobody"))
+        await store.create(SessionKey("theirs", tenant="other"), profile=Profile(parent="root"))
+        now = await store.dump()
+    assert [row["parent_life"] for row in now["profile"]] == [None, 2, None, None]
+    for statement in BEFORE_DELETIONS:
+        await fresh.damage(statement)
+    await go_back_to(fresh, 5)
+    async with open_store(fresh.address, **fresh.options) as store:
+        assert await store.dump() == now
+        assert (await store.delete(root, cascade=True)).children == (SessionKey("child"),)
+        assert await store.delete(other) == DeleteReport()
+        assert await store.exists(SessionKey("theirs", tenant="other"))
 
 
 BEFORE_POINTS = (

@@ -7,6 +7,15 @@ from enum import StrEnum
 from tenuto.codec import JSON
 from tenuto.model.session import SessionKey
 
+CHILD_RESULT = "child_result"
+"""The kind of what a child owes the session that waits for it: how its turn went, or that it is gone."""
+
+STOP_CHILD = "stop_child"
+"""The kind of what a parent owes a child that it waits for no more."""
+
+CHILD_LOST = "child_lost"
+"""The category of the error a parent gets for a child that could not be begun, or is gone."""
+
 
 class OutgoingStatus(StrEnum):
     """How far an outgoing item has come; done and expired are final."""

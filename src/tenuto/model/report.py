@@ -28,8 +28,12 @@ class DeleteReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcReport:
-    """What a collection removed. `waiting` counts branches and contents still within their grace."""
+    """What a collection removed, with the `sessions` that cut-off cascading deletes had left.
 
+    `waiting` counts branches and contents still within their grace.
+    """
+
+    sessions: int = 0
     families: int = 0
     entries: int = 0
     branches: int = 0

@@ -19,6 +19,10 @@ class RunStatus(StrEnum):
     SUSPENDED = "suspended"
 
 
+CHILD_WAIT = "child"
+"""The kind of a wait for a child; its metadata names the child's id (`child`) and the `token` of the question."""
+
+
 class WaitStatus(StrEnum):
     """Whether a wait still needs something; every state but open is final."""
 

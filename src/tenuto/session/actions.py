@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput
 from tenuto.model.run import StopKind
-from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.model.session import SessionStatus
 from tenuto.session.definition import Task, check_tasks
 from tenuto.session.history import check_message
 from tenuto.session.value import Session
@@ -142,8 +142,7 @@ class ForkSession:
 
     async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> "Forked":
         """See `Deed.perform`."""
-        target = None if self.session_id is None else SessionKey(self.session_id, tenant=session.key.tenant)
-        return await runtime.fork(session.key, at=self.at, target=target, message=self.message, key=self.key)
+        return await runtime.fork(session.key, at=self.at, target=self.session_id, message=self.message, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)

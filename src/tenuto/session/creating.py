@@ -88,24 +88,25 @@ class Creations:
         parent = None if new.parent is None else as_key(new.parent)
         minted = SessionKey(new_id(), tenant=parent.tenant if parent else "")
         key = minted if new.session_id is None else as_key(new.session_id)
+        life = None
         if parent is None:
             links: dict[str, Any] = {"trace": {"trace_id": _trace_id(key, new.operation_id)}}
         else:
-            links = await self._links(parent, key)
+            links, life = await self._links(parent, key)
         declared = declared_by(self._programs.of(definition))
         session = new.value(key, definition, declared, links)
         operation_id = new_id() if new.operation_id is None else new.operation_id
-        return await self._pipeline.create(session, operation_id, judges=declared.is_conversation)
+        return await self._pipeline.create(session, operation_id, judges=declared.is_conversation, parent_life=life)
 
-    async def _links(self, parent: SessionKey, child: SessionKey) -> dict[str, Any]:
-        """Return what ties a child to its parent: the root of their tree, and one trace."""
+    async def _links(self, parent: SessionKey, child: SessionKey) -> tuple[dict[str, Any], int]:
+        """Return what ties a child to its parent: the root of their tree, one trace, and the parent's life."""
         if parent.tenant != child.tenant:
             raise InvalidInput(f"{child} and its parent {parent} have to be of one tenant.")
         head = await self._store.head(parent)
         if head is None:
             raise SessionNotFound(f"There is no {parent} to be a parent.", key=parent)
         root = head.profile.root or parent.session_id
-        return {"parent": parent.session_id, "root": root, "trace": head.profile.trace}
+        return {"parent": parent.session_id, "root": root, "trace": head.profile.trace}, head.life
 
 
 def _trace_id(key: SessionKey, operation_id: str | None) -> str:

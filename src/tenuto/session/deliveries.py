@@ -22,7 +22,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.model.inbox import InputKind, NewInput
-from tenuto.model.outbox import Outgoing, OutgoingStatus
+from tenuto.model.outbox import CHILD_LOST, Outgoing, OutgoingStatus
 from tenuto.model.run import Run, RunStatus, StopKind, Wait, WaitStatus
 from tenuto.model.session import SessionKey
 from tenuto.session import sending
@@ -36,9 +36,6 @@ from tenuto.session.stopping import stop_run
 from tenuto.store.port import Store
 
 _log = logging.getLogger("tenuto.session")
-
-CHILD_LOST = "child_lost"
-"""The category of what a parent is told of a child that could not be begun, or is gone."""
 
 FIRST_RETRY = 0.5
 LONGEST_RETRY = 60.0
@@ -155,17 +152,6 @@ class Deliveries:
         body: Any = item.body
         told = {"category": CHILD_LOST, "message": f"The child could not be begun: {error.message}"}
         return await self._answer_parent(item, body["parent"], body["token"], {"error": told})
-
-    async def tell_deleted(self, child: SessionKey) -> None:
-        """Tell the parent that waits for a session that this one is about to be deleted."""
-        head = await self._store.head(child)
-        if head is None or head.profile.parent is None:
-            return
-        told = {"category": CHILD_LOST, "message": "The child was deleted."}
-        for wait in await self._store.waits.of_session(SessionKey(head.profile.parent, tenant=child.tenant)):
-            if wait.kind == sending.CHILD and wait.metadata.get("child") == child.session_id:
-                with suppress(AnswerRefused):
-                    await self._answers.give(wait.wait_id, None, error=told)
 
     async def _is_waited_for(self, item: Outgoing) -> Wait | None:
         """Return the wait a child is begun for, if it is still open."""

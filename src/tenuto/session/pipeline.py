@@ -48,10 +48,13 @@ class Pipeline:
         self._hooks = hooks
         self._listeners = listeners
 
-    async def create(self, session: Session, operation_id: str, *, judges: bool = True) -> Session:
+    async def create(
+        self, session: Session, operation_id: str, *, judges: bool = True, parent_life: int | None = None
+    ) -> Session:
         """Create a session: before_create, before_save, the commit, after_save, after_create.
 
-        Its messages are judged as a conversation, unless they are none to its program.
+        Its messages are judged as a conversation, unless they are none to its program. A parent has to live in the
+        life it was seen in.
         """
         key, stage = session.key, str(Stage.BEFORE_CREATE)
         try:
@@ -74,6 +77,7 @@ class Pipeline:
                 profile=session.profile,
                 status=session.status,
                 events=(NewEvent(type=SessionSaved.type, data={"status": str(session.status)}),),
+                parent_life=parent_life,
                 operation_id=operation_id,
             )
         except Exception as error:

@@ -393,10 +393,9 @@ class SessionRuntime:
         fork, so it is never without it, and `outcome` says how the turn went. Repeated under its `key` it is the same
         fork and the same outcome; the key is the message's too. Inside an open call nothing can be forked.
         """
-        said = None if message is None else as_message(message)
-        new = NewFork(
-            source=as_key(session_id), at=at, target=None if target is None else as_key(target), message=said, key=key
-        )
+        source, said = as_key(session_id), None if message is None else as_message(message)
+        named = SessionKey(target, tenant=source.tenant) if isinstance(target, str) else target
+        new = NewFork(source=source, at=at, target=named, message=said, key=key)
         fork = new.begins()
         receipt = await forking.fork(self.store, new, fork, self._beginnings.load, partial(self._admit, said))
         outcome = None
@@ -421,12 +420,16 @@ class SessionRuntime:
         return await self._changed(as_key(session_id), work)
 
     async def delete(self, session_id: Key, *, cascade: bool = False) -> DeleteReport:
-        """End a session for good; a turn under way can write nothing more."""
+        """End a session for good; a turn under way can write nothing more.
+
+        A parent that waits for it is owed the failure, which a worker delivers. `cascade` deletes its children's tree
+        too: cut off, it is finished by repeating it, also when the session itself is gone, or by `store.upkeep.gc`.
+        """
         key = as_key(session_id)
-        if not await self.store.exists(key):
+        report = await self.store.delete(key, cascade=cascade)
+        if not report.sessions:
             raise SessionNotFound(f"There is no {key} to delete.", key=key)
-        await self._deliveries.tell_deleted(key)
-        return await self.store.delete(key, cascade=cascade)
+        return report
 
     async def advance(self, session_id: Key, *, go_on: Callable[[], bool] | None = None) -> bool:
         """Do what is due for one session, if nobody else has it; return whether anything was done.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenuto.codec import JSON
+from tenuto.model.outbox import CHILD_RESULT, STOP_CHILD
 
 WAKE = "wake"
 """Go on: an answer is there, a time has come, or a message follows a hand-off."""
@@ -11,10 +12,10 @@ WAKE = "wake"
 CHILD = "child"
 """Begin a child session, or consult one again."""
 
-RESULT = "child_result"
+RESULT = CHILD_RESULT
 """How a child's turn went, for the parent that waits for it."""
 
-STOP = "stop_child"
+STOP = STOP_CHILD
 """A parent does not wait for a child any more: a debt that is owed until the child has stopped."""
 
 

@@ -7,7 +7,6 @@ plain id for the default tenant and kind.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -34,6 +33,7 @@ from tenuto.model.session import (
     as_key,
 )
 from tenuto.store.backend import Backend, View, Warm, columns_of, session_lock
+from tenuto.store.deletions import Deletions
 from tenuto.store.effects import Effects
 from tenuto.store.events import Events
 from tenuto.store.inbox import Inbox
@@ -44,7 +44,7 @@ from tenuto.store.logs import Logs, read_bodies, read_document
 from tenuto.store.outbox import Outbox
 from tenuto.store.rules.commit import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.found import Ask, Found, Plan, Script, gather
-from tenuto.store.rules.lifecycle import Forking, decide_create, decide_delete, decide_fork
+from tenuto.store.rules.lifecycle import Forking, decide_create, decide_fork
 from tenuto.store.rules.limits import (
     MAX_NAME_BYTES,
     check_count,
@@ -64,6 +64,7 @@ from tenuto.store.rules.rows import (
     BranchRow,
     CheckpointRow,
     ContentRow,
+    DeletionRow,
     EffectRow,
     EntryRow,
     EventRow,
@@ -113,6 +114,7 @@ class Store:
         self.outbox = Outbox(self)
         self.upkeep = Upkeep(self)
         self.keeper = Keeper(self)
+        self.deletions = Deletions(self)
 
     async def __aenter__(self) -> "Store":
         return self
@@ -143,6 +145,7 @@ class Store:
         profile: Profile | None = None,
         status: SessionStatus = SessionStatus.ACTIVE,
         events: Sequence[NewEvent] = (),
+        parent_life: int | None = None,
         operation_id: str | None = None,
     ) -> Receipt:
         """Begin a session at version 1, or at the next version of a deleted id.
@@ -150,7 +153,8 @@ class Store:
         Of concurrent creates exactly one wins; the others, and any create on a live id, get `SessionExists` with the
         version found, and nothing changes. Repeated with its operation id it returns the first receipt. `logs` names
         the fields of `state` that are logs; `events` are the first of its stream. Parent, root and forked_from stay as
-        given here. While a runner holds the lane: `LaneBusy`.
+        given here; with `parent_life`, a parent that does not live in that life is `SessionNotFound`. While a runner
+        holds the lane: `LaneBusy`.
         """
         state, names = {} if state is None else check_map(state, "state"), check_names(logs, "logs")
         commit = Commit(
@@ -165,7 +169,10 @@ class Store:
             events=check_items(events, "events"),
         )
         packed = pack(commit, self.budget, Profile() if profile is None else profile)
-        return await self._transact(ask_commit(packed), partial(decide_create, packed), packed.size)
+        if parent_life is not None:
+            check_count(parent_life, "parent_life")
+        ask = ask_commit(packed)._replace(parent=_parent(commit.key, profile))
+        return await self._transact(ask, partial(decide_create, packed, parent_life), packed.size)
 
     async def exists(self, key: Key) -> bool:
         """Tell whether there is a live session; asking creates nothing."""
@@ -329,7 +336,8 @@ class Store:
             first=None if first is None else self.inbox.packed(first),
             operation_id=check_name(new_id() if operation_id is None else operation_id, "operation_id"),
         )
-        ask = Ask(key=target, operation_id=asked.operation_id, source=source, checkpoint=at)
+        parent = _parent(target, profile)
+        ask = Ask(key=target, operation_id=asked.operation_id, source=source, checkpoint=at, parent=parent)
         receipt = await self._transact(ask, partial(decide_fork, asked), len(asked.first.body) if asked.first else 0)
         if asked.first is not None and not receipt.replayed:
             self.backend.announce(target)
@@ -338,27 +346,19 @@ class Store:
     async def delete(self, key: Key, *, cascade: bool = False) -> DeleteReport:
         """End a session for good and report what went; deleting what is not there does nothing and reports zeros.
 
-        Needs no lane and is never busy. One small transaction writes the tombstone; entries, big values and events go
-        in slices before the call returns. Children and forks stay and are named; `cascade=True` deletes the
-        children's tree, never forks. The id may be used again: its version, commit number, generation and event
-        numbers go on.
+        Needs no lane and is never busy. One small transaction writes the tombstone, and with it what the session owes:
+        a parent that waits for it (a wait of the kind `child` whose metadata names it) gets an outgoing
+        `child_result` with an error, and results and stops that were on their way stay. Entries, big values and events
+        go in slices before the call returns. Children and forks stay and are named; `cascade=True` deletes the
+        children's tree, each in the life it had, never forks. What a cascade has to do stands in rows from the
+        tombstone on: repeated, it goes on where it was cut off, and gives the whole report until gc forgets it; gc
+        finishes it too. The id may be used again: its version, commit number, generation and event numbers go on.
         """
-        key = as_key(key)
-        check_flag(cascade, "cascade")
-        report = await self.bury(key)
-        with suppress(StoredDataCorrupt):  # of a fork that shares entries: nobody can tell what it reaches
-            report = await self.upkeep.sweep_deleted(key, report)
-        if cascade:
-            for child in report.children:
-                report = _sum(report, await self.delete(child, cascade=True))
-        return report
+        return await self.deletions.delete(as_key(key), cascade=check_flag(cascade, "cascade"))
 
-    async def bury(self, key: SessionKey) -> DeleteReport:
-        """Write the tombstone of a delete and report what it ends; what that leaves is the sweep's, or gc's."""
-        report = await self._transact(Ask(key=key, relatives=True), decide_delete)
-        if report.sessions:
-            self.backend.announce(key)
-        return report
+    async def bury(self, key: Key) -> DeleteReport:
+        """Write the tombstone of a delete and report what it ends; what that leaves is gc's."""
+        return (await self.deletions.bury(as_key(key))).report
 
     async def list(
         self,
@@ -444,11 +444,17 @@ DUMPED: dict[str, tuple[str, ...]] = {
     "effect": EffectRow._fields,
     "usage": UsageRow._fields,
     "outgoing": OutgoingRow._fields,
+    "deletion": DeletionRow._fields,
     "event": EventRow._fields,
     "content": ContentRow._fields,
     "holding": ("session", "tenant", "hash"),
 }
 """The tables of a dump and their columns."""
+
+
+def _parent(child: SessionKey, profile: Profile | None) -> SessionKey | None:
+    named = profile.parent if profile else None
+    return None if named is None else SessionKey(named, tenant=child.tenant, kind=child.kind)
 
 
 def _head(columns: Sequence[Any]) -> SessionHead:
@@ -462,10 +468,3 @@ def _items(name: str, value: JSON) -> tuple[JSON, ...]:
             field=name,
         )
     return tuple(value)
-
-
-def _sum(one: DeleteReport, other: DeleteReport) -> DeleteReport:
-    counted = {
-        f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(DeleteReport) if f.name != "children"
-    }
-    return replace(one, **counted)

@@ -75,19 +75,22 @@ class Upkeep:
                 if is_live(row, now):
                     progress.add(held=(key_of(row),))
                 else:
-                    report = await self._store.bury(key_of(row))
+                    await self._store.bury(key_of(row))
                     progress.add(deleted=(key_of(row),))
-                    await self.sweep_deleted(key_of(row), report)
+                    await self.sweep_deleted(key_of(row))
         return _as(progress.report, ExpiryReport)
 
     async def gc(self, *, grace: float = DEFAULT_GRACE) -> GcReport:
         """Remove entries, branches, big values and events that nobody has reached for `grace` seconds.
 
-        Heads, checkpoints, forks and every run that can still be gone on with keep what they reach. A second call
-        removes nothing more.
+        Heads, checkpoints, forks and every run that can still be gone on with keep what they reach. A cascading delete
+        that was cut off is finished first; one that has been done for so long is forgotten. A second call removes
+        nothing more.
         """
         term = _term(grace)
         async with _reporting("Collection", GcReport()) as progress:
+            progress.add(sessions=await self.finish_deletes())
+            await self._total("sweep_deletions", self._store.now(), term)
             last = 0
             while families := await self._families(last):
                 for family in families:
@@ -97,6 +100,13 @@ class Upkeep:
             async for removed in self._slices("sweep_events"):
                 progress.add(events=removed)
         return _as(progress.report, GcReport)
+
+    async def finish_deletes(self) -> int:
+        """Go on with every cascading delete that was cut off; return how many sessions had still to be ended.
+
+        Cheap when there is none. Each session ends in the life it had when it was found, or not at all.
+        """
+        return await self._store.deletions.finish()
 
     async def prune(
         self,
@@ -158,11 +168,11 @@ class Upkeep:
         freed, left = await self._store.backend.vacuum(check_count(pages, "pages"))
         return VacuumReport(pages_freed=freed, pages_left=left)
 
-    async def sweep_deleted(self, key: SessionKey, report: DeleteReport) -> DeleteReport:
-        """Remove what a deleted session left behind, counted into its report."""
+    async def sweep_deleted(self, key: SessionKey) -> DeleteReport:
+        """Remove what a deleted session left behind, and count it."""
         rows = await self._store.backend.read("session_by_key", *columns_of(key))
-        if not report.sessions or not rows:
-            return report
+        if not rows:
+            return DeleteReport()
         progress = _Progress(GcReport())
         row = SessionRow(*rows[0])
         dropped = await self._collect(row.family, _term(DEFAULT_GRACE), progress)
@@ -171,7 +181,7 @@ class Upkeep:
         await self._store.backend.write("loosen_contents", key.tenant, encode(mine))
         contents = await self._total("sweep_contents", self._store.now(), _term(DEFAULT_GRACE)) if mine else 0
         done = _as(progress.report, GcReport)
-        return replace(report, entries=done.entries, branches=done.branches, events=events, contents=contents)
+        return DeleteReport(entries=done.entries, branches=done.branches, events=events, contents=contents)
 
     def _cut(self, seconds: float) -> tuple[int | None, int]:
         """Return the parameters of a cut-off: the time, if a test gives it, and the age."""

@@ -47,6 +47,7 @@ class Usage:
                 seen.add(one)
                 sums += await view.read("usage_of_session", *columns_of(one), run_id)
                 if cascade:
-                    children = await view.read("children_of", *columns_of(one))
+                    ((life,),) = await view.read("life_of", *columns_of(one))
+                    children = await view.read("children_of", *columns_of(one), life, 1)
                     waiting += [key_of(SessionRow(*row)) for row in children]
         return report_of(sums, len(seen))

@@ -24,7 +24,7 @@ from tenuto.store.rules.logs import LogWriter, Stand, encode_ends, is_run_log, s
 from tenuto.store.rules.outgoing import outgoing_writes
 from tenuto.store.rules.pack import PackedCommit, PackedDocument
 from tenuto.store.rules.profile import changed_profile, new_profile
-from tenuto.store.rules.rows import CheckpointRow, EventRow, ReceiptRow, RunRow, SessionRow
+from tenuto.store.rules.rows import CheckpointRow, EventRow, ProfileRow, ReceiptRow, RunRow, SessionRow
 from tenuto.store.rules.run_row import begin_stand, begun_run, run_after
 from tenuto.store.rules.session_row import blank_row, check_life, new_receipt, replay, session_write
 from tenuto.store.rules.usage import usage_writes
@@ -273,12 +273,16 @@ def content_writes(row: SessionRow, documents: list[PackedDocument]) -> list[Wri
     return writes
 
 
+def _birth(draft: Draft) -> ProfileRow:
+    return new_profile(draft.row.sid, draft.packed.birth or Profile(), parent=draft.found.parent)
+
+
 def _profile_writes(draft: Draft) -> list[Write]:
     changes, born = draft.packed.profile, draft.row.alive and not draft.old.alive
     if not (changes or born):
         return []
     row = None if born else draft.found.profile
-    profile = changed_profile(row or new_profile(draft.row.sid, draft.packed.birth or Profile()), changes)
+    profile = changed_profile(row or _birth(draft), changes)
     return [Write("put_profile", [profile])]
 
 

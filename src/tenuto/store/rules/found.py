@@ -16,6 +16,7 @@ from tenuto.store.rules.rows import (
     CheckpointRow,
     EffectRow,
     InputRow,
+    OutgoingRow,
     ProfileRow,
     ReceiptRow,
     RunRow,
@@ -86,6 +87,7 @@ class Ask(NamedTuple):
     source: SessionKey | None = None
     checkpoint: int | None = None
     relatives: bool = False
+    parent: SessionKey | None = None
     current_run: bool = False
     next_run: str | None = None
     inputs: tuple[str, ...] = ()
@@ -122,6 +124,9 @@ class Found:
     children: list[SessionRow] = field(default_factory=list)
     forks: list[SessionRow] = field(default_factory=list)
     kin: int = 0
+    parent: SessionRow | None = None
+    waited_for: list[WaitRow] = field(default_factory=list)
+    debts: list[OutgoingRow] = field(default_factory=list)
     inputs: dict[str, InputRow] | None = None
     input_keys: dict[str, InputRow] = field(default_factory=dict)
     effects: "dict[EffectPlace, EffectRow] | None" = None
@@ -212,15 +217,33 @@ def _parts(ask: Ask, found: Found) -> Script[None]:
     if ask.next_run is not None:
         for row in (yield "bare_run", (ask.next_run,)):
             found.next_run = RunRow(*row)
+    if ask.parent:
+        rows = yield "session_by_key", (ask.parent.tenant, ask.parent.kind, ask.parent.session_id)
+        found.parent = SessionRow(*rows[0]) if rows else None
     if ask.relatives and session:
-        key = ask.key
-        rows = yield "counts_of_session", (session.sid,)
-        found.counts = dict(zip(COUNTED, rows[0], strict=True))
-        rows = yield "children_of", (key.tenant, key.kind, key.session_id)
-        found.children = [SessionRow(*row) for row in rows]
-        rows = yield "forks_of", (session.sid,)
-        found.forks = [SessionRow(*row) for row in rows]
-        ((found.kin,),) = yield "count_kin", (session.family, session.sid)
+        yield from _relatives(ask.key, session, found)
+
+
+def _relatives(key: SessionKey, session: SessionRow, found: Found) -> Script[None]:
+    """Read whom the end of a session concerns.
+
+    What its parent waits for is read after the session's own row: whatever came to it from there took an event number
+    on that row, so that a write guarded by it has seen every wait it could be for.
+    """
+    rows = yield "counts_of_session", (session.sid,)
+    found.counts = dict(zip(COUNTED, rows[0], strict=True))
+    rows = yield "children_of", (key.tenant, key.kind, key.session_id, session.life, 1)
+    found.children = [SessionRow(*row) for row in rows]
+    rows = yield "forks_of", (session.sid,)
+    found.forks = [SessionRow(*row) for row in rows]
+    ((found.kin,),) = yield "count_kin", (session.family, session.sid)
+    rows = yield "profile_by_session", (session.sid,)
+    found.profile = ProfileRow(*rows[0]) if rows else None
+    if found.profile is not None and found.profile.parent is not None:
+        rows = yield "waits_of_session", (key.tenant, key.kind, found.profile.parent, None, "open")
+        found.waited_for = [WaitRow(*row[_SESSION:]) for row in rows]
+        rows = yield "debts_of_session", (session.sid,)
+        found.debts = [OutgoingRow(*row) for row in rows]
 
 
 def _inbox_parts(ask: Ask, found: Found) -> Script[None]:

@@ -1,14 +1,13 @@
-"""How a session begins, is forked, and ends."""
+"""How a session begins, and how it is forked."""
 
 from dataclasses import dataclass, fields, replace
 
 from tenuto.codec import encode, loads
 from tenuto.errors import ForkPointNotRetained, SessionExists, SessionNotFound
 from tenuto.model.commit import Receipt
-from tenuto.model.report import DeleteReport
 from tenuto.model.session import ForkPoint, LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.store.rules.commit import write_commit
-from tenuto.store.rules.found import COUNTED, Found, Plan, Write
+from tenuto.store.rules.found import Found, Plan, Write
 from tenuto.store.rules.inbox import INPUT_QUEUED, event_row, queued_row, told_of
 from tenuto.store.rules.inputs import PackedInput
 from tenuto.store.rules.lane import busy, is_live
@@ -16,19 +15,26 @@ from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.lineage import new_branch, segments
 from tenuto.store.rules.logs import encode_ends, is_run_log
 from tenuto.store.rules.pack import PackedCommit, intent_of
-from tenuto.store.rules.profile import new_profile
-from tenuto.store.rules.records import ends_of, key_of, profile_of
+from tenuto.store.rules.profile import new_profile, profile_meaning
+from tenuto.store.rules.records import ends_of, profile_of
 from tenuto.store.rules.rows import BranchRow, ReceiptRow, SessionRow
 from tenuto.store.rules.session_row import blank_row, check_commit, receipt_of, replay, session_write
 
 
-def decide_create(packed: PackedCommit, found: Found) -> Plan[Receipt]:
+def decide_create(packed: PackedCommit, parent_life: int | None, found: Found) -> Plan[Receipt]:
     """Begin a session, return the receipt of its first create, or refuse a live id."""
-    row = _vacant(packed.commit.key, packed.intent, found)
+    key = packed.commit.key
+    row = _vacant(key, packed.intent, found)
     if isinstance(row, Receipt):
         return Plan(row)
+    parent = found.parent if found.parent and found.parent.alive else None
+    if parent_life is not None and (parent is None or parent.life != parent_life):
+        raise SessionNotFound(f"The parent of {key} was deleted.", key=key)
     packed.commit = replace(packed.commit, life=row.life)
-    return write_commit(packed, found, row, None)
+    plan = write_commit(packed, found, row, None)
+    if parent is not None:  # a delete of the parent that lands first is not missed, one that lands later finds it
+        plan.writes.append(Write("pin_session", [(parent.sid, parent.life)], must=True))
+    return plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +52,7 @@ class Forking:
     def intent(self) -> str:
         """Hash what the fork means; what it expects of its source is a guard, and not part of that."""
         names = [[key.tenant, key.kind, key.session_id] for key in (self.target, self.source)]
-        profile = new_profile(0, self.profile) if self.profile else None
+        profile = profile_meaning(self.profile) if self.profile else None
         first = [] if self.first is None else [[self.first.given.key, self.first.digest, self.first.given.input_id]]
         return intent_of(["fork", *names, self.at, profile, *first])
 
@@ -105,52 +111,16 @@ def decide_fork(asked: Forking, found: Found) -> Plan[Receipt]:
         hashes = sorted(set(held.values()))
         writes.append(Write("touch_contents", [(new.tenant, content) for content in hashes], must=True))
         writes.append(Write("insert_holdings", [(new.sid, new.tenant, content) for content in hashes]))
+    if found.parent is not None and found.parent.alive:
+        writes.append(Write("pin_session", [(found.parent.sid, found.parent.life)], must=True))
     if parents:
         writes.append(Write("share_branches", sorted(parents), must=True))
     if branches:
         writes.append(Write("insert_branches", branches))
     profile = _fork_profile(found, origin, source, point.commit_no, asked.profile)
-    writes.append(Write("put_profile", [new_profile(new.sid, profile, origin.sid)]))
+    writes.append(Write("put_profile", [new_profile(new.sid, profile, origin.sid, found.parent)]))
     writes.append(Write("insert_receipts", [receipt]))
     return Plan(receipt_of(receipt, replayed=False), writes)
-
-
-def decide_delete(found: Found) -> Plan[DeleteReport]:
-    """End the id's life: a tombstone keeps its numbers, everything else is unreachable from here on."""
-    row = found.session
-    if row is None or not (row.alive or row.armed or any(found.counts.values())):
-        return Plan(DeleteReport())
-    event = next_count(row.event_seq, "the event number")
-    tombstone = row._replace(
-        life=next_count(row.life, "the life"),
-        alive=0,
-        status=str(SessionStatus.DELETED),
-        commit_no=next_count(row.commit_no, "the commit number"),
-        resume_count=0,
-        heads="{}",
-        document="{}",
-        held=None,
-        event_seq=event,
-        event_floor=event,
-        current_run=None,
-        generation=next_count(row.generation, "the generation"),
-        armed=0,
-        nonce=None,
-        holder=None,
-        lane_expires_at=None,
-        updated_at=max(row.updated_at, found.now),
-    )
-    writes = [
-        session_write(found, tombstone),
-        *(Write(f"delete_{table}_of", [(row.sid,)]) for table in (*COUNTED, "profiles")),
-    ]
-    report = DeleteReport(
-        sessions=1,
-        children=tuple(map(key_of, found.children)),
-        forks=tuple(map(key_of, found.forks)),
-        **found.counts,
-    )
-    return Plan(report, writes)
 
 
 def _vacant(key: SessionKey, intent: str, found: Found) -> SessionRow | Receipt:

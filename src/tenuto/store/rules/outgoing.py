@@ -72,11 +72,12 @@ def _target(given: NewOutgoing) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundOutgoing:
-    """An outgoing item with its sender's key, and the time."""
+    """An outgoing item with its sender's key, whether that was deleted since, and the time."""
 
     now: int
     row: OutgoingRow | None
     key: SessionKey | None
+    left_behind: bool = False
 
 
 def gather_outgoing(outbox_id: str, now: int | None) -> Script[FoundOutgoing]:
@@ -85,7 +86,8 @@ def gather_outgoing(outbox_id: str, now: int | None) -> Script[FoundOutgoing]:
     rows = yield "outgoing_by_id", (outbox_id,)
     if not rows:
         return FoundOutgoing(now=at, row=None, key=None)
-    return FoundOutgoing(now=at, row=OutgoingRow(*rows[0][_SESSION:]), key=key_of(SessionRow(*rows[0][:_SESSION])))
+    sender, row = SessionRow(*rows[0][:_SESSION]), OutgoingRow(*rows[0][_SESSION:])
+    return FoundOutgoing(now=at, row=row, key=key_of(sender), left_behind=sender.life != row.life)
 
 
 def decide_mark(
@@ -96,7 +98,10 @@ def decide_mark(
     retry_in: float | None,
     found: FoundOutgoing,
 ) -> Plan[Outgoing]:
-    """Move an item on if it stands where its deliverer thinks; a try more, and perhaps another time."""
+    """Move an item on if it stands where its deliverer thinks; a try more, and perhaps another time.
+
+    What a deleted session owed goes as soon as it is paid.
+    """
     row = found.row
     state = row.status if row else "unknown"
     if row is None or found.key is None or row.status != expected or attempts not in (None, row.attempts):
@@ -108,6 +113,9 @@ def decide_mark(
         raise DeliveryLost(f"Outgoing {outbox_id} is {state}, which is final.", outbox_id=outbox_id, found=state)
     due_at = row.due_at if retry_in is None else found.now + to_duration(retry_in)
     new = row._replace(status=str(status), attempts=next_count(row.attempts, "the attempts"), due_at=due_at)
+    if found.left_behind and status in _FINAL:
+        paid = Write("delete_outgoing", [(outbox_id, row.status, row.attempts)], must=True)
+        return Plan(outgoing_of(new, found.key), [paid])
     change = (new.status, new.attempts, new.due_at, outbox_id, row.status, row.attempts)
     return Plan(outgoing_of(new, found.key), [Write("mark_outgoing", [change], must=True)])
 

@@ -30,7 +30,7 @@ from tenuto.store.rules.inputs import PackedInput, input_meaning, pack_input
 from tenuto.store.rules.limits import check_name, refuse
 from tenuto.store.rules.next_run import PackedNext, next_meaning
 from tenuto.store.rules.outgoing import PackedOutgoing, outgoing_meaning, pack_outgoing
-from tenuto.store.rules.profile import new_profile, pack_profile
+from tenuto.store.rules.profile import new_profile, pack_profile, profile_meaning
 from tenuto.store.rules.records import ends_text
 from tenuto.store.rules.shape import check_shape
 from tenuto.store.rules.usage import usage_meaning
@@ -245,7 +245,7 @@ def _intent(packed: PackedCommit) -> str:
     if packed.profile:
         meaning.append(["profile", sorted(packed.profile.items())])
     if packed.birth:
-        meaning.append(["birth", new_profile(0, packed.birth)])
+        meaning.append(["birth", profile_meaning(packed.birth)])
     if packed.waits:
         meaning.append(["waits", [[wait.kind, wait.signal_id, *texts] for wait, *texts in packed.waits]])
     if packed.answers:

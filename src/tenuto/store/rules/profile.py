@@ -1,6 +1,6 @@
 """A session's profile: which fields may change, and how they are kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -19,7 +19,7 @@ from tenuto.store.rules.limits import (
     check_map,
     check_text,
 )
-from tenuto.store.rules.rows import ProfileRow
+from tenuto.store.rules.rows import ProfileRow, SessionRow
 
 
 def _name(value: Any, what: str) -> str:
@@ -73,8 +73,10 @@ def check_profile(profile: Profile) -> None:
     new_profile(0, profile)
 
 
-def new_profile(sid: int, profile: Profile, forked_sid: int | None = None) -> ProfileRow:
-    """Return the row of a new session's profile."""
+def new_profile(
+    sid: int, profile: Profile, forked_sid: int | None = None, parent: SessionRow | None = None
+) -> ProfileRow:
+    """Return the row of a new session's profile; it is a child of its parent in the life that has now."""
     check_kind(profile, Profile, "profile")
     changes = {f.name: getattr(profile, f.name) for f in fields(profile) if f.name in PROFILE_COLUMNS}
     point = None if profile.forked_from is None else _point(profile.forked_from)
@@ -84,8 +86,14 @@ def new_profile(sid: int, profile: Profile, forked_sid: int | None = None) -> Pr
         root=_fixed(profile.root, "root"),
         forked_from=encode(point) if point else None,
         forked_sid=forked_sid,
+        parent_life=parent.life if parent and parent.alive else None,
         **pack_profile(changes),
     )
+
+
+def profile_meaning(profile: Profile) -> Sequence[Any]:
+    """Return what counts of a new session's profile for the intent hash: what was given, not what was found."""
+    return new_profile(0, profile)[:-1]
 
 
 def changed_profile(row: ProfileRow, changes: Mapping[str, Any]) -> ProfileRow:

@@ -63,6 +63,7 @@ class ProfileRow(NamedTuple):
     failure_reason: str | None
     trace: str | None
     expires_at: int | None
+    parent_life: int | None = None
 
 
 class ReceiptRow(NamedTuple):
@@ -259,6 +260,21 @@ class OutgoingRow(NamedTuple):
     attempts: int
     due_at: int
     created_at: int
+
+
+class DeletionRow(NamedTuple):
+    """One session that a cascading delete of `root` ends, in the life it had then; `report` once it is ended.
+
+    `at` is when it was found, and when it was done.
+    """
+
+    root: int
+    root_life: int
+    session: int
+    life: int
+    status: str
+    report: str | None
+    at: int
 
 
 class EventRow(NamedTuple):

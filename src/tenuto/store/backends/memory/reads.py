@@ -6,7 +6,7 @@ from typing import Any
 
 from tenuto.codec import loads
 from tenuto.store.backends.memory.runtime_reads import RuntimeReads
-from tenuto.store.backends.memory.tables import Tables, moment_of
+from tenuto.store.backends.memory.tables import Tables, is_debt, moment_of
 from tenuto.store.rules.found import Row
 from tenuto.store.rules.rows import (
     ProfileRow,
@@ -218,7 +218,7 @@ class Reads(RuntimeReads):
             t.input.values(),
             t.effect.values(),
             t.usage.values(),
-            t.outgoing.values(),
+            [item for item in t.outgoing.values() if not is_debt(item)],
         )
         return [tuple(sum(row.session == sid for row in rows) for rows in tables)]
 
@@ -230,8 +230,10 @@ class Reads(RuntimeReads):
         known = sum(row.status != "started" for row in self._t.effect.find("run", run_id))
         return [(points + int(before is not None and before.run_id is None), waits, known)]
 
-    def children_of(self, tenant: str, kind: str, session_id: str) -> list[Row]:
-        return self._alive(lambda s, p: (s.tenant, s.kind) == (tenant, kind) and p.parent == session_id)
+    def children_of(self, tenant: str, kind: str, session_id: str, life: int, unknown: int) -> list[Row]:
+        lives = (life, None) if unknown else (life,)
+        place = (tenant, kind, session_id)
+        return self._alive(lambda s, p: (s.tenant, s.kind, p.parent) == place and p.parent_life in lives)
 
     def forks_of(self, sid: int) -> list[Row]:
         return self._alive(lambda _, p: p.forked_sid == sid)

@@ -107,7 +107,25 @@ class RuntimeReads:
     def outgoing_of_session(self, tenant: str, kind: str, session_id: str, limit: int) -> list[Row]:
         session = self._session(tenant, kind, session_id)
         found = self._t.outgoing.find("session", session and session.sid)
-        return [self._t.session[row.session] + row for row in islice(found, limit)]
+        present = (row for row in found if session and row.life == session.life)
+        return [self._t.session[row.session] + row for row in islice(present, limit)]
+
+    def debts_of_session(self, sid: int) -> list[Row]:
+        found = self._t.outgoing.find("session", sid)
+        return [row for row in found if (row.status, row.kind) == ("pending", "child_result")]
+
+    def deletion_by_target(self, *place: int) -> list[Row]:
+        row = self._t.deletion.get(place)
+        return [row] if row else []
+
+    def deletions_of(self, root: int, root_life: int) -> list[Row]:
+        found = [row for row in self._t.deletion.values() if row[:2] == (root, root_life)]
+        found.sort(key=lambda row: (row.session != row.root, *row[2:4]))
+        return [*found]
+
+    def open_deletions(self, root: int | None, limit: int) -> list[Row]:
+        found = [row for row in self._t.deletion.values() if row.status == "open" and root in (None, row.root)]
+        return [self._t.session[row.session] + row for row in sorted(found, key=lambda row: row[:4])[:limit]]
 
     def pending_outgoing(self, now: int | None, limit: int) -> list[Row]:
         moment = moment_of(now)

@@ -3,10 +3,10 @@
 from typing import Any
 
 from tenuto.codec import loads
-from tenuto.store.backends.memory.tables import Tables, moment_of
+from tenuto.store.backends.memory.tables import Tables, is_debt, moment_of
 from tenuto.store.rules.found import Row
 from tenuto.store.rules.records import ROLLED_BACK
-from tenuto.store.rules.rows import EffectRow, InputRow, OutgoingRow, RunRow, UsageRow
+from tenuto.store.rules.rows import DeletionRow, EffectRow, InputRow, OutgoingRow, RunRow, UsageRow
 
 
 class RuntimeWrites:
@@ -144,6 +144,37 @@ class RuntimeWrites:
         final = [row for row in self._t.outgoing.values() if row.status in ("done", "expired")]
         old = [row.outbox_id for row in final if max(row.created_at, row.due_at) < cutoff]
         return [(1,)] * self._t.drop(self._t.outgoing, old[:limit])
+
+    def delete_outgoing(self, outbox_id: str, status: str, attempts: int) -> int:
+        row = self._t.outgoing.get(outbox_id)
+        if row is None or (row.status, row.attempts) != (status, attempts):
+            return 0
+        return self._t.drop(self._t.outgoing, [outbox_id])
+
+    def leave_debts_of(self, sid: int) -> int:
+        rows = self._t.outgoing.items()
+        return self._t.drop(self._t.outgoing, [key for key, row in rows if row.session == sid and not is_debt(row)])
+
+    def insert_deletions(self, *columns: Any) -> int:
+        row = DeletionRow(*columns)
+        if row[:4] in self._t.deletion:
+            return 0
+        self._t.add(self._t.deletion, row[:4], row)
+        return 1
+
+    def move_deletions(self, status: str, report: str | None, at: int, *place: int) -> int:
+        row = self._t.deletion.get(place)
+        if row is None or row.status != "open":
+            return 0
+        self._t.put(self._t.deletion, place, row._replace(status=status, report=report, at=at))
+        return 1
+
+    def sweep_deletions(self, now: int | None, age: int, limit: int) -> list[Row]:
+        cutoff = moment_of(now) - age
+        rows = self._t.deletion
+        unfinished = {row[:2] for row in rows.values() if row.status == "open"}
+        old = [key for key, row in rows.items() if row.at <= cutoff and row[:2] not in unfinished]
+        return [(1,)] * self._t.drop(rows, old[:limit])
 
     def delete_inputs_of(self, sid: int) -> int:
         self._t.drop(self._t.input_key, [key for key in self._t.input_key if key[0] == sid])

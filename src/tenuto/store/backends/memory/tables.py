@@ -13,6 +13,7 @@ from tenuto.store.rules.rows import (
     BranchRow,
     CheckpointRow,
     ContentRow,
+    DeletionRow,
     EffectRow,
     EntryRow,
     EventRow,
@@ -75,6 +76,7 @@ class Tables:
             session=Index(lambda item: item.session, lambda item: (item.created_at, item.outbox_id)),
             pending=Index(lambda item: item.status == "pending" or None, lambda item: (item.due_at, item.outbox_id)),
         )
+        self.deletion: dict[tuple[int, ...], DeletionRow] = {}
         self.event: Indexed[tuple[int, int], EventRow] = Indexed(
             session=Index(lambda event: event.session, lambda event: event.first_seq),
             run=Index(lambda event: (event.session, event.run_id), lambda event: event.first_seq),
@@ -151,6 +153,11 @@ def _age_of_effect(effect: EffectRow) -> tuple[object, ...]:
 def moment_of(now: int | None) -> int:
     """Return the time given, or this machine's."""
     return time.time_ns() // 1000 if now is None else now
+
+
+def is_debt(item: OutgoingRow) -> bool:
+    """Tell whether an outgoing item stays owed when its sender is deleted."""
+    return item.status == "pending" and item.kind in ("child_result", "stop_child")
 
 
 def later(one: int | None, other: int | None) -> int | None:

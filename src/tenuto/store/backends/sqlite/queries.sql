@@ -218,7 +218,8 @@ SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session WHERE o.outb
 -- outgoing_of_session --
 What a session sent, in the order of sending.
 SELECT s.*, o.* FROM session s JOIN outgoing o ON o.session = s.sid
-WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 ORDER BY o.created_at, o.outbox_id LIMIT ?4
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND o.life = s.life
+ORDER BY o.created_at, o.outbox_id LIMIT ?4
 
 -- pending_outgoing --
 Outgoing items of all sessions that are due, the longest due first.
@@ -228,6 +229,24 @@ WHERE o.status = 'pending' AND o.due_at <= coalesce(?1, CAST(unixepoch('subsec')
 -- next_outgoing --
 When the first pending item falls due.
 SELECT min(due_at) FROM outgoing WHERE status = 'pending'
+
+-- debts_of_session --
+The results that a session sent and nobody has delivered yet.
+SELECT * FROM outgoing WHERE session = ?1 AND status = 'pending' AND kind = 'child_result'
+
+-- deletion_by_target --
+One session that a cascading delete has to end.
+SELECT * FROM deletion WHERE root = ?1 AND root_life = ?2 AND session = ?3 AND life = ?4
+
+-- deletions_of --
+What the cascading delete of a life of a session has to end, in the order it was found; the session itself comes first.
+SELECT * FROM deletion WHERE root = ?1 AND root_life = ?2 ORDER BY session <> root, session, life
+
+-- open_deletions --
+What cascading deletes have still to end, with its sessions' rows; a null root means any.
+SELECT s.*, d.* FROM deletion d JOIN session s ON s.sid = d.session
+WHERE d.status = 'open' AND (?1 IS NULL OR d.root = ?1)
+ORDER BY d.root, d.root_life, d.session LIMIT ?2
 
 -- content_exists --
 Whether a tenant holds a value.
@@ -334,7 +353,8 @@ SELECT
     (SELECT count(*) FROM input WHERE session = ?1),
     (SELECT count(*) FROM effect WHERE session = ?1),
     (SELECT count(*) FROM usage WHERE session = ?1),
-    (SELECT count(*) FROM outgoing WHERE session = ?1)
+    (SELECT count(*) FROM outgoing
+        WHERE session = ?1 AND NOT (status = 'pending' AND kind IN ('child_result', 'stop_child')))
 
 -- counts_of_run --
 How many checkpoints (with the one from before it), waits and effects with a known outcome a run has.
@@ -346,9 +366,11 @@ SELECT
         WHERE r.run_id = ?1 AND e.status <> 'started')
 
 -- children_of --
-The live sessions whose parent is the given one.
+The live sessions whose parent is the given one in a life of it; if asked for, also those of no known life.
 SELECT s.* FROM profile p JOIN session s ON s.sid = p.session
-WHERE s.tenant = ?1 AND s.kind = ?2 AND p.parent = ?3 AND s.alive ORDER BY s.sid
+WHERE s.tenant = ?1 AND s.kind = ?2 AND p.parent = ?3 AND s.alive
+    AND (p.parent_life = ?4 OR p.parent_life IS NULL AND ?5)
+ORDER BY s.sid
 
 -- forks_of --
 The live sessions forked from the given one.
@@ -481,7 +503,7 @@ UPDATE session SET event_seq = ?1 WHERE sid = ?2 AND life = ?3 AND event_seq = ?
 
 -- put_profile --
 Write a session's profile.
-INSERT OR REPLACE INTO profile VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+INSERT OR REPLACE INTO profile VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- insert_receipts --
 Receipts.
@@ -625,6 +647,19 @@ INSERT INTO outgoing VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
 Move an outgoing item on if it is as it was found.
 UPDATE outgoing SET status = ?1, attempts = ?2, due_at = ?3 WHERE outbox_id = ?4 AND status = ?5 AND attempts = ?6
 
+-- delete_outgoing --
+Remove an outgoing item that is as it was found.
+DELETE FROM outgoing WHERE outbox_id = ?1 AND status = ?2 AND attempts = ?3
+
+-- insert_deletions --
+What a cascading delete has to end, if that was not found before.
+INSERT OR IGNORE INTO deletion VALUES (?,?,?,?,?,?,?)
+
+-- move_deletions --
+Note how far a cascading delete has come with a session.
+UPDATE deletion SET status = ?1, report = ?2, at = ?3
+WHERE root = ?4 AND root_life = ?5 AND session = ?6 AND life = ?7 AND status = 'open'
+
 -- insert_events --
 A batch of events.
 INSERT INTO event VALUES (?,?,?,?,?,?)
@@ -713,6 +748,11 @@ DELETE FROM usage WHERE session = ?1
 -- delete_outgoing_of --
 Remove a session's outgoing items.
 DELETE FROM outgoing WHERE session = ?1
+
+-- leave_debts_of --
+Remove a deleted session's outgoing items but those it owes to others.
+DELETE FROM outgoing
+WHERE session = ?1 AND NOT (status = 'pending' AND kind IN ('child_result', 'stop_child'))
 
 -- delete_profiles_of --
 Remove a session's profile.
@@ -824,6 +864,15 @@ Remove outgoing items that are final and were due longer ago than an age, some a
 DELETE FROM outgoing WHERE outbox_id IN (
     SELECT outbox_id FROM outgoing
     WHERE status IN ('done', 'expired') AND max(created_at, due_at) < coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) - ?2 LIMIT ?3
+) RETURNING 1
+
+-- sweep_deletions --
+Forget cascading deletes that have been done for a time, some sessions of them at a time.
+DELETE FROM deletion WHERE rowid IN (
+    SELECT d.rowid FROM deletion d
+    WHERE d.status = 'done' AND d.at <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) - ?2
+        AND NOT EXISTS (SELECT 1 FROM deletion o WHERE o.root = d.root AND o.root_life = d.root_life AND o.status = 'open')
+    LIMIT ?3
 ) RETURNING 1
 
 -- floor_events_by_age --
