@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench.harness import Measure, Result, Scene
+from bench.harness import Measure, Result, Scene, bars
 from bench.measures import (
     calls,
     crowd,
@@ -65,6 +65,8 @@ def main() -> int:
     wanted = [measure for measure in MEASURES if word.lower() in measure.name.lower()]
     if not wanted:
         parser.error(f"no measure has {word!r} in its name: {'; '.join(measure.name for measure in MEASURES)}")
+    if unknown := bars().keys() - {measure.name for measure in MEASURES}:
+        parser.error(f"bars.toml has bars for what is not measured: {'; '.join(sorted(unknown))}")
     console = Console()
     results = asyncio.run(_take(wanted, console))
     console.print(_table(results))
@@ -80,7 +82,7 @@ async def _take(measures: Sequence[Measure], console: Console) -> list[Result]:
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
     )
-    results = []
+    limits, results = bars(), []
     # It draws between rounds only: a drawing thread would count as CPU time of what is measured.
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
         whole = progress.add_task("all measures", total=len(measures))
@@ -91,7 +93,7 @@ async def _take(measures: Sequence[Measure], console: Console) -> list[Result]:
                 progress.refresh()
                 value = await measure.run(Scene(Path(folder), progress, task))
                 progress.remove_task(task)
-            results.append(Result.of(measure, value))
+            results.append(Result.of(measure, value, limits.get(measure.name)))
             progress.advance(whole)
     return results
 

@@ -2,6 +2,7 @@
 
 import gc
 import time
+import tomllib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ cpu: Clock = time.process_time
 """CPU seconds of all threads of this process."""
 
 _DRAW_EVERY = 0.2
+_BARS = Path(__file__).parent / "bars.toml"
 
 Side = Callable[[], Awaitable[float]]
 """Does one batch of the same work and returns the seconds of one piece; what it prepares first is not timed."""
@@ -25,11 +27,10 @@ Side = Callable[[], Awaitable[float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One figure: what it is called, what it may be at most (None: information), and how it is taken."""
+    """One figure: what it is called, in what it is told, and how it is taken. `bars.toml` says what it may be."""
 
     name: str
     unit: str
-    bar: float | None
     run: "Callable[[Scene], Awaitable[float]]"
 
 
@@ -44,13 +45,19 @@ class Result:
     holds: bool | None
 
     @classmethod
-    def of(cls, measure: Measure, value: float) -> "Result":
-        """Hold a value against its measure's bar."""
+    def of(cls, measure: Measure, value: float, bar: float | None) -> "Result":
+        """Hold a value against its bar; without one it is information."""
         # Rounded first, so that what is shown is what was judged.
         value = round(value, 3)
-        bar = None if measure.bar is None else f"<= {measure.bar}"
-        holds = None if measure.bar is None else value <= measure.bar
-        return cls(name=measure.name, value=value, unit=measure.unit, bar=bar, holds=holds)
+        shown = None if bar is None else f"<= {bar:g}"
+        return cls(
+            name=measure.name, value=value, unit=measure.unit, bar=shown, holds=None if bar is None else value <= bar
+        )
+
+
+def bars() -> dict[str, float]:
+    """Return what each measure may be at most, by its name."""
+    return {name: float(bar) for name, bar in tomllib.loads(_BARS.read_text())["bars"].items()}
 
 
 @dataclass(frozen=True, slots=True)

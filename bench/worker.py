@@ -1,4 +1,6 @@
-"""One worker process: `python -m bench.worker <store>`. It works between `go` and `halt`, and a dot is a turn.
+"""One worker process: `python -m bench.worker <store>`. It works between `go` and `halt`.
+
+A dot is a turn, an exclamation mark a transaction that was refused since others kept the database busy.
 
 It tells of its turns a few at a time, since whoever counts them works on the same cores.
 """
@@ -6,9 +8,11 @@ It tells of its turns a few at a time, since whoever counts them works on the sa
 import asyncio
 import os
 import sys
+from typing import Any
 
 from bench.workload import message
 from tenuto import open_store
+from tenuto.errors import StoreContended
 from tenuto.session.live import LiveTurn
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
@@ -43,10 +47,22 @@ def _tell() -> None:
     _untold = 0
 
 
+def _count_contention() -> None:
+    """Have every refusal for contention told as it is made."""
+    made = StoreContended.__init__
+
+    def told(self: StoreContended, message: str, **details: Any) -> None:
+        os.write(1, b"!")
+        made(self, message, **details)
+
+    StoreContended.__init__ = told  # type: ignore[method-assign, assignment]
+
+
 async def main() -> None:
     """Do as the lines of the standard input say, until it ends; set up as `tenuto worker` is."""
     hear = asyncio.get_running_loop().run_in_executor
     settle_in()
+    _count_contention()
     async with (
         open_store(sys.argv[1], pool_size=connections_for(CONCURRENCY)) as store,
         SessionRuntime(store, [sleeps]) as runtime,

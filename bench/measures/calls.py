@@ -107,7 +107,7 @@ async def size(scene: Scene) -> float:
 
 
 MEASURES = (
-    Measure(name="tool effect, SQLite FULL: wall against the warm turn", unit="x", bar=2.0, run=tool),
-    Measure(name="model effect, SQLite FULL: wall against the warm turn", unit="x", bar=1.2, run=model),
-    Measure(name="file after 500 runtime turns against the raw JSON of its messages", unit="x", bar=2.5, run=size),
+    Measure(name="tool effect, SQLite FULL: wall against the warm turn", unit="x", run=tool),
+    Measure(name="model effect, SQLite FULL: wall against the warm turn", unit="x", run=model),
+    Measure(name="file after 500 runtime turns against the raw JSON of its messages", unit="x", run=size),
 )

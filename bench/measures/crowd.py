@@ -55,6 +55,6 @@ async def _one_turn_each(crowd: list[WarmSession]) -> float:
 
 
 MEASURES = (
-    Measure(name="64 sessions at once, SQLite: fsyncs for 64 turns", unit="fsyncs", bar=8, run=fsyncs),
-    Measure(name="64 sessions against one, SQLite FULL: turns per second", unit="x", bar=None, run=throughput),
+    Measure(name="64 sessions at once, SQLite: fsyncs for 64 turns", unit="fsyncs", run=fsyncs),
+    Measure(name="64 sessions against one, SQLite FULL: turns per second", unit="x", run=throughput),
 )

@@ -166,10 +166,10 @@ async def observed(scene: Scene) -> float:
 
 
 MEASURES = (
-    Measure(name="engine: a node against a bare loop", unit="x", bar=2.5, run=against_loop),
-    Measure(name="engine: a node against LangGraph's", unit="x", bar=0.04, run=against_langgraph),
-    Measure(name="engine: a node beside 5,000 messages against a tiny state", unit="x", bar=1.3, run=with_history),
-    Measure(name="engine: appending to 5,000 against the tiny node and the list", unit="x", bar=1.5, run=appending),
-    Measure(name="engine: an instance of 1,000 against the tiny node", unit="x", bar=5, run=fanning_out),
-    Measure(name="engine: one observer, drained, against none", unit="x", bar=2, run=observed),
+    Measure(name="engine: a node against a bare loop", unit="x", run=against_loop),
+    Measure(name="engine: a node against LangGraph's", unit="x", run=against_langgraph),
+    Measure(name="engine: a node beside 5,000 messages against a tiny state", unit="x", run=with_history),
+    Measure(name="engine: appending to 5,000 against the tiny node and the list", unit="x", run=appending),
+    Measure(name="engine: an instance of 1,000 against the tiny node", unit="x", run=fanning_out),
+    Measure(name="engine: one observer, drained, against none", unit="x", run=observed),
 )

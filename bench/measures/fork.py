@@ -46,6 +46,6 @@ async def _time(store: Store, source: SessionKey, forks: int) -> float:
 
 
 MEASURES = (
-    Measure(name="fork at 10,000 entries against at 10", unit="x", bar=1.5, run=entries),
-    Measure(name="file growth per fork, over 100 forks", unit="KiB", bar=8, run=growth),
+    Measure(name="fork at 10,000 entries against at 10", unit="x", run=entries),
+    Measure(name="file growth per fork, over 100 forks", unit="KiB", run=growth),
 )

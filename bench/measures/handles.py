@@ -51,6 +51,6 @@ async def _held(scene: Scene, *, warm_bytes: int) -> float:
 
 
 MEASURES = (
-    Measure(name="idle open session: memory", unit="KiB", bar=4, run=handle),
-    Measure(name="idle open session: memory with its warm copy", unit="KiB", bar=None, run=warm),
+    Measure(name="idle open session: memory", unit="KiB", run=handle),
+    Measure(name="idle open session: memory with its warm copy", unit="KiB", run=warm),
 )

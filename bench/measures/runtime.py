@@ -83,8 +83,8 @@ async def crowd(scene: Scene) -> float:
 
 
 MEASURES = (
-    Measure(name="runtime turn, SQLite: fsyncs", unit="per turn", bar=2.1, run=fsyncs),
-    Measure(name="runtime turn, SQLite: statements", unit="per turn", bar=None, run=statements),
-    Measure(name="runtime turn, SQLite: CPU against two warm turns", unit="x", bar=1.6, run=processor),
-    Measure(name="64 sessions through one runtime, SQLite: fsyncs", unit="per turn", bar=0.25, run=crowd),
+    Measure(name="runtime turn, SQLite: fsyncs", unit="per turn", run=fsyncs),
+    Measure(name="runtime turn, SQLite: statements", unit="per turn", run=statements),
+    Measure(name="runtime turn, SQLite: CPU against two warm turns", unit="x", run=processor),
+    Measure(name="64 sessions through one runtime, SQLite: fsyncs", unit="per turn", run=crowd),
 )

@@ -253,11 +253,11 @@ async def _warm_time(session: ChatSession | WarmSession, turns: int) -> float:
 
 
 MEASURES = (
-    Measure(name="graph turn on a session, SQLite: fsyncs", unit="per turn", bar=1.05, run=fsyncs),
-    Measure(name="graph turn on a session, SQLite: CPU against the warm turn", unit="x", bar=1.6, run=against_store),
-    Measure(name="graph turn at 10,000 messages against at 10", unit="x", bar=1.2, run=history),
-    Measure(name="graph turn 10 against LangGraph's, SQLite: wall", unit="x", bar=0.167, run=early_against_langgraph),
-    Measure(name="graph turn 500 against LangGraph's, SQLite: wall", unit="x", bar=0.033, run=late_against_langgraph),
-    Measure(name="500 graph turns against LangGraph's: bytes", unit="x", bar=0.01, run=bytes_against_langgraph),
-    Measure(name="suspended and resumed graph turn, SQLite: fsyncs", unit="per turn", bar=4, run=round_trip),
+    Measure(name="graph turn on a session, SQLite: fsyncs", unit="per turn", run=fsyncs),
+    Measure(name="graph turn on a session, SQLite: CPU against the warm turn", unit="x", run=against_store),
+    Measure(name="graph turn at 10,000 messages against at 10", unit="x", run=history),
+    Measure(name="graph turn 10 against LangGraph's, SQLite: wall", unit="x", run=early_against_langgraph),
+    Measure(name="graph turn 500 against LangGraph's, SQLite: wall", unit="x", run=late_against_langgraph),
+    Measure(name="500 graph turns against LangGraph's: bytes", unit="x", run=bytes_against_langgraph),
+    Measure(name="suspended and resumed graph turn, SQLite: fsyncs", unit="per turn", run=round_trip),
 )

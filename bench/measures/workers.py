@@ -1,14 +1,16 @@
-"""Worker processes that share a PostgreSQL server: what more of them are good for."""
+"""Worker processes that share a PostgreSQL server: what a turn costs with more of them, and how often they meet."""
 
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import psutil
 from tests.servers import running_postgres
 
-from bench.harness import Measure, Scene, Stopwatch, wall
+from bench.harness import Measure, Scene
 from bench.worker import sleeps
 from bench.workload import a_key, message
 from tenuto import open_store
@@ -17,28 +19,62 @@ from tenuto.session.runtime import SessionRuntime
 _WORKERS = 4
 _SESSIONS = 256
 _TURNS_EACH = 16
-_EDGE = _SESSIONS * _TURNS_EACH // 8
+_TURNS = _SESSIONS * _TURNS_EACH
+_EDGE = _TURNS // 8
 """The turns at the beginning and at the end that are not timed: there, not every worker has its hands full."""
 
-_ROUNDS = 7
+_ROUNDS = 5
+_TELL_OF_WAITS = ("log_lock_waits = on", "deadlock_timeout = 10ms")
+_WAITED = "still waiting for"
 
 
-async def four(scene: Scene) -> float:
-    """Return the time of a turn with four workers as a part of that with one, each with eight sessions at once."""
+async def processor(scene: Scene) -> float:
+    """Return the CPU time of a turn, workers and server, with four workers against with one."""
     with running_postgres() as server:
         async with open_store(server.url) as store, _workers(server.url) as workers:
             runtime = SessionRuntime(store, [sleeps])
+            spent = _cpu_of(server.pid, *(worker.pid for worker in workers))
 
             async def one() -> float:
-                return await _drained(runtime, workers[:1])
+                return await _drained(runtime, workers[:1], spent)
 
             async def all_of_them() -> float:
-                return await _drained(runtime, workers)
+                return await _drained(runtime, workers, spent)
 
             return await scene.ratio(all_of_them, one, rounds=_ROUNDS)
 
 
-async def _drained(runtime: SessionRuntime, workers: "Sequence[_Worker]") -> float:
+async def meetings(scene: Scene) -> float:
+    """Return how often, in 1,000 turns of four workers, one waits 10 ms for another's lock or is told of contention."""
+    with running_postgres(settings=_TELL_OF_WAITS) as server:
+        async with open_store(server.url) as store, _workers(server.url) as workers:
+            runtime = SessionRuntime(store, [sleeps])
+            await _drained(runtime, workers, lambda: 0.0)
+            waited = _waits(server.log)
+            await _drained(runtime, workers, lambda: 0.0)
+            contended = sum(worker.contended for worker in workers)
+            scene.note(f"{_waits(server.log) - waited} lock waits, {contended} refusals in {_TURNS:,} turns")
+            return (_waits(server.log) - waited + contended) * 1000 / _TURNS
+
+
+def _waits(log: Path) -> int:
+    return log.read_text(errors="replace").count(_WAITED)
+
+
+def _cpu_of(server: int, *workers: int) -> Callable[[], float]:
+    """Return a clock of the CPU seconds of workers and of the server, its children that ended included."""
+    postmaster, processes = psutil.Process(server), [psutil.Process(pid) for pid in workers]
+
+    def spent() -> float:
+        own = postmaster.cpu_times()
+        ended = own.user + own.system + own.children_user + own.children_system
+        alive = [child.cpu_times() for child in (*postmaster.children(), *processes)]
+        return ended + sum(times.user + times.system for times in alive)
+
+    return spent
+
+
+async def _drained(runtime: SessionRuntime, workers: "Sequence[_Worker]", clock: Callable[[], float]) -> float:
     """Let workers do what is queued in fresh sessions, and return the seconds of a turn while all are at work."""
     await asyncio.gather(*(_queued(runtime) for _ in range(_SESSIONS)))
     left = asyncio.Semaphore(0)
@@ -46,14 +82,14 @@ async def _drained(runtime: SessionRuntime, workers: "Sequence[_Worker]") -> flo
     for worker in workers:
         worker.tell("go")
     await _done(left, _EDGE)
-    timed = _SESSIONS * _TURNS_EACH - 2 * _EDGE
-    with Stopwatch(wall) as watch:
-        await _done(left, timed)
+    timed, began = _TURNS - 2 * _EDGE, clock()
+    await _done(left, timed)
+    spent = clock() - began
     await _done(left, _EDGE)
     for worker, task in zip(workers, heard, strict=True):
         task.cancel()
         worker.tell("halt")
-    return watch.seconds / timed
+    return spent / timed
 
 
 async def _done(left: asyncio.Semaphore, turns: int) -> None:
@@ -73,15 +109,18 @@ class _Worker:
     def __init__(self, process: Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        self.pid = process.pid
+        self.contended = 0
         self._in, self._out = process.stdin, process.stdout
 
     def tell(self, word: str) -> None:
         self._in.write(f"{word}\n".encode())
 
     async def count(self, turns: asyncio.Semaphore) -> None:
-        """Count its turns as they are done."""
-        while dots := await self._out.read(4096):
-            for _ in dots:
+        """Count its turns as they are done, and how often it was told of contention."""
+        while signs := await self._out.read(4096):
+            self.contended += signs.count(b"!")
+            for _ in range(signs.count(b".")):
                 turns.release()
 
 
@@ -98,4 +137,7 @@ async def _workers(url: str) -> AsyncIterator[list[_Worker]]:
             await process.wait()
 
 
-MEASURES = (Measure(name="four workers against one, PostgreSQL: time per turn", unit="x", bar=0.333, run=four),)
+MEASURES = (
+    Measure(name="four workers against one, PostgreSQL: CPU of a turn", unit="x", run=processor),
+    Measure(name="four workers, PostgreSQL: lock waits and contention", unit="per 1,000 turns", run=meetings),
+)

@@ -17,9 +17,12 @@ from tests.crash.turns import a_whole_turn, check_whole, numbers_of, this_owner
 AT_ONCE = 4
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(25, marks=pytest.mark.soak)])
+FORTY_KILLS = pytest.param(10, marks=[pytest.mark.wide, pytest.mark.long("each kill is a process of its own")])
+
+
+@pytest.mark.parametrize("rounds", [5, FORTY_KILLS, pytest.param(50, marks=pytest.mark.soak)])
 async def test_a_killed_commit_is_wholly_there_or_wholly_absent(database: Database, rounds: int) -> None:
-    """Four processes on one database, each on its own session, killed in each round: 20 kills, or 100 in a soak."""
+    """Four processes on one database, each on its own session, are killed in each round: 20, 40 or 200 kills."""
     dice = random.Random(20_260)
     acknowledged: dict[str, set[str]] = defaultdict(set)
     landed: dict[str, set[str]] = {f"session{index}": set() for index in range(AT_ONCE)}

