@@ -30,7 +30,8 @@ class DeleteReport:
 class GcReport:
     """What a collection removed, with the `sessions` that cut-off cascading deletes had left.
 
-    `waiting` counts branches and contents still within their grace.
+    `waiting` counts branches and contents still within their grace. `damaged` says, by session, what could not be read:
+    nothing of that family was removed.
     """
 
     sessions: int = 0
@@ -40,11 +41,12 @@ class GcReport:
     contents: int = 0
     events: int = 0
     waiting: int = 0
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneReport:
-    """What a prune removed by age or count."""
+    """What a prune removed by age or count; `damaged` says, by session, what was left since it could not be read."""
 
     receipts: int = 0
     events: int = 0
@@ -56,14 +58,19 @@ class PruneReport:
     inputs: int = 0
     outgoing: int = 0
     rows: int = 0
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryReport:
-    """Which sessions ended by their `expires_at`, and which stay because a runner holds them."""
+    """Which sessions ended by their `expires_at`, and which stay because a runner holds them.
+
+    `damaged` says of which something could not be read; such a session may be in `deleted` too, with its entries left.
+    """
 
     deleted: tuple[SessionKey, ...] = ()
     held: tuple[SessionKey, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,6 +256,10 @@ class SessionFilter:
 
 
 class SessionPage(tuple[SessionSummary, ...]):
-    """Summaries, newest session first; `next` continues after them, or is None at the end."""
+    """Summaries, newest session first; `next` continues after them, or is None at the end.
+
+    `damaged` names sessions that had to be left out, since not even their name can be read.
+    """
 
     next: str | None = None
+    damaged: tuple[str, ...] = ()

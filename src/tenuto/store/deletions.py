@@ -8,6 +8,7 @@ from tenuto.errors import StoredDataCorrupt
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import session_lock
+from tenuto.store.damage import name_of, report
 from tenuto.store.rules.deletion import (
     Buried,
     decide_delete,
@@ -56,11 +57,16 @@ class Deletions:
 
     async def finish(self, root: int | None = None) -> int:
         """Do what cascades, one root's or all, have left to do; return how many sessions were still to be ended."""
-        done = 0
-        while rows := await self._store.backend.read("open_deletions", root, _PAGE):
+        done, damaged = 0, 0
+        while len(rows := await self._store.backend.read("open_deletions", root, _PAGE + damaged)) > damaged:
+            damaged = 0
             for row in rows:
-                await self._end(key_of(SessionRow(*row[:_SESSION])), DeletionRow(*row[_SESSION:]))
-            done += len(rows)
+                try:
+                    await self._end(key_of(SessionRow(*row[:_SESSION])), DeletionRow(*row[_SESSION:]))
+                    done += 1
+                except StoredDataCorrupt as error:
+                    report(name_of(row), error)
+                    damaged += 1
         return done
 
     async def _end(self, key: SessionKey, deletion: DeletionRow) -> None:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tenuto.clock import to_micros
 from tenuto.codec import JSON, dumps
 from tenuto.model.effect import Effect, EffectKind
 from tenuto.model.session import Key, as_key
@@ -13,7 +14,9 @@ from tenuto.store.rules.limits import (
     MAX_NAME_BYTES,
     check_count,
     check_flag,
+    check_kind,
     check_limit,
+    check_moment,
     check_name,
     check_text,
     check_word,
@@ -43,15 +46,24 @@ class Effects:
         return _effect(rows[0]) if rows else None
 
     async def list(
-        self, key: Key, *, origin_id: str | None = None, in_doubt: bool = False, limit: int = 1000
+        self,
+        key: Key,
+        *,
+        origin_id: str | None = None,
+        in_doubt: bool = False,
+        limit: int = 1000,
+        after: Effect | None = None,
     ) -> tuple[Effect, ...]:
         """Return a session's effects in the order they were started, perhaps of one origin only.
+
+        `after` goes on behind an effect.
 
         `in_doubt` keeps those that were started and whose runner is not the live one any more: their run has ended,
         or another attempt of it runs.
         """
         origin = None if origin_id is None else check_name(origin_id, "origin_id")
-        params = (origin, int(check_flag(in_doubt, "in_doubt")), check_limit(limit))
+        place = (None, "", "", 0, "") if after is None else _place(after)
+        params = (origin, int(check_flag(in_doubt, "in_doubt")), *place, check_limit(limit))
         rows = await self._store.backend.read("effects_of_session", *columns_of(as_key(key)), *params)
         return tuple(map(_effect, rows))
 
@@ -67,6 +79,18 @@ def check_effect(key: str, namespace: str, call_id: str | None) -> None:
 def request_digest(kind: EffectKind, request: JSON) -> str:
     """Return what is kept of a request when its body is dropped."""
     return digest_of(check_word(kind, EffectKind, "kind"), dumps(request, "request"))
+
+
+def _place(effect: Effect) -> tuple[int, str, str, int, str]:
+    """Return where an effect stands in the order of a list."""
+    check_kind(effect, Effect, "after")
+    return (
+        to_micros(check_moment(effect.started_at, "after.started_at")),
+        check_name(effect.origin_id, "after.origin_id"),
+        check_text(effect.namespace, "after.namespace", MAX_NAME_BYTES),
+        check_count(effect.step, "after.step"),
+        check_name(effect.effect_key, "after.effect_key"),
+    )
 
 
 def _effect(row: Row) -> Effect:

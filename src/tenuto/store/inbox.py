@@ -6,10 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StoredDataCorrupt
 from tenuto.model.inbox import Boundary, Cancelled, DuePage, Enqueued, Input, InputKind, NewInput, Nothing, Takeable
-from tenuto.model.session import Key, Kind, SessionKey, as_key
+from tenuto.model.lane import HostProof
+from tenuto.model.session import Key, SessionKey, as_key
+from tenuto.quote import quote
 from tenuto.store.backend import columns_of, session_lock
+from tenuto.store.damage import report, sound
 from tenuto.store.host import is_dead
 from tenuto.store.listing import read_cursor
 from tenuto.store.rules.encoding import byte_size, digest_of
@@ -19,7 +22,7 @@ from tenuto.store.rules.inputs import PackedInput, pack_input
 from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word
 from tenuto.store.rules.pack import check_budget
 from tenuto.store.rules.parts import INPUT
-from tenuto.store.rules.records import key_of, maybe_time, owner_of
+from tenuto.store.rules.records import key_of, maybe_time, owner_of, stored_key
 from tenuto.store.rules.rows import InputRow, SessionRow
 from tenuto.store.rules.stops import decide_interrupt
 
@@ -146,7 +149,7 @@ class Inbox:
         """Return active sessions that have due input and that no runner holds, in pages. Reads only."""
         most = check_limit(limit)
         rows = await self._store.backend.read("due_sessions", self._store.now(), read_cursor(after) or 0, most + 1)
-        page = DuePage(SessionKey(name, tenant=tenant, kind=Kind(kind)) for _, tenant, kind, name in rows[:most])
+        page = DuePage(key for row in rows[:most] if (key := _due_key(row)) is not None)
         page.next = str(rows[most - 1][0]) if most and len(rows) > most else None
         return page
 
@@ -157,10 +160,9 @@ class Inbox:
         looked at, those first whose lanes lapse first: the dead are not renewed.
         """
         rows = await self._store.backend.read("held_sessions", self._store.now(), check_limit(limit))
-        held = [SessionRow(*row) for row in rows]
-        hosts = {row.sid: owner_of(row.holder)[0].host for row in held if row.holder}
-        dead = {host for host in set(hosts.values()) if is_dead(host)}
-        return [key_of(row) for row in held if hosts.get(row.sid) in dead]
+        held, _ = sound(rows, _held)
+        dead = {host for host in {host for _, host in held} if is_dead(host)}
+        return [key for key, host in held if host in dead]
 
     async def next_due(self) -> datetime | None:
         """Return when `due` next names a session as things stand, for a worker to sleep until; None if never.
@@ -171,6 +173,20 @@ class Inbox:
         ((moment,),) = await self._store.backend.read("next_input")
         due: datetime | None = maybe_time(moment, "the next due time of the inbox")
         return due
+
+
+def _due_key(row: Row) -> SessionKey | None:
+    _, tenant, kind, session_id = row
+    try:
+        return stored_key(tenant, kind, session_id)
+    except StoredDataCorrupt as error:
+        report(f"due input of {quote(session_id)}", error)
+        return None
+
+
+def _held(row: Row) -> tuple[SessionKey, HostProof | None]:
+    session = SessionRow(*row)
+    return key_of(session), owner_of(session.holder)[0].host if session.holder else None
 
 
 def _input(row: Row) -> Input:

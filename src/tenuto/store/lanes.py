@@ -12,8 +12,9 @@ from tenuto.model.lane import Lane, LaneView, Owner, Renewal
 from tenuto.model.run import Run, RunRef
 from tenuto.model.session import Key, Kind, SessionKey, as_key
 from tenuto.store.backend import columns_of, session_lock
+from tenuto.store.damage import read_sound
 from tenuto.store.host import is_dead
-from tenuto.store.rules.found import Ask, gather
+from tenuto.store.rules.found import Ask, Row, gather
 from tenuto.store.rules.lane import decide_acquire, decide_disarm, sealed, view_of
 from tenuto.store.rules.limits import check_count, check_flag, check_items, check_limit, check_name, check_ttl
 from tenuto.store.rules.parts import LANE, OWNER, RUN_REF
@@ -121,10 +122,11 @@ class Lanes:
     async def orphans(self, limit: int = 100) -> list[Run]:
         """Return running runs whose runner is gone.
 
-        Lane lapsed, disarmed or taken, or renewal overdue; oldest first.
+        Lane lapsed, disarmed or taken, or renewal overdue; oldest first. One that cannot be read is passed over and
+        reported.
         """
-        rows = await self._store.backend.read("orphans", self._store.now(), check_limit(limit))
-        return [run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
+        ask = partial(self._store.backend.read, "orphans", self._store.now())
+        return await read_sound(ask, check_limit(limit), _run)
 
     async def _acquire(
         self,
@@ -139,3 +141,7 @@ class Lanes:
         read = partial(gather, Ask(key=key), self._store.now())
         decide = partial(decide_acquire, key, owner, nonce, ttl, dead, life, alive)
         return await self._store.backend.transact(read, decide, session_lock(key))
+
+
+def _run(row: Row) -> Run:
+    return run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))

@@ -5,11 +5,13 @@ from dataclasses import fields
 from typing import Any
 
 from tenuto.errors import InvalidInput
-from tenuto.model.session import SessionFilter, SessionPage
+from tenuto.model.session import SessionFilter, SessionPage, SessionSummary
 from tenuto.quote import quote
 from tenuto.store.backend import View
+from tenuto.store.damage import sound
 from tenuto.store.rules.encoding import moment
-from tenuto.store.rules.limits import MAX_COUNT, check_count, check_limit, check_map
+from tenuto.store.rules.found import Row
+from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_limit, check_map
 from tenuto.store.rules.parts import FILTER
 from tenuto.store.rules.records import summary_of
 from tenuto.store.rules.rows import ProfileRow, SessionRow
@@ -23,7 +25,30 @@ async def read_page(
 ) -> SessionPage:
     """Read one page, or, without a limit, everything; see `Store.list`."""
     wanted, below = _filter(given), read_cursor(after)
-    rows = await view.read(
+    most = MAX_LIMIT if limit is None else check_limit(limit)
+    summaries: list[SessionSummary] = []
+    damage: list[str] = []
+    while True:
+        rows = await _rows(view, wanted, below, most + 1)
+        found, bad = sound(rows[:most], _summary)
+        summaries += found
+        damage += bad
+        more = len(rows) > most
+        below = rows[most - 1][0] if most and more else None
+        if limit is not None or not more:
+            break
+    page = SessionPage(summaries)
+    page.next = None if below is None else str(below)
+    page.damaged = tuple(damage)
+    return page
+
+
+def _summary(row: Row) -> SessionSummary:
+    return summary_of(SessionRow(*row[:_SESSION]), ProfileRow(*row[_SESSION:]))
+
+
+async def _rows(view: View, wanted: SessionFilter, below: int | None, most: int) -> list[Row]:
+    return await view.read(
         _list_query(wanted),
         wanted.tenant,
         wanted.kind and str(wanted.kind),
@@ -36,12 +61,8 @@ async def read_page(
         wanted.tag,
         wanted.parent,
         below,
-        MAX_COUNT if limit is None else check_limit(limit) + 1,
+        most,
     )
-    shown = rows if limit is None else rows[:limit]
-    page = SessionPage(summary_of(SessionRow(*row[:_SESSION]), ProfileRow(*row[_SESSION:])) for row in shown)
-    page.next = str(shown[-1][0]) if shown and len(rows) > len(shown) else None
-    return page
 
 
 def _filter(given: SessionFilter | Mapping[str, Any] | None) -> SessionFilter:

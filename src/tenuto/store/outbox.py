@@ -4,11 +4,21 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenuto.clock import to_micros
 from tenuto.model.outbox import Outgoing, OutgoingStatus
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import Lock, columns_of
+from tenuto.store.damage import read_sound
 from tenuto.store.rules.found import Row
-from tenuto.store.rules.limits import check_count, check_delay, check_limit, check_name, check_word
+from tenuto.store.rules.limits import (
+    check_count,
+    check_delay,
+    check_kind,
+    check_limit,
+    check_moment,
+    check_name,
+    check_word,
+)
 from tenuto.store.rules.outgoing import decide_mark, gather_outgoing, outgoing_of
 from tenuto.store.rules.records import key_of, maybe_time
 from tenuto.store.rules.rows import OutgoingRow, SessionRow
@@ -33,16 +43,21 @@ class Outbox:
         rows = await self._store.backend.read("outgoing_by_id", check_name(outbox_id, "outbox_id"))
         return _outgoing(rows[0]) if rows else None
 
-    async def of_session(self, key: Key, *, limit: int = 1000) -> list[Outgoing]:
-        """Return what a session sent, in the order of sending."""
-        params = (*columns_of(as_key(key)), check_limit(limit))
-        rows = await self._store.backend.read("outgoing_of_session", *params)
+    async def of_session(self, key: Key, *, limit: int = 1000, after: Outgoing | None = None) -> list[Outgoing]:
+        """Return what a session sent, in the order of sending; `after` goes on behind an item."""
+        place = (None, "") if after is None else _place(after)
+        rows = await self._store.backend.read(
+            "outgoing_of_session", *columns_of(as_key(key)), *place, check_limit(limit)
+        )
         return list(map(_outgoing, rows))
 
     async def pending(self, *, limit: int = 100) -> list[Outgoing]:
-        """Return items of all sessions that are pending and due, the longest due first. Reads only."""
-        rows = await self._store.backend.read("pending_outgoing", self._store.now(), check_limit(limit))
-        return list(map(_outgoing, rows))
+        """Return items of all sessions that are pending and due, the longest due first. Reads only.
+
+        One that cannot be read is passed over and reported; `get` says what is wrong with it.
+        """
+        ask = partial(self._store.backend.read, "pending_outgoing", self._store.now())
+        return await read_sound(ask, check_limit(limit), _outgoing)
 
     async def next_due(self) -> datetime | None:
         """Return when the first pending item falls due, for a worker to sleep until; None if nothing is pending.
@@ -79,6 +94,11 @@ class Outbox:
             partial(decide_mark, outbox_id, wanted, before, attempts, retry_in),
             Lock("lock_outgoing", outbox_id),
         )
+
+
+def _place(item: Outgoing) -> tuple[int, str]:
+    check_kind(item, Outgoing, "after")
+    return to_micros(check_moment(item.created_at, "after.created_at")), check_name(item.outbox_id, "after.outbox_id")
 
 
 def _outgoing(row: Row) -> Outgoing:

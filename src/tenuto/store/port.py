@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from tenuto.clock import Clock, to_datetime
-from tenuto.codec import JSON, dumps, loads, loads_many
+from tenuto.codec import JSON, dumps, loads_many, loads_map
 from tenuto.errors import InvalidInput, SessionDeleted, StoredDataCorrupt, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Budget, Commit, LogWrite, Receipt, Reset
@@ -402,7 +402,7 @@ class Store:
                 texts = [dumps(item, f"{name}[{index}]") for index, item in enumerate(items[: len(stored)])]
                 grew = stored == texts
                 logs[name] = Append(items=items[len(stored) :]) if grew else Reset(items=items)
-        known = set(loads(row.document, "document")) | set(loads(row.held or "{}", "held")) if row else set()
+        known = set(loads_map(row.document, "document")) | set(loads_map(row.held or "{}", "held")) if row else set()
         if changed := known & record.logs:
             raise InvalidInput(f"{key}: {sorted(changed)} are document fields; making them logs needs a migration.")
         return Commit(

@@ -9,6 +9,7 @@ from tenuto.ids import check_tenant
 from tenuto.model.run import Checkpoint, Run, Stop, StopAnswer, StopKind, StopReply, Wait, WaitStatus
 from tenuto.model.session import Key, SessionKey, as_key
 from tenuto.store.backend import View, columns_of, session_lock
+from tenuto.store.damage import read_sound
 from tenuto.store.logs import read_document
 from tenuto.store.rules.found import Ask, Found, Plan, Row, gather
 from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word
@@ -43,8 +44,11 @@ class Runs:
         return await self._read("runs_of_invocation", *named)
 
     async def running(self, *, limit: int = 100) -> list[Run]:
-        """Return runs under way under a lane, the longest first, whatever became of their runners."""
-        return await self._read("running_runs", check_limit(limit))
+        """Return runs under way under a lane, the longest first, whatever became of their runners.
+
+        One that cannot be read is passed over and reported.
+        """
+        return await read_sound(partial(self._store.backend.read, "running_runs"), check_limit(limit), _run)
 
     async def current(self, key: Key) -> Run | None:
         """Return the run last begun under the session's lane, or None."""
@@ -169,9 +173,12 @@ class Waits:
         return await self._read("waits_of_origin", *columns_of(as_key(key)), check_name(origin_id, "origin_id"))
 
     async def open(self, *, tenant: str | None = "", limit: int = 100, after: str = "") -> list[Wait]:
-        """Return open waits, a tenant's or all (None), in the order they were opened; `after` goes on behind an id."""
-        params = (None if tenant is None else check_tenant(tenant), check_text(after, "after"), check_limit(limit))
-        return await self._read("open_waits", *params)
+        """Return open waits, a tenant's or all (None), in the order they were opened; `after` goes on behind an id.
+
+        One that cannot be read is passed over and reported; `get` says what is wrong with it.
+        """
+        place = (None if tenant is None else check_tenant(tenant), check_text(after, "after"))
+        return await read_sound(partial(self._store.backend.read, "open_waits", *place), check_limit(limit), _wait)
 
     async def for_signal(
         self, signal_id: str, *, tenant: str = "", status: WaitStatus | None = WaitStatus.OPEN
@@ -182,7 +189,11 @@ class Waits:
 
     async def _read(self, query: str, *params: object) -> list[Wait]:
         rows = await self._store.backend.read(query, *params)
-        return [wait_of(WaitRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))) for row in rows]
+        return list(map(_wait, rows))
+
+
+def _wait(row: Row) -> Wait:
+    return wait_of(WaitRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
 
 
 def _status(given: WaitStatus | None) -> str | None:

@@ -3,18 +3,20 @@
 Each verb works in small slices beside live turns and reports what it did.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.clock import to_duration
 from tenuto.codec import encode
-from tenuto.errors import TenutoError, UpkeepFailed
+from tenuto.errors import StoredDataCorrupt, TenutoError, UpkeepFailed
 from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, columns_of, family_lock, session_lock
+from tenuto.store.damage import name_of
+from tenuto.store.damage import report as report_damage
 from tenuto.store.rules.collect import ROWS_PER_SLICE, decide_collect, gather_family
 from tenuto.store.rules.events import decide_elide, gather_run_events
 from tenuto.store.rules.found import Ask, gather
@@ -46,6 +48,14 @@ class _Progress:
         sums = {name: getattr(self.report, name) + value for name, value in counts.items()}
         self.report = replace(self.report, **sums)
 
+    @contextmanager
+    def passing_over(self, what: str) -> Iterator[None]:
+        """Go on after something that cannot be read, and name it in the report."""
+        try:
+            yield
+        except StoredDataCorrupt as error:
+            self.add(damaged=(report_damage(what, error),))
+
 
 @asynccontextmanager
 async def _reporting(verb: str, report: GcReport | PruneReport | ExpiryReport) -> AsyncIterator[_Progress]:
@@ -66,18 +76,24 @@ class Upkeep:
         self._store = store
 
     async def expire(self) -> ExpiryReport:
-        """Delete every session whose `expires_at` has come; one that a runner holds is left and named."""
+        """Delete every session whose `expires_at` has come; one that a runner holds is left and named.
+
+        What cannot be read stops nothing else: it is named in the report.
+        """
         async with _reporting("Expiry", ExpiryReport()) as progress:
             async with self._store.backend.view() as view:
-                rows = [SessionRow(*row) for row in await view.read("expired", self._store.now())]
+                rows = await view.read("expired", self._store.now())
                 ((now,),) = await view.read("moment", self._store.now())
             for row in rows:
-                if is_live(row, now):
-                    progress.add(held=(key_of(row),))
-                else:
-                    await self._store.bury(key_of(row))
-                    progress.add(deleted=(key_of(row),))
-                    await self.sweep_deleted(key_of(row))
+                with progress.passing_over(name_of(row)):
+                    session = SessionRow(*row)
+                    key = key_of(session)
+                    if is_live(session, now):
+                        progress.add(held=(key,))
+                        continue
+                    await self._store.bury(key)
+                    progress.add(deleted=(key,))
+                    await self.sweep_deleted(key)
         return _as(progress.report, ExpiryReport)
 
     async def gc(self, *, grace: float = DEFAULT_GRACE) -> GcReport:
@@ -85,7 +101,7 @@ class Upkeep:
 
         Heads, checkpoints, forks and every run that can still be gone on with keep what they reach. A cascading delete
         that was cut off is finished first; one that has been done for so long is forgotten. A second call removes
-        nothing more.
+        nothing more. A family of forks with something that cannot be read is left and named.
         """
         term = _term(grace)
         async with _reporting("Collection", GcReport()) as progress:
@@ -94,7 +110,10 @@ class Upkeep:
             last = 0
             while families := await self._families(last):
                 for family in families:
-                    await self._collect(family, term, progress)
+                    try:
+                        await self._collect(family, term, progress)
+                    except StoredDataCorrupt as error:
+                        progress.add(damaged=(report_damage(await self._family_name(family), error),))
                 last = families[-1]
             await self._sweep_contents(term, progress)
             async for removed in self._slices("sweep_events"):
@@ -190,6 +209,10 @@ class Upkeep:
     async def _families(self, after: int) -> list[int]:
         return [family for (family,) in await self._store.backend.read("families", after, _PAGE)]
 
+    async def _family_name(self, family: int) -> str:
+        rows = await self._store.backend.read("family_name", family)
+        return f"the family of {name_of(rows[0])}" if rows else f"family {family}"
+
     async def _collect(self, family: int, grace: int, progress: _Progress) -> list[tuple[int, str]]:
         more, removed = True, 0
         dropped: list[tuple[int, str]] = []
@@ -215,32 +238,30 @@ class Upkeep:
         progress.add(waiting=waiting)
 
     async def _prune_chunks(self, age: float, progress: _Progress) -> None:
-        cut = self._cut(age)
-        while True:
-            runs = await self._store.backend.read("runs_with_chunks", *cut, _PAGE)
+        cut, last = self._cut(age), (0, "")
+        while runs := await self._store.backend.read("runs_with_chunks", *cut, *last, _PAGE):
             for session, run_id in runs:
-                lock = Lock("lock_run", run_id)
-                read = partial(gather_run_events, session, run_id)
-                progress.add(chunks=await self._store.backend.transact(read, decide_elide, lock))
-            if len(runs) < _PAGE:
-                return
+                with progress.passing_over(f"run {run_id}"):
+                    lock = Lock("lock_run", run_id)
+                    read = partial(gather_run_events, session, run_id)
+                    progress.add(chunks=await self._store.backend.transact(read, decide_elide, lock))
+            last = runs[-1]
 
     async def _prune_runs(self, age: float, progress: _Progress) -> None:
-        cut = self._cut(age)
-        while True:
-            ids = [run_id for (run_id,) in await self._store.backend.read("old_runs", *cut, _PAGE)]
-            for run_id in ids:
-                lock = Lock("lock_run", run_id)
-                counts = await self._store.backend.transact(partial(gather_run, run_id), decide_prune_run, lock)
-                progress.add(**counts)
-            if len(ids) < _PAGE:
-                break
-        rows = [SessionRow(*row) for row in await self._store.backend.read("headless")]
-        for row in rows:
-            key = key_of(row)
-            read = partial(gather, Ask(key=key, relatives=True), self._store.now())
-            removed = await self._store.backend.transact(read, decide_remove, session_lock(key))
-            progress.add(rows=removed)
+        cut, last = self._cut(age), ""
+        while runs := await self._store.backend.read("old_runs", *cut, last, _PAGE):
+            for (run_id,) in runs:
+                with progress.passing_over(f"run {run_id}"):
+                    lock = Lock("lock_run", run_id)
+                    counts = await self._store.backend.transact(partial(gather_run, run_id), decide_prune_run, lock)
+                    progress.add(**counts)
+            ((last,),) = runs[-1:]
+        for row in await self._store.backend.read("headless"):
+            with progress.passing_over(name_of(row)):
+                key = key_of(SessionRow(*row))
+                read = partial(gather, Ask(key=key, relatives=True), self._store.now())
+                removed = await self._store.backend.transact(read, decide_remove, session_lock(key))
+                progress.add(rows=removed)
 
     async def _slices(self, name: str, *params: object) -> AsyncIterator[int]:
         """Repeat a sliced statement until it finds nothing more; yield how much each slice removed."""

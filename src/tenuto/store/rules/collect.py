@@ -7,7 +7,7 @@ runs that can still be gone on with are the roots.
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenuto.codec import loads
+from tenuto.codec import loads_map
 from tenuto.model.report import GcReport
 from tenuto.store.rules.found import Plan, Script, Write
 from tenuto.store.rules.lineage import segments
@@ -62,7 +62,7 @@ def gather_family(family: int, now: int | None) -> Script[Family]:
     holdings = yield "family_holdings", (family,)
     held: dict[int, set[str]] = {sid: set() for sid, *_ in sessions}
     for sid, text in [(sid, text) for sid, _, _, text in sessions] + [(sid, text) for sid, _, text in checkpoints]:
-        held[sid] |= set(loads(text, "held fields").values()) if text else set()
+        held[sid] |= set(loads_map(text, "held fields").values()) if text else set()
     return Family(
         now=moment,
         lives={sid: life for sid, life, _, _ in sessions},

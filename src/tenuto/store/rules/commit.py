@@ -7,7 +7,7 @@ joins as a guard in `guards` and a function here that adds its writes.
 from typing import Any
 
 from tenuto.clock import to_duration
-from tenuto.codec import encode, loads
+from tenuto.codec import encode, loads_map
 from tenuto.errors import CommitRefused
 from tenuto.model.commit import Append, BeginRun, Commit, Receipt, TakeRun
 from tenuto.model.run import RunStatus
@@ -212,7 +212,9 @@ def _check_kinds(commit: Commit, row: SessionRow, log: LogWriter) -> None:
         written = written | {commit.next_run.log}
     new_logs = {name for name in written if name not in heads and not is_run_log(name)}
     if new_logs and row.alive:
-        clash |= new_logs & (loads(row.document, "document").keys() | loads(row.held or "{}", "held fields").keys())
+        clash |= new_logs & (
+            loads_map(row.document, "document").keys() | loads_map(row.held or "{}", "held fields").keys()
+        )
     clash -= commit.removed
     if clash:
         raise CommitRefused(
@@ -225,8 +227,8 @@ def _head_changes(packed: PackedCommit, row: SessionRow, log: LogWriter, now: in
     document, removed = packed.document, packed.commit.removed
     inline, held = row.document, row.held
     if document.inline or document.held or (removed and (inline != "{}" or held)):
-        values = loads(inline, "document")
-        names = loads(held, "held fields") if held else {}
+        values = loads_map(inline, "document")
+        names = loads_map(held, "held fields") if held else {}
         for name in removed | document.held.keys():
             values.pop(name, None)
         for name in removed | document.inline.keys():

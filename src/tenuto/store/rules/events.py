@@ -5,7 +5,7 @@ from typing import Any
 
 from tenuto.clock import to_datetime
 from tenuto.codec import encode, loads
-from tenuto.errors import VersionConflict
+from tenuto.errors import StoredDataCorrupt, VersionConflict
 from tenuto.model.event import CHUNK, ELIDED, Event
 from tenuto.model.run import RunRef
 from tenuto.model.session import SessionKey
@@ -60,8 +60,19 @@ def read_events(rows: Iterable[EventRow], after: int) -> list[Event]:
 
 
 def _body(row: EventRow) -> list[Any]:
-    events: list[Any] = loads(row.body, f"events from {row.first_seq}")
+    """Return the pairs of type and data of a stored row; a mark has the numbers it stands for."""
+    what = f"events from {row.first_seq}"
+    events = loads(row.body, what)
+    if type(events) is not list or not all(map(_is_event, events)):
+        raise StoredDataCorrupt(f"{what} are not a list of events.", what=what)
     return events
+
+
+def _is_event(event: Any) -> bool:
+    if type(event) is not list or len(event) != 2 or type(event[0]) is not str:
+        return False
+    kind, data = event
+    return kind != ELIDED or (type(data) is dict and type(data.get("from")) is type(data.get("to")) is int)
 
 
 def gather_run_events(session: int, run_id: str) -> Script[list[EventRow]]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 
-from tenuto.codec import encode, loads
+from tenuto.codec import encode, loads_map
 from tenuto.errors import ForkPointNotRetained, SessionExists, SessionNotFound
 from tenuto.model.commit import Receipt
 from tenuto.model.session import ForkPoint, LogEnd, Profile, SessionKey, SessionStatus
@@ -77,8 +77,8 @@ def decide_fork(asked: Forking, found: Found) -> Plan[Receipt]:
     point = found.checkpoint or origin
     ends = found.checkpoint.ends if found.checkpoint else origin.heads
     heads, branches, parents = _fork_logs(row, ends_of(ends, "ends"), found)
-    inline = {k: v for k, v in loads(point.document, "document").items() if not is_run_log(k)}
-    held = {k: v for k, v in loads(point.held or "{}", "held fields").items() if not is_run_log(k)}
+    inline = {k: v for k, v in loads_map(point.document, "document").items() if not is_run_log(k)}
+    held = {k: v for k, v in loads_map(point.held or "{}", "held fields").items() if not is_run_log(k)}
     new = row._replace(
         family=origin.family,
         alive=1,

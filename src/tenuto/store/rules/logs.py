@@ -14,7 +14,7 @@ from tenuto.model.session import Ends, LogEnd
 from tenuto.store.rules.found import Found, Write
 from tenuto.store.rules.limits import MAX_COUNT, next_count
 from tenuto.store.rules.lineage import Segment, lineage_text, new_branch, segments
-from tenuto.store.rules.records import ends_of
+from tenuto.store.rules.records import ends_of, texts_of
 from tenuto.store.rules.rows import BranchRow, EntryRow, RunRow, SessionRow
 
 REKEY_AT_MOST = 1000
@@ -36,7 +36,7 @@ class Stand(NamedTuple):
 
 def stand_of(run: RunRow) -> Stand:
     """Read where a stored run stands."""
-    own = frozenset(loads(run.own_logs, "own logs")) if run.own_logs else frozenset()
+    own = frozenset(texts_of(run.own_logs, "own logs"))
     return Stand(ends_of(run.ends, "run ends"), ends_of(run.base_ends, "run base"), own)
 
 

@@ -8,11 +8,11 @@ from tenuto.codec import dumps
 from tenuto.errors import DeliveryLost, InvalidInput
 from tenuto.ids import new_id
 from tenuto.model.outbox import NewOutgoing, Outgoing, OutgoingStatus
-from tenuto.model.session import Kind, SessionKey
+from tenuto.model.session import SessionKey
 from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.found import Plan, Script, Write
 from tenuto.store.rules.limits import next_count
-from tenuto.store.rules.records import json_of, key_of, time_of, word_of
+from tenuto.store.rules.records import json_of, key_of, stored_key, time_of, word_of
 from tenuto.store.rules.rows import OutgoingRow, SessionRow
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ def outgoing_of(row: OutgoingRow, key: SessionKey) -> Outgoing:
         key=key,
         life=row.life,
         kind=row.kind,
-        target=SessionKey(
-            row.target_id, tenant=row.target_tenant, kind=word_of(Kind, row.target_kind, f"{what} target kind")
-        ),
+        target=stored_key(row.target_tenant, row.target_kind, row.target_id),
         body=json_of(row.body, f"{what} body"),
         status=word_of(OutgoingStatus, row.status, f"{what} status"),
         attempts=row.attempts,

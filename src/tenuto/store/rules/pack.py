@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from tenuto.codec import JSON, dumps, encode
-from tenuto.errors import CommitTooLarge
+from tenuto.errors import CommitTooLarge, InvalidInput
 from tenuto.model.commit import (
     Append,
     BeginRun,
@@ -22,7 +22,7 @@ from tenuto.model.commit import (
     OpenWait,
     TakeRun,
 )
-from tenuto.model.event import NewEvent
+from tenuto.model.event import ELIDED, NewEvent
 from tenuto.model.session import Ends, Profile
 from tenuto.store.rules.effects import PackedEffect, effect_meaning, pack_effect
 from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json, moment
@@ -156,6 +156,8 @@ def pack_events(events: tuple[NewEvent, ...]) -> str | None:
             refuse("an event", "a NewEvent", event)
         if type(event.type) is not str:
             check_name(event.type, "an event type")
+        if event.type == ELIDED:
+            raise InvalidInput(f"The event type {ELIDED!r} is the store's own: it stands for events that were pruned.")
     return "[" + ",".join(f"[{_type_text(e.type)},{dumps(e.data, f'event {e.type}')}]" for e in events) + "]"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tenuto.clock import to_datetime
 from tenuto.codec import JSON, loads, loads_map
-from tenuto.errors import StoredDataCorrupt
+from tenuto.errors import InvalidInput, StoredDataCorrupt
 from tenuto.model.lane import HostProof, Owner
 from tenuto.model.run import Checkpoint, Run, RunStatus, Stop, StopKind, Wait, WaitStatus
 from tenuto.model.session import (
@@ -20,6 +20,7 @@ from tenuto.model.session import (
     SessionStatus,
     SessionSummary,
 )
+from tenuto.quote import quote
 from tenuto.store.rules.rows import CheckpointRow, ProfileRow, RunRow, SessionRow, WaitRow
 
 ROLLED_BACK = 4
@@ -28,7 +29,15 @@ ROLLED_BACK = 4
 
 def key_of(row: SessionRow) -> SessionKey:
     """Return the key a row stands under."""
-    return SessionKey(row.session_id, tenant=row.tenant, kind=Kind(row.kind))
+    return stored_key(row.tenant, row.kind, row.session_id)
+
+
+def stored_key(tenant: str, kind: str, session_id: str) -> SessionKey:
+    """Read a stored key."""
+    try:
+        return SessionKey(session_id, tenant=tenant, kind=word_of(Kind, kind, f"the kind of {quote(session_id)}"))
+    except InvalidInput as error:
+        raise StoredDataCorrupt(f"A stored key cannot be one: {error.message}", what="key") from error
 
 
 def ends_of(text: str | None, what: str) -> dict[str, LogEnd]:
@@ -53,10 +62,12 @@ def _known_ends(text: str) -> dict[str, LogEnd]:
 
 def owner_of(text: str) -> tuple[Owner, int]:
     """Read a stored lane holder: the owner, and when it claimed."""
-    data = loads(text, "lane holder")
-    host = data.get("host")
-    owner = Owner(owner_id=data["owner_id"], incarnation=data["incarnation"], host=HostProof(**host) if host else None)
-    return owner, data["claimed_at"]
+    data = loads_map(text, "lane holder")
+    try:
+        host = None if data["host"] is None else HostProof(**data["host"])
+        return Owner(owner_id=data["owner_id"], incarnation=data["incarnation"], host=host), data["claimed_at"]
+    except (KeyError, TypeError) as error:
+        raise StoredDataCorrupt("The holder of a lane is not described as it should be.", what="lane holder") from error
 
 
 def head_of(row: SessionRow, profile: ProfileRow) -> SessionHead:
@@ -161,7 +172,7 @@ def run_of(row: RunRow, key: SessionKey) -> Run:
         base_version=row.base_version,
         base_ends=ends_of(row.base_ends, what),
         ends=ends_of(row.ends, what),
-        own_logs=frozenset(json_of(row.own_logs, what) or ()),
+        own_logs=frozenset(texts_of(row.own_logs, f"{what} own logs")),
         worker=row.worker,
         error=json_of(row.error, f"{what} error"),
         outcome=json_of(row.outcome, f"{what} outcome"),
@@ -215,7 +226,7 @@ def wait_of(row: WaitRow, key: SessionKey) -> Wait:
         status=word_of(WaitStatus, row.status, f"{what} status"),
         deadline=maybe_time(row.deadline, f"{what} deadline"),
         schema=json_of(row.schema, f"{what} schema"),
-        metadata=json_of(row.metadata, f"{what} metadata") or {},
+        metadata=loads_map(row.metadata, f"{what} metadata") if row.metadata else {},
         answer=json_of(row.answer, f"{what} answer"),
         commit_number=row.commit_no,
         created_at=time_of(row.created_at, f"{what} created_at"),
@@ -230,7 +241,7 @@ def time_of(micros: Any, what: str) -> Any:
     try:
         return to_datetime(micros)
     except OverflowError as error:
-        raise StoredDataCorrupt(f"{what} is {micros}, which is no date.", what=what) from error
+        raise StoredDataCorrupt(f"{what} is {micros}, which is not a date.", what=what) from error
 
 
 def maybe_time(micros: Any, what: str) -> Any:
@@ -244,10 +255,15 @@ def json_of(text: str | None, what: str) -> JSON:
 
 
 def _tags(row: ProfileRow, key: SessionKey) -> tuple[str, ...]:
-    tags = json_of(row.tags, f"{key} tags") or []
-    if type(tags) is not list or not all(type(tag) is str for tag in tags):
-        raise StoredDataCorrupt(f"{key} tags are not a list of texts.", what=f"{key} tags")
-    return tuple(tags)
+    return texts_of(row.tags, f"{key} tags")
+
+
+def texts_of(text: str | None, what: str) -> tuple[str, ...]:
+    """Read a stored list of texts that may be absent."""
+    texts = json_of(text, what) or []
+    if type(texts) is not list or not all(type(each) is str for each in texts):
+        raise StoredDataCorrupt(f"{what} are not a list of texts.", what=what)
+    return tuple(texts)
 
 
 def _fork_point(text: str | None, what: str) -> ForkPoint | None:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from tenuto.clock import to_datetime
-from tenuto.codec import loads, loads_map
+from tenuto.codec import loads_map
 from tenuto.errors import LaneLost, OperationConflict, SessionDeleted, VersionConflict
 from tenuto.model.commit import Receipt
 from tenuto.model.session import Ends, SessionKey, SessionStatus
 from tenuto.store.rules.found import Found, Write
-from tenuto.store.rules.records import ends_of
+from tenuto.store.rules.records import ends_of, texts_of
 from tenuto.store.rules.rows import ReceiptRow, SessionRow
 
 
@@ -121,7 +121,7 @@ def receipt_of(row: ReceiptRow, *, replayed: bool) -> Receipt:
     """Read a stored receipt."""
     minted = loads_map(row.minted, "receipt ids") if row.minted else {}
     if row.wait_ids:
-        minted["waits"] = loads(row.wait_ids, "receipt waits")
+        minted["waits"] = list(texts_of(row.wait_ids, "receipt waits"))
     return new_receipt(row, ends_of(row.ends, "receipt ends"), minted, replayed=replayed)
 
 

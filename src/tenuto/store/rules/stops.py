@@ -116,4 +116,4 @@ def check_stop(commit: Commit, run: RunRow | None) -> None:
 def seen(stop: str, now: int) -> str:
     """Return a stop's text with the mark that the run has seen it; the first time counts."""
     values = loads_map(stop, "stop")
-    return stop if values["seen_at"] is not None else encode(values | {"seen_at": now})
+    return stop if values.get("seen_at") is not None else encode(values | {"seen_at": now})

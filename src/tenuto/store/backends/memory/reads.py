@@ -242,7 +242,7 @@ class Reads(RuntimeReads):
         kin = [s for s in self._family(family) if s.sid != sid and (s.alive or s.status != "deleted")]
         return [(len(kin),)]
 
-    def runs_with_chunks(self, now: int | None, age: int, limit: int) -> list[Row]:
+    def runs_with_chunks(self, now: int | None, age: int, session: int, run_id: str, limit: int) -> list[Row]:
         cutoff = moment_of(now) - age
         running = {run.run_id for run in self._t.run.find("running", True)}
         found = {
@@ -250,7 +250,7 @@ class Reads(RuntimeReads):
             for e in self._t.event.values()
             if e.run_id is not None and e.at < cutoff and e.run_id not in running and e.body.startswith('[["chunk",')
         }
-        return sorted(found)[:limit]
+        return sorted(place for place in found if place > (session, run_id))[:limit]
 
     def events_of_run(self, sid: int, run_id: str) -> list[Row]:
         return list(self._t.event.find("run", (sid, run_id)))
@@ -301,6 +301,9 @@ class Reads(RuntimeReads):
         found = sorted({s.family for s in self._t.session.values() if s.family > after})
         return [(family,) for family in found[:limit]]
 
+    def family_name(self, family: int) -> list[Row]:
+        return list(sorted(self._family(family))[:1])
+
     def family_sessions(self, family: int) -> list[Row]:
         return [(s.sid, s.life, s.heads, s.held) for s in self._family(family)]
 
@@ -328,7 +331,7 @@ class Reads(RuntimeReads):
         sids = {s.sid for s in self._family(family)}
         return [holding for holding in self._t.holding if holding[0] in sids]
 
-    def old_runs(self, now: int | None, age: int, limit: int) -> list[Row]:
+    def old_runs(self, now: int | None, age: int, after: str, limit: int) -> list[Row]:
         cutoff = moment_of(now) - age
         current = {s.current_run for s in self._t.session.values()}
         going = self._t.going_on()
@@ -339,8 +342,9 @@ class Reads(RuntimeReads):
             and (run.tenant, run.invocation_id) not in going
             and run.run_id not in current
             and (run.ended_at or 0) < cutoff
+            and run.run_id > after
         ]
-        found.sort(key=lambda run: ((run.ended_at or 0), run.run_id))
+        found.sort(key=lambda run: run.run_id)
         return [(run.run_id,) for run in found[:limit]]
 
     def headless(self) -> list[Row]:

@@ -78,17 +78,22 @@ class RuntimeReads:
         return [session + row for row in self.effect_by_place(session.sid, session.life, *place)] if session else []
 
     def effects_of_session(
-        self, tenant: str, kind: str, session_id: str, origin_id: str | None, in_doubt: int, limit: int
+        self, tenant: str, kind: str, session_id: str, origin_id: str | None, in_doubt: int, *behind: Any
     ) -> list[Row]:
         session = self._session(tenant, kind, session_id)
         if session is None:
             return []
+        *after, limit = behind
         place, effects = (session.sid, session.life), self._t.effect
+
+        def is_next(e: EffectRow) -> bool:
+            return after[0] is None or [e.started_at, e.origin_id, e.namespace, e.step, e.key] > after
+
         if in_doubt:
-            found = (row for row in effects.find("started", place) if self._is_in_doubt(row))
+            found = (row for row in effects.find("started", place) if self._is_in_doubt(row) and is_next(row))
             return [session + row for row in islice((e for e in found if origin_id in (None, e.origin_id)), limit)]
         index, where = ("session", place) if origin_id is None else ("origin", (*place, origin_id))
-        return [session + row for row in islice(effects.find(index, where), limit)]
+        return [session + row for row in islice(filter(is_next, effects.find(index, where)), limit)]
 
     def usage_of_session(self, tenant: str, kind: str, session_id: str, run_id: str | None) -> list[Row]:
         session = self._session(tenant, kind, session_id)
@@ -104,10 +109,13 @@ class RuntimeReads:
         row = self._t.outgoing.get(outbox_id)
         return [self._t.session[row.session] + row] if row else []
 
-    def outgoing_of_session(self, tenant: str, kind: str, session_id: str, limit: int) -> list[Row]:
+    def outgoing_of_session(
+        self, tenant: str, kind: str, session_id: str, at: int | None, outbox_id: str, limit: int
+    ) -> list[Row]:
         session = self._session(tenant, kind, session_id)
-        found = self._t.outgoing.find("session", session and session.sid)
-        present = (row for row in found if session and row.life == session.life)
+        sent = self._t.outgoing.find("session", session and session.sid)
+        found = (row for row in sent if session and row.life == session.life)
+        present = (row for row in found if at is None or (row.created_at, row.outbox_id) > (at, outbox_id))
         return [self._t.session[row.session] + row for row in islice(present, limit)]
 
     def debts_of_session(self, sid: int) -> list[Row]:

@@ -177,9 +177,10 @@ WHERE s.alive AND s.status = 'active' AND s.armed AND s.lane_expires_at > coales
 ORDER BY s.lane_expires_at, s.sid LIMIT ?2
 
 -- next_input --
-When an active session next has due input and no live lane, as things stand.
+When an active session next has due input and no live lane, as things stand, of times of the years 1 to 9999.
 SELECT min(max(coalesce(i.due_at, i.created_at), CASE WHEN s.armed THEN coalesce(s.lane_expires_at, 0) ELSE 0 END))
 FROM input i JOIN session s ON s.sid = i.session WHERE i.status = 'open' AND s.alive AND s.status = 'active'
+    AND coalesce(i.due_at, i.created_at) BETWEEN -62135596800000000 AND 253402300799999999
 
 -- effect_by_place --
 One effect.
@@ -192,12 +193,13 @@ WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3
     AND e.origin_id = ?4 AND e.namespace = ?5 AND e.step = ?6 AND e.key = ?7
 
 -- effects_of_session --
-A session's effects in the order they were started; a null origin means any, and only those in doubt if asked for.
+A session's effects in the order they were started, after a place among them; a null origin means any, and only those in doubt if asked for.
 SELECT s.*, e.* FROM session s JOIN effect e ON e.session = s.sid AND e.life = s.life
 WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR e.origin_id = ?4)
     AND (?5 = 0 OR e.status = 'started' AND NOT EXISTS (
         SELECT 1 FROM run r WHERE r.run_id = e.run_id AND r.attempt = e.attempt AND r.status = 'running'))
-ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT ?6
+    AND (?6 IS NULL OR (e.started_at, e.origin_id, e.namespace, e.step, e.key) > (?6, ?7, ?8, ?9, ?10))
+ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT ?11
 
 -- usage_of_session --
 A session's usage by model, a null run means any: calls, and the high and low halves of each sum.
@@ -216,10 +218,11 @@ One outgoing item with its sender's row.
 SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session WHERE o.outbox_id = ?1
 
 -- outgoing_of_session --
-What a session sent, in the order of sending.
+What a session sent, in the order of sending, after one of them.
 SELECT s.*, o.* FROM session s JOIN outgoing o ON o.session = s.sid
 WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND o.life = s.life
-ORDER BY o.created_at, o.outbox_id LIMIT ?4
+    AND (?4 IS NULL OR (o.created_at, o.outbox_id) > (?4, ?5))
+ORDER BY o.created_at, o.outbox_id LIMIT ?6
 
 -- pending_outgoing --
 Outgoing items of all sessions that are due, the longest due first.
@@ -227,8 +230,8 @@ SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session
 WHERE o.status = 'pending' AND o.due_at <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) ORDER BY o.due_at, o.outbox_id LIMIT ?2
 
 -- next_outgoing --
-When the first pending item falls due.
-SELECT min(due_at) FROM outgoing WHERE status = 'pending'
+When the first pending item falls due, of those whose time is one (of the years 1 to 9999).
+SELECT min(due_at) FROM outgoing WHERE status = 'pending' AND due_at BETWEEN -62135596800000000 AND 253402300799999999
 
 -- debts_of_session --
 The results that a session sent and nobody has delivered yet.
@@ -430,6 +433,10 @@ WHERE p.expires_at <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER
 Families of forks above a number, in order.
 SELECT DISTINCT family FROM session WHERE family > ?1 ORDER BY family LIMIT ?2
 
+-- family_name --
+The first session of a family.
+SELECT * FROM session WHERE family = ?1 ORDER BY sid LIMIT 1
+
 -- family_sessions --
 What decides what a family's sessions reach.
 SELECT sid, life, heads, held FROM session WHERE family = ?1
@@ -459,14 +466,15 @@ Which values a family's sessions hold.
 SELECT h.session, h.hash FROM session s JOIN holding h ON h.session = s.sid WHERE s.family = ?1
 
 -- old_runs --
-Runs that ended long ago, whose invocation is over, and that are not their session's current one.
+Runs that ended long ago, whose invocation is over, and that are not their session's current one, after one of them.
 SELECT r.run_id FROM run r JOIN session s ON s.sid = r.session
 WHERE r.status <> 'running' AND (
         SELECT l.status FROM run l WHERE l.tenant = r.tenant AND l.invocation_id = r.invocation_id
         ORDER BY l.chain DESC LIMIT 1
     ) NOT IN ('running', 'suspended') AND r.run_id IS NOT s.current_run
     AND r.ended_at < coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) - ?2
-ORDER BY r.ended_at, r.run_id LIMIT ?3
+    AND r.run_id > ?3
+ORDER BY r.run_id LIMIT ?4
 
 -- headless --
 Rows of ids that were never saved and have no run.
@@ -826,11 +834,12 @@ DELETE FROM event WHERE rowid IN (
 ) RETURNING last_seq - first_seq + 1
 
 -- runs_with_chunks --
-Runs that are over and have chunks older than an age.
+Runs that are over and have chunks older than an age, after one of them.
 SELECT DISTINCT e.session, e.run_id FROM event e
-WHERE e.run_id IS NOT NULL AND e.body LIKE '[["chunk",%' AND e.at < coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) - ?2
+WHERE e.run_id IS NOT NULL AND substr(e.body, 1, 10) = '[["chunk",' AND e.at < coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) - ?2
     AND NOT EXISTS (SELECT 1 FROM run r WHERE r.run_id = e.run_id AND r.status = 'running')
-LIMIT ?3
+    AND (e.session, e.run_id) > (?3, ?4)
+ORDER BY e.session, e.run_id LIMIT ?5
 
 -- events_of_run --
 The event rows of a run, in order.

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.bystanders import *  # noqa: F403
