@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from tenuto.errors import AnswerMismatch, DeliveryLost
+from tenuto import Store
+from tenuto.errors import AnswerMismatch, DeliveryLost, SessionNotFound, StoreUnavailable
 from tenuto.model.inbox import InputStatus
 from tenuto.model.outbox import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.run import RunStatus, StopKind, Wait, WaitStatus
@@ -20,6 +23,8 @@ from tenuto.session.runtime import SessionRuntime
 from tenuto.session.sending import CHILD, RESULT, STOP, WAKE
 from tenuto.session.tools import Tool
 from tenuto.testing.agent import calls
+from tenuto.testing.factories import a_commit
+from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate, agent, contents, in_memory, results
 
@@ -560,6 +565,114 @@ async def test_a_child_that_is_deleted_is_a_failure_for_the_parent_that_waits_fo
     await runtime.drain()
     told = await output_of(runtime)
     assert (told["error"]["category"], told["session_id"]) == ("child_lost", name)
+
+
+@pytest.mark.parametrize("verb", ["store", "expiry", "cascade"])
+async def test_whichever_way_a_child_ends_its_parent_hears_of_it(harness: OurHarness, verb: str) -> None:
+    runtime = await Database(harness).runtime(parent, asking_child)
+    await runtime.create("parent", session_id="p")
+    await runtime.send("p", "hello")
+    await runtime.drain()
+    name = await child_of(runtime)
+    if verb == "expiry":
+        past = datetime(2000, 1, 1, tzinfo=UTC)
+        await runtime.store.commit(a_commit(name, profile={"expires_at": past}))
+        assert len((await runtime.store.upkeep.expire()).deleted) == 1
+    else:
+        await runtime.store.delete(name, cascade=verb == "cascade")
+    await runtime.drain()
+    assert (await output_of(runtime))["error"]["category"] == "child_lost"
+    assert await runtime.waits("p") == []
+    assert await runtime.store.outbox.pending() == []
+
+
+async def test_a_question_that_lies_in_a_childs_inbox_is_answered_when_the_child_is_deleted(
+    harness: OurHarness,
+) -> None:
+    """It was delivered, and nobody has begun its turn."""
+    runtime = await Database(harness).runtime(parent, asking_child)
+    await runtime.create("parent", session_id="p")
+    await runtime.send("p", "hello")
+    await runtime.deliver()
+    name = await child_of(runtime)
+    assert len(await runtime.store.inbox.list(name)) == 1
+    await runtime.delete(name)
+    await runtime.drain()
+    assert (await output_of(runtime))["error"]["category"] == "child_lost"
+
+
+async def test_what_a_child_said_before_it_was_deleted_arrives(harness: OurHarness) -> None:
+    runtime = await Database(harness).runtime(parent, asking_child)
+    await runtime.create("parent", session_id="p")
+    await runtime.send("p", "hello")
+    await runtime.drain()
+    name = await child_of(runtime)
+    (wait,) = await runtime.waits(name)
+    await runtime.answer(wait.wait_id, "yes")
+    await runtime.delete(name)
+    await runtime.drain()
+    assert (await output_of(runtime))["result"] == ["told", "yes"]
+
+
+async def test_a_deleted_tree_is_finished_by_deleting_it_again(harness: OurHarness) -> None:
+    """Also when its root is gone already; once nothing is left to do and gc has forgotten it, there is no session."""
+    faults = FaultyBackend((await harness.open()).backend)
+    runtime = SessionRuntime(Store(faults), [asking_child])
+    for n in range(4):
+        await runtime.create("child", session_id=f"r{n}", parent=None if n == 0 else f"r{n - 1}")
+    faults.fail_call(3)
+    with pytest.raises(StoreUnavailable):
+        await runtime.delete("r0", cascade=True)
+    faults.heal()
+    assert not await runtime.store.exists("r0")
+    assert await runtime.store.exists("r3")
+    assert (await runtime.delete("r0", cascade=True)).sessions == 4
+    assert [await runtime.store.exists(f"r{n}") for n in range(4)] == [False] * 4
+    await runtime.store.upkeep.gc(grace=0)
+    with pytest.raises(SessionNotFound):
+        await runtime.delete("r0", cascade=True)
+
+
+async def test_a_worker_finishes_a_delete_that_was_cut_off(harness: OurHarness) -> None:
+    faults = FaultyBackend((await harness.open()).backend)
+    runtime = SessionRuntime(Store(faults), [asking_child])
+    await runtime.create("child", session_id="r")
+    await runtime.create("child", session_id="c", parent="r")
+    faults.fail_call(3)
+    with pytest.raises(StoreUnavailable):
+        await runtime.delete("r", cascade=True)
+    faults.heal()
+    assert await runtime.store.exists("c")
+    await runtime.drain()
+    assert not await runtime.store.exists("c")
+
+
+async def test_no_parent_waits_for_a_child_that_is_deleted_as_it_is_asked(harness: OurHarness) -> None:
+    """At any moment of the question: before, while and after it is delivered, begun and answered."""
+    database = Database(harness)
+    runtime, other = await database.runtime(parent, asking_child), await database.runtime(parent, asking_child)
+    for n in range(12):
+        await runtime.create("parent", session_id=f"p{n}")
+
+    async def ask(n: int) -> None:
+        await runtime.send(f"p{n}", "hello")
+        await runtime.drain()
+
+    async def end(n: int) -> None:
+        while not (waits := await other.waits(f"p{n}")):
+            await asyncio.sleep(0)
+        for _ in range(n):
+            await asyncio.sleep(0)
+        with suppress(SessionNotFound):
+            await other.delete(str(waits[0].metadata["child"]))
+
+    for n in range(12):
+        async with asyncio.timeout(9):
+            await asyncio.gather(ask(n), end(n))
+        await runtime.drain()
+        for wait in await runtime.waits(f"p{n}"):
+            assert await runtime.store.exists(str(wait.metadata["child"]))
+            assert await runtime.waits(str(wait.metadata["child"]))
 
 
 async def test_deleting_a_parent_spares_its_children_unless_the_whole_tree_is_meant(harness: OurHarness) -> None:

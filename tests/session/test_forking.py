@@ -397,3 +397,31 @@ async def test_a_rewind_to_what_was_not_kept_is_refused(store: Store) -> None:
         with pytest.raises(InvalidInput):
             await runtime.execute("s", RewindSession(wrong))
     assert await rows(store) == before
+
+
+@pytest.mark.parametrize("action", ["rewind", "clear"])
+async def test_a_wait_that_is_answered_as_it_is_given_up_is_looked_at_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """The answer comes after the look at the waits and before the commit; it was in time, and it is over with it."""
+    heard = Heard()
+    model = Script(calls(("c1", "ask", {}), ("c2", "ask", {})), "thanks")
+    runtime = SessionRuntime(store, [ScriptedAgent(model=model, tools=[Tool(name="ask")])], listeners=[heard])
+    await runtime.create("agent", session_id="s")
+    waiting = await runtime.send("s", "one")
+    first, second = (wait.wait_id for wait in waiting.waits)
+    real = store.commit
+
+    async def answered_first(commit: Any) -> Any:
+        if commit.settle_waits and commit.save:
+            monkeypatch.undo()
+            await runtime.answer(first, "just in time", run=False)
+        return await real(commit)
+
+    monkeypatch.setattr(store, "commit", answered_first)
+    done = runtime.rewind("s", str(waiting.run_id)) if action == "rewind" else runtime.execute("s", ClearSession())
+    assert list((await done).messages) == []
+    statuses = {wait.wait_id: str(wait.status) for wait in await store.waits.of_session("s", status=None)}
+    assert statuses == {first: "answered", second: "abandoned"}
+    assert "SaveFailed" not in heard.names
+    assert (await runtime.send("s", "again")).suspended  # as the first time: nothing of that stands in its way

@@ -1,10 +1,11 @@
 """What a session is without its state: its head, and its turns with what they wait for and what they cost."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.errors import SessionNotFound
+from tenuto.errors import SessionDeleted, SessionNotFound, TenutoError
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionHead, SessionKey
 from tenuto.model.usage import UsageReport
@@ -38,6 +39,25 @@ async def head_of(store: Store, key: SessionKey) -> SessionHead:
     if head is None:
         raise SessionNotFound(f"There is no {key}; create it first.", key=key)
     return head
+
+
+@asynccontextmanager
+async def within_life(store: Store, key: SessionKey, life: int) -> AsyncIterator[None]:
+    """Say of what fails because the session was deleted meanwhile that it was: `SessionDeleted`."""
+    try:
+        yield
+    except TenutoError as error:
+        found = life
+        with suppress(TenutoError):
+            found = await store.life(key)
+        if found == life or isinstance(error, SessionDeleted):
+            raise
+        raise SessionDeleted(
+            f"{key} was deleted while its turn was waited for; what was sent to it is gone with it.",
+            key=key,
+            expected_life=life,
+            found_life=found,
+        ) from error
 
 
 async def runs_of(

@@ -6,9 +6,10 @@ commit a failure: it is told of by a notice of its own.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeVar
 
-from tenuto.errors import InvalidInput, SessionNotFound
+from tenuto.errors import InvalidInput, SessionNotFound, WaitNotOpen
 from tenuto.model.commit import NewCheckpoint, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume
@@ -38,6 +39,9 @@ from tenuto.session.value import MESSAGES, Changes, Session, changes_between, ch
 from tenuto.store.port import Store
 
 T = TypeVar("T")
+
+_LOOKS = 20
+"""How often waits are looked at that are answered as they are given up."""
 
 
 class Pipeline:
@@ -187,29 +191,33 @@ class Pipeline:
     async def _save(
         self, copy: Copy, lane: Lane, changes: Changes, after: Session, name: str, parts: dict[str, Any]
     ) -> Receipt:
+        gives_up = False
         if copy.is_conversation and (change := changes.logs.get(MESSAGES)):
             history = History.of(after.messages[: change.kept]) if change.anew else copy.history
-            shorter = len(after.messages) < len(copy.messages)
-            history.judged(change.items, () if shorter else copy.history.open)
-            if shorter:
-                parts |= await self._given_up(copy)
+            gives_up = len(after.messages) < len(copy.messages)
+            history.judged(change.items, () if gives_up else copy.history.open)
         if changes.moves_head:
             parts["checkpoint"] = NewCheckpoint(step=0, cursor={"action": name}, before=True)
-        return await self._store.commit(
-            under(
-                lane,
-                expected_version=copy.version,
-                save=changes.moves_head,
-                document=changes.document,
-                removed=changes.removed,
-                logs={name: change.write(copy.ends.get(name)) for name, change in changes.logs.items()},
-                schema_version=copy.schema_version if changes.moves_head else None,
-                profile=changes.profile,
-                status=changes.status,
-                statuses=frozenset({copy.status}),
-                **parts,
-            )
+        commit = under(
+            lane,
+            expected_version=copy.version,
+            save=changes.moves_head,
+            document=changes.document,
+            removed=changes.removed,
+            logs={name: change.write(copy.ends.get(name)) for name, change in changes.logs.items()},
+            schema_version=copy.schema_version if changes.moves_head else None,
+            profile=changes.profile,
+            status=changes.status,
+            statuses=frozenset({copy.status}),
+            **parts,
         )
+        for look in count(1):
+            try:
+                return await self._store.commit(replace(commit, **await self._given_up(copy)) if gives_up else commit)
+            except WaitNotOpen:  # answered at this very moment, and not to be given up any more: look again
+                if not gives_up or look == _LOOKS:
+                    raise
+        raise AssertionError("unreachable")
 
     async def _given_up(self, copy: Copy) -> dict[str, Any]:
         """Return what settles the waits of a suspended run whose conversation is taken from under it."""

@@ -35,7 +35,7 @@ from tenuto.session.endings import Endings
 from tenuto.session.forking import Forked, NewFork
 from tenuto.session.handle import RunHandle, SessionHandle
 from tenuto.session.hooks import Controller, as_controller
-from tenuto.session.info import RunInfo, head_of, runs_of
+from tenuto.session.info import RunInfo, head_of, runs_of, within_life
 from tenuto.session.inputs import Inputs
 from tenuto.session.lanes import DEFAULT_LANE_WAIT, this_owner
 from tenuto.session.live import DEFAULT_STEPS, LiveTurn
@@ -220,8 +220,10 @@ class SessionRuntime:
 
     async def _finish(self, begun: LiveTurn | Input) -> Outcome:
         if isinstance(begun, LiveTurn):
-            return await self._dispatcher.run(begun)
-        return await self._arrivals.settled(begun.key, begun.input_id)
+            async with within_life(self.store, begun.key, begun.copy.life):
+                return await self._dispatcher.run(begun)
+        async with within_life(self.store, begun.key, begun.life):
+            return await self._arrivals.settled(begun.key, begun.input_id)
 
     async def enqueue(
         self,
@@ -400,7 +402,8 @@ class SessionRuntime:
         receipt = await forking.fork(self.store, new, fork, self._beginnings.load, partial(self._admit, said))
         outcome = None
         if said is not None:
-            outcome = await self._arrivals.settled(fork, receipt.input_ids[0])
+            async with within_life(self.store, fork, receipt.life):
+                outcome = await self._arrivals.settled(fork, receipt.input_ids[0])
         copy, _ = await self._beginnings.load(fork)
         return Forked.of(await self._pipeline.look(copy), outcome)
 

@@ -22,6 +22,7 @@ _log = logging.getLogger("tenuto.worker")
 POLL_SECONDS = 0.25
 """How often a worker looks for something to do when there is nothing."""
 
+_TIDY_SECONDS = 60.0
 _PAGE = 200
 _LONGEST_PAUSE = 5.0
 _TRIES = 3
@@ -66,7 +67,7 @@ class Worker:
         self._poll = poll
         self._busy: dict[SessionKey, asyncio.Task[bool]] = {}
         self._found: deque[SessionKey] = deque()
-        self._found_at = self._searched_at = -math.inf
+        self._found_at = self._searched_at = self._tidied_at = -math.inf
         self._left: dict[SessionKey, _Left] = {}
         self._finished = asyncio.Event()
         self._ending = False
@@ -107,6 +108,7 @@ class Worker:
         if asyncio.get_running_loop().time() - self._found_at < self._poll and (started := self._start()):
             return started
         try:
+            await self._tidy()
             delivered = await self._runtime.deliver()
             self._found.extend(await self._due())
         except StoreError as error:
@@ -116,6 +118,13 @@ class Worker:
             return 0
         self._found_at = asyncio.get_running_loop().time()
         return delivered + self._start()
+
+    async def _tidy(self) -> None:
+        """Finish deletes that were cut off, now and then."""
+        now = asyncio.get_running_loop().time()
+        if now - self._tidied_at >= _TIDY_SECONDS:
+            self._tidied_at = now
+            await self._runtime.store.upkeep.finish_deletes()
 
     def _start(self) -> int:
         """Take in hand what was found, as far as there is room; return how much that is."""
