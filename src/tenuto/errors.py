@@ -6,6 +6,7 @@
     │   ├── NotJson
     │   ├── CommitTooLarge
     │   ├── CursorBeyondTail
+    │   ├── EffectCalledTwice
     │   ├── InvalidHistory
     │   ├── MessageRefused
     │   └── Unsupported
@@ -172,6 +173,13 @@ class CursorBeyondTail(InvalidInput):
     category = "cursor_beyond_tail"
     cursor: int
     tail: int
+
+
+class EffectCalledTwice(InvalidInput):
+    """A program called an effect of one key twice in one step; `place` says which."""
+
+    category = "effect_called_twice"
+    place: list[Any]
 
 
 class InvalidHistory(InvalidInput):

@@ -5,7 +5,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenuto.codec import JSON, dumps, loads
-from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidHistory, InvalidInput
+from tenuto.errors import CommitTooLarge, EffectCalledTwice, EffectInDoubt, InvalidHistory, InvalidInput
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.session.effects import InDoubt, Known, Place, check_same, failed, replayed
 from tenuto.session.failure import error_record
@@ -43,8 +43,9 @@ async def call_effect(
     idempotent: bool,
     call_id: str | None,
     record: Record | None,
+    caller: object = None,
 ) -> JSON:
-    """See `LiveTurn.effect`."""
+    """See `LiveTurn.effect`. Each `caller` may call an effect once: the program, or one attempt at a node."""
     turn.check_open()
     if not isinstance(place.key, str) or not place.key:
         raise InvalidInput("An effect needs a key.")
@@ -58,6 +59,14 @@ async def call_effect(
     known = turn.journal.find(place)
     if known is not None:
         check_same(place, known, kind, request)
+    if turn.called.get(place) is (caller or turn):
+        raise EffectCalledTwice(
+            f"The effect {place} was called twice in this step. Let a loop take steps by each_step(), or give each "
+            "call its own key.",
+            place=place.record(),
+        )
+    turn.called[place] = caller or turn
+    if known is not None:
         if known.in_doubt:
             known = await _settled(turn, place, known, idempotent=idempotent)
         elif known.status is EffectStatus.STARTED and record is None:

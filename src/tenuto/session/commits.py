@@ -28,12 +28,13 @@ class Commits:
     one, is a boundary of the stream: the chunks before it stand for something that is written.
     """
 
-    __slots__ = ("_head", "_saves", "_turn", "is_boundary", "last_receipt")
+    __slots__ = ("_ends_step", "_head", "_saves", "_turn", "is_boundary", "last_receipt")
 
     def __init__(self, turn: "LiveTurn") -> None:
         self._turn = turn
         self._head: Mapping[str, LogChange] = {}
         self._saves = False
+        self._ends_step: bool | None = None
         self.is_boundary = False
         self.last_receipt: Receipt | None = None
 
@@ -125,12 +126,19 @@ class Commits:
                 delay = wait.timeout if wait.deadline is None else None
                 wake = NewOutgoing(kind=WAKE, target=turn.key, body=body, due_at=wait.deadline, delay=delay)
                 pending.outgoing.append(wake)
-        return pending.parts(self._head, waits, saves=self._saves)
+        parts = pending.parts(self._head, waits, saves=self._saves)
+        if turn.loops and end is None:
+            self._ends_step = pending.ends_step(turn.step_over)
+            if self._ends_step is not turn.step_over:
+                parts.setdefault("steps", turn.steps + self._ends_step)
+        return parts
 
     def landed(self, receipt: Receipt) -> None:
         """See `Rider.landed`."""
         self._turn.pending.landed(receipt)
         self.last_receipt = receipt
+        if self._ends_step is not None:
+            self._turn.step_over, self._ends_step = self._ends_step, None
         if self._turn.following is not None:
             self._turn.follower = self._turn.following.begun(receipt)
         if self.is_boundary:

@@ -22,6 +22,7 @@ from tenuto.session.running import is_let_go
 from tenuto.session.tools import ANSWERS_CALLS, answer_message
 from tenuto.session.turn import Turn
 from tenuto.session.value import MESSAGES
+from tenuto.session.waiting import STEP
 from tenuto.store.port import Store
 
 
@@ -66,18 +67,24 @@ async def resume_run(beginnings: Beginnings, copy: Copy, lane: Lane, run: Run, w
 
 
 def _settle(live: LiveTurn, run_id: str, wakes: Sequence[Input]) -> None:
-    """Expire what is overdue, give each call that was answered its result, and take the wakes in."""
+    """Expire what is overdue, give each call that was answered its result, and take the wakes in.
+
+    A step whose last call is answered here is over.
+    """
     overdue = [wait for wait in live.invocation.waits if wait.run_id == run_id]
     settled, owed = given_up(overdue, live.key.tenant, WaitStatus.EXPIRED)
     live.pending.settled.extend(settled)
     live.pending.outgoing.extend(owed)
     live.waits.expire(run_id)
-    open_calls = set(live.copy.history.open)
+    open_calls, answered = set(live.copy.history.open), []
     for wait in live.waits.of_run(run_id):
         call = str(wait.metadata.get("call_id"))
         if wait.kind in ANSWERS_CALLS and call in open_calls:
             live.pending.add(MESSAGES, [answer_message(wait)])
             open_calls.discard(call)
+            answered.append(wait)
+    if answered and not open_calls and any(wait.metadata.get(STEP) == live.step for wait in answered):
+        live.count_step()
     takes_notices = not open_calls and not live.declared.resumes  # an engine goes on where it stood
     _take_wakes(live, [each for each in wakes if takes_notices or not is_notice(each)])
 

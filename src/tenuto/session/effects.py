@@ -101,6 +101,13 @@ class Journal:
         """Return what is known of an effect."""
         return self._known.get(place)
 
+    def knows(self, step: int) -> bool:
+        """Tell whether a call of a step came back."""
+        return any(
+            place.step == step and known.status is not EffectStatus.STARTED and place.namespace not in (ONCE, USED)
+            for place, known in self._known.items()
+        )
+
     def is_over(self, place: Place) -> bool:
         """Tell whether a call came back, or was settled."""
         known = self._known.get(place)

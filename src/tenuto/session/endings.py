@@ -211,7 +211,7 @@ class Endings:
         fault: Notice | None = None,
     ) -> Outcome:
         copy, pending = live.copy, live.pending
-        steps = live.steps + (1 if live.in_step and end.status is RunStatus.COMPLETED else 0)
+        steps = live.steps + int(_ends_step(live, end.status))
         notices = self._ending_notices(live, end, steps, fault)
         await live.chunks.settle()
         pending.events.extend(live.chunks.take())
@@ -311,6 +311,22 @@ class _StageFailed(Exception):
         super().__init__(str(error))
         self.error = error
         self.notice = notice
+
+
+def _ends_step(live: LiveTurn, status: RunStatus) -> bool:
+    """Tell whether a step is over with its turn.
+
+    It is in a completed turn, and once its calls are answered. So is one that is cut off but for a call on record and
+    what it said of it, which stays: begun again, it would make that call on another conversation.
+    """
+    if not live.in_step or status is RunStatus.COMPLETED:
+        return live.in_step
+    if not live.loops:
+        return False
+    calls = live.pending.calls()
+    if status is RunStatus.SUSPENDED:
+        return not live.pending.open_calls() if calls else live.step_over
+    return live.step_over or (live.pending.says and (bool(calls) or live.journal.knows(live.step)))
 
 
 def _told(live: LiveTurn, output: JSON) -> JSON:

@@ -48,6 +48,8 @@ DEFAULT_STEPS = 50
 class LiveTurn:
     """One turn under way. Programs get it as their only argument.
 
+    A step that made tool calls is over with the commit that answers the last of them (`step_over`), though its body
+    goes on: whoever goes on with the run begins with the next one. A turn that never began a step stays in its first.
     `foresee` says which turn is `following` on it, if one is; that one is its `follower` once it has begun.
     """
 
@@ -68,9 +70,11 @@ class LiveTurn:
     closed: bool = False
     steps: int = 0
     in_step: bool = False
+    step_over: bool = False
     said: str = ""
     cut: bool = False
     tools_under_way: int = 0
+    called: dict[Place, object] = field(default_factory=dict)
     first_entry: dict[str, int] = field(default_factory=dict)
     engine: Any = None
     foresee: "Callable[[], Following | None] | None" = None
@@ -239,18 +243,27 @@ class LiveTurn:
                 f"This turn of {self.key} took all of its {self.budget} steps; the next message has a new budget.",
                 limit=self.budget,
             )
-        self.in_step = True
+        self.in_step, self.step_over = True, False
         return self.step
 
     async def finish_step(self) -> bool:
         """Write a finished step and take in what was sent for after it; return whether something was."""
         self.check_open()
-        self.steps += 1
-        self.in_step = False
-        self.pending.steps = self.steps
+        self.count_step()
         self.commits.is_boundary = True
         await self.commit()
         return bool(await self.steer(Boundary.AFTER_STEP))
+
+    def count_step(self) -> None:
+        """Be done with the step under way; the next commit says so."""
+        self.steps += 1
+        self.in_step = self.step_over = False
+        self.pending.steps = self.steps
+
+    @property
+    def loops(self) -> bool:
+        """Whether the program is in a step of its loop; an engine of its own counts by itself."""
+        return self.in_step and not self.declared.resumes
 
     async def steer(self, boundary: Boundary) -> list[Any]:
         """Take in the input that was sent for this boundary of the run, and return it."""

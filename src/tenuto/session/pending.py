@@ -120,6 +120,11 @@ class Pending:
             return ()
         return self.copy.history.judged(self.copy.messages[self.written(MESSAGES) :], calls).open
 
+    @property
+    def says(self) -> bool:
+        """Whether something is to be added to the conversation."""
+        return len(self.copy.messages) > self.written(MESSAGES)
+
     def begins_anew(self, log: str) -> bool:
         """Tell whether a log is to be written to a new branch."""
         return log in self._anew
@@ -220,6 +225,13 @@ class Pending:
             return None
         waiting = {str(wait.metadata["call_id"]) for wait in waits if "call_id" in wait.metadata}
         return self.copy.history.judged(change.items, waiting | self.excused)
+
+    def ends_step(self, before: bool) -> bool:
+        """Tell whether a step that made calls is over once the commit under way stands; `before`, if it was so far."""
+        judged = self._under_way.judged if self._under_way is not None else None
+        if judged is None:
+            return before
+        return not judged.open and (before or bool(self.copy.history.open or judged.made))
 
     def landed(self, receipt: Receipt) -> None:
         """Note that the commit these parts went along with stands."""

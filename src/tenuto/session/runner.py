@@ -114,8 +114,11 @@ def _take_up_again(live: LiveTurn) -> None:
     """Let a program run again that was told of a stop before it was withdrawn, on what it had written."""
     live.stop, live.cut = None, False
     live.discard()
+    if live.step_over:
+        live.count_step()
     live.pending.further.pop("sees_stop", None)
     live.pending.settled.clear()
     live.waits.ask_again()
+    live.called.clear()
     live.journal.disown()
     live.discard_chunks()

@@ -35,8 +35,7 @@ async def take_in(turn: "LiveTurn", boundary: Boundary) -> list[Any]:
         messages.append(message)
     if messages:
         if boundary is Boundary.BEFORE_COMPLETION:
-            turn.steps += 1  # the program runs again: what it calls then is no repeat
-            pending.steps = turn.steps
+            turn.count_step()  # the program runs again: what it calls then is no repeat
         await turn.commit()
         turn.invocation = replace(turn.invocation, input=messages[-1])
     return messages

@@ -71,7 +71,8 @@ async def run_calls(turn: LiveTurn, tools: Sequence[Tool]) -> None:
         turn.start_call(call["id"], _arguments(call), idempotent=tool.idempotent)
     turn.pending.outgoing.extend(batch.sent)
     if batch.waits:
-        await turn.open_waits([wait.opening() for wait in batch.waits])
+        step = turn.step if turn.loops else None  # the answer to the last of them ends it
+        await turn.open_waits([wait.opening(step) for wait in batch.waits])
     else:
         await turn.save()
     await _side_by_side([_carry_out(turn, call, tool) for call, tool in batch.jobs])

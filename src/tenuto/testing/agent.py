@@ -72,9 +72,8 @@ class ScriptedAgent:
             if turn.open_calls:
                 await run_calls(turn, self.tools)
                 continue
-            # A step whose calls were answered while the turn was suspended goes on with another question.
             reply: Any = await turn.effect(
-                f"model at {len(turn.messages)}",
+                "model",
                 lambda: self._ask(turn),
                 {"model": turn.definition.model, "upto": len(turn.messages)},
                 kind=EffectKind.MODEL,
