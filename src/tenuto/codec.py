@@ -37,6 +37,11 @@ def dumps(value: JSON, where: str = "$") -> str:
     raise NotJson(f"{path} {reason}; give plain JSON data.", path=path)
 
 
+def is_json(value: JSON) -> bool:
+    """Tell whether a value is of JSON's own types all the way down; texts are not looked into."""
+    return _is_json(value, MAX_DEPTH)
+
+
 def encode(value: JSON) -> str:
     """Return JSON text of a value that is known to be JSON, such as one that was read from the store."""
     return to_json(value).decode()

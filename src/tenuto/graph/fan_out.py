@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from tenuto.codec import JSON, is_json
 from tenuto.errors import (
     CheckpointRecordInvalid,
     FanOutEmpty,
@@ -15,13 +17,15 @@ from tenuto.errors import (
     FanOutInvalidCount,
     GraphRunError,
     NodeException,
+    NotJson,
 )
 from tenuto.graph.calling import FunctionCall
 from tenuto.graph.cause import NOT_THE_NODES, category_of
 from tenuto.graph.events import FanOutConfig
 from tenuto.graph.nodes import ErrorPolicy, Middleware, Node, Update, through
+from tenuto.graph.plain import difference, plain
 from tenuto.graph.scope import scope_variable
-from tenuto.graph.state import Series, State
+from tenuto.graph.state import Field, Series, State
 from tenuto.graph.suspending import Suspending
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 Call = Callable[[Any, Any], Awaitable[Any]]
 """A function as an instance: from the parent's state and the item, or with `count` the index, to the result."""
 
-_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+_dump_anything = partial(TypeAdapter(Any).dump_python, mode="json")
 
 
 class OnEmpty(StrEnum):
@@ -71,11 +75,19 @@ class FanOutPlan:
         """The parent's fields that results are collected into, and which of an instance's fields each of them takes."""
         return {self.target_field: self.collect_field or self.target_field, **self.extra_outputs}
 
-    def dumped(self, result: Update) -> dict[str, Any]:
-        """Return what of an instance's fields the fan-out needs, as plain data."""
+    def dumped(self, result: Update, target: Field, prior: Any) -> dict[str, Any]:
+        """Return what of an instance's fields the fan-out needs, as plain data.
+
+        What a call returned has no type of its own: it must be the same in the parent's field, `target`, once it was
+        read again.
+        """
         wanted = sorted(name for name in set(self.collected.values()) if name in result)
         if self.graph is None:
-            return {name: _ANYTHING.dump_python(result[name], mode="json") for name in wanted}
+
+            def merged(item: Any) -> Any:
+                return target.reducer.reduce(prior, [item], target.check)
+
+            return {name: _plain_result(result[name], merged, self.target_field) for name in wanted}
         return {name: self.graph.schema.fields[name].dump(result[name]) for name in wanted}
 
     def loaded(self, dumped: Mapping[str, Any]) -> Update:
@@ -88,6 +100,23 @@ class FanOutPlan:
             raise CheckpointRecordInvalid(
                 f"What an instance of {self.graph.name!r} left does not fit it any more: {error}"
             ) from error
+
+
+def _plain_result(value: Any, merged: Callable[[Any], Any], where: str) -> JSON:
+    if is_json(value):
+        return value
+    told = plain(value, _dump_anything, lambda _: value, where)
+    try:
+        meant = merged(value)
+    except Exception:
+        return told  # the node's own merge says what is wrong with it
+    try:
+        lost = difference(meant, merged(told), where)
+    except Exception as error:
+        raise NotJson(f"{where} cannot take a result as it is read again: {error}", path=where) from error
+    if lost:
+        raise NotJson(lost[1], path=lost[0])
+    return told
 
 
 class FanOutNode(Node):
@@ -277,7 +306,7 @@ class _Instances:
             else:
                 self.results[index] = result
                 if self._kept:
-                    await self._kept.keep(index, {"result": self._node.plan.dumped(result)})
+                    await self._kept.keep(index, {"result": self._dumped(result)})
 
     def _instance(self, index: int, item: Any) -> Awaitable[Update]:
         node, plan = self._node, self._node.plan
@@ -285,6 +314,10 @@ class _Instances:
             assert plan.call is not None
             return node.called(self._frame, plan.call, self._state, index, item)
         return node.instance(self._frame, plan.graph, self._state, index, item, lambda: self._again(index))
+
+    def _dumped(self, result: Update) -> JSON:
+        name = self._node.plan.target_field
+        return self._node.plan.dumped(result, self._frame.graph.schema.fields[name], self._state.__dict__[name])
 
     def _again(self, index: int) -> None:
         if self._kept:

@@ -16,12 +16,13 @@ from tenuto.codec import JSON
 from tenuto.errors import (
     CheckpointSaveFailed,
     LaneLost,
+    NotJson,
     SessionSaveFailed,
     SuspensionPersistenceFailed,
     TenutoError,
     VersionConflict,
 )
-from tenuto.graph.keeping import ForeignSession, OwnSession, save_error, size_of
+from tenuto.graph.keeping import ForeignSession, OwnSession, path_of, save_error, size_of
 from tenuto.graph.ledger import Ledger, all_joined, joined, log_name
 from tenuto.graph.observers import trace_context
 from tenuto.graph.progress import At, Progress, Record, way_to
@@ -83,7 +84,7 @@ class Journal:
                     self.ledger.stores(name, frame, self.session.loaded.counts.get(name, 0))
             if self.every_node:
                 await self._migrated(frame)
-                logs = self.ledger.collect([(frame, state)])
+                logs = self._collected([(frame, state)])
                 self.ledger.pending = all_joined(self.ledger.pending, logs)
         if self.every_node and self.turn is not None and not self.turn.begun:
             self._unwritten = True
@@ -128,7 +129,16 @@ class Journal:
         if after:
             stops[-1]["after"] = True
         self._cursor = {"frames": stops}
-        return self.ledger.collect(frames)
+        return self._collected(frames)
+
+    def _collected(self, frames: "list[tuple[Frame, Any]]") -> dict[str, LogChange]:
+        """Collect what is to be written; after a value that cannot be, nothing more is written of this run."""
+        assert self.turn is not None
+        try:
+            return self.ledger.collect(frames)
+        except NotJson as error:
+            self._failed = _unwritten(self.turn, error)
+            raise self._failed from error
 
     async def save(self, frame: "Frame", state: Any, *, end: EndRun | None = None) -> None:
         """Save the session as it is in a state, which may be a preview of what the node will return.
@@ -280,7 +290,9 @@ class Journal:
                 receipt = await turn.resolve()
             if receipt is None or not turn.ended:
                 raise SuspensionPersistenceFailed(
-                    f"The pause at node {signal.node!r} could not be written: {error.message}", key=turn.key
+                    f"The pause at node {signal.node!r} could not be written: {error.message}",
+                    key=turn.key,
+                    **path_of(error),
                 ) from error
         wait_id = receipt.wait_ids[0]
         if own and saves:
@@ -371,12 +383,7 @@ class Journal:
         except LaneLost:
             raise
         except TenutoError as error:
-            raise CheckpointSaveFailed(
-                f"The run {turn.run_id} of {turn.key} could not be written: {error.message}",
-                key=turn.key,
-                run_id=turn.run_id,
-                operation_id=turn.operation_id,
-            ) from error
+            raise _unwritten(turn, error) from error
 
     def _point(self, **told: Any) -> Point:
         cursor = self._cursor | {"step": self.step, "underway": self.progress.underway} | self.beside | told
@@ -410,6 +417,16 @@ class Execution:
         """Write what still waits; of a fan-out inside an instance, it waits for the one outside."""
         if not self.at:
             await self.journal.flush()
+
+
+def _unwritten(turn: "Turn | RidingTurn", error: TenutoError) -> CheckpointSaveFailed:
+    return CheckpointSaveFailed(
+        f"The run {turn.run_id} of {turn.key} could not be written: {error.message}",
+        key=turn.key,
+        run_id=turn.run_id,
+        operation_id=turn.operation_id,
+        **path_of(error),
+    )
 
 
 def _told(session: OwnSession | ForeignSession | None, run: "Run", frame: "Frame", state: Any) -> dict[str, Any]:

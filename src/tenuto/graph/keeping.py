@@ -108,7 +108,10 @@ class ForeignSession:
 
     async def save(self, state: Any) -> None:
         """Write the whole record; a conflict is the store's own word, anything else is `session_save_failed`."""
-        record = self._record(state)
+        try:
+            record = self._record(state)
+        except NotJson as error:
+            raise save_error(error, self.key, "", state, None) from error
         options = {"expected_version": self._version} if self.plan.concurrency is Concurrency.OPTIMISTIC else {}
         try:
             result = await self.plan.store.save(self.plan.address(self.key), record, **options)
@@ -168,6 +171,12 @@ def base_of(run: Any) -> Base:
     return Base(version=run.base_version or 0, ends=run.base_ends)
 
 
+def path_of(error: TenutoError) -> dict[str, str]:
+    """Return the path of a value that could not be kept, for the error that reports it."""
+    path = error.details().get("path")
+    return {} if path is None else {"path": path}
+
+
 def save_error(error: TenutoError, key: SessionKey, operation_id: str, state: Any, repeat: Any) -> TenutoError:
     """Return what a failed save is to the caller: a conflict stays one, and whatever it is carries the final state."""
     if isinstance(error, LaneLost | RunNotLive | InvalidHistory):
@@ -175,11 +184,10 @@ def save_error(error: TenutoError, key: SessionKey, operation_id: str, state: An
     if isinstance(error, VersionConflict | SessionDeleted | InvocationExists):  # repeating will not help
         return type(error)(error.message, **error.details(), final_state=state, operation_id=operation_id)
     then = "repeat only the save, with save_again." if error.retryable else "to repeat the save would not help."
-    where = {"path": error.path} if isinstance(error, NotJson) else {}
     return SessionSaveFailed(
         f"{key} could not be saved: {error.message} The run itself is done; {then}",
         key=key,
-        **where,
+        **path_of(error),
         operation_id=operation_id,
         final_state=state,
         repeat=repeat,

@@ -74,7 +74,7 @@ class Ledger:
         known = self._stored.get(key)
         anew = known is None or known[0] is not frame
         start = 0 if anew or known is None else known[1]
-        items = column.dump(value[start:]) if anew or start < len(value) else []
+        items = column.dump(value[start:], start) if anew or start < len(value) else []
         preview = self._previews.get(key)
         if preview is not None:
             same = common(preview, items)

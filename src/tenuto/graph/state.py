@@ -1,12 +1,15 @@
 """Typed state: immutable, merged field by field, so that an untouched field is neither copied nor validated again."""
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from tenuto.codec import JSON
 from tenuto.errors import ReducerError, StateValidationError
+from tenuto.graph.plain import plain
 from tenuto.graph.reducers import Reducer, last_write_wins
 
 S = TypeVar("S", bound="State")
@@ -45,15 +48,20 @@ class Series(dict[str, Any]):
 class Field:
     """One declared field: how an update is checked and joined."""
 
-    __slots__ = ("check", "dump", "name", "reducer", "reducers")
+    __slots__ = ("_dump", "check", "name", "reducer", "reducers")
 
     def __init__(self, name: str, annotation: Any, reducers: list[Reducer]) -> None:
         self.name = name
         self.reducers = reducers
         self.reducer = reducers[0] if reducers else last_write_wins
-        adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=_ANY_TYPE if not _is_model(annotation) else None)
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=None if _has_own_config(annotation) else _ANY_TYPE)
         self.check = adapter.validator.validate_python
-        self.dump = partial(adapter.dump_python, mode="json")
+        # Its warnings tell of values that are not of the declared type, which is what `plain` finds out.
+        self._dump = partial(adapter.dump_python, mode="json", warnings=False)
+
+    def dump(self, value: Any, start: int = 0) -> JSON:
+        """Return a value, or a list's items from `start` on, as plain data; `NotJson` if it would not come back so."""
+        return plain(value, self._dump, self.check, self.name, start)
 
 
 class Schema:
@@ -122,8 +130,11 @@ class Schema:
             ) from error
 
 
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def _has_own_config(annotation: Any) -> bool:
+    """Tell whether pydantic takes a type's configuration from the type alone."""
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    is_typed_dict = hasattr(annotation, "__total__")  # of either typing module
+    return is_model or is_dataclass(annotation) or is_typed_dict
 
 
 @cache
