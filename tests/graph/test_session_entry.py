@@ -2,6 +2,7 @@
 
 import asyncio
 import warnings
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -10,7 +11,7 @@ from tenuto import SessionState, State, Store
 from tenuto.errors import InvalidInput
 from tenuto.graph.reducers import append
 from tenuto.graph.scope import current_invocation_id, current_session_id
-from tenuto.graph.warnings import SessionStateDoubled
+from tenuto.graph.warnings import SessionNotKept, SessionStateDoubled
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Memory, Talk, ended, fails, held, line, nothing, says
 
@@ -146,12 +147,30 @@ async def test_a_session_id_without_a_store_is_inert_but_seen(store: Store) -> N
         seen.append((current_session_id(), current_invocation_id()))
         return {}
 
-    out = await line(look).run(session_id="s")
+    graph = line(look)
+    out = await graph.run(session_id="s")
     assert seen == [("s", out.invocation_id)]
-    assert (out.session_id, out.session_existed) == ("s", None)
+    assert (out.session_id, out.session_existed, out.session_kept) == ("s", None, False)
+    assert (await graph.run()).session_kept is None
+    assert (await line(look, store=store).run(session_id="t")).session_kept is True
+    await store.delete("t")
     assert current_session_id() is None
     await line(look, checkpoints=store).run(session_id="s")
     assert not await store.exists("s")
+
+
+async def test_a_session_named_in_vain_is_warned_of_once_per_graph(caplog: pytest.LogCaptureFixture) -> None:
+    graph = line(nothing)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert (await graph.run(session_id="s")).completed
+        assert (await graph.run()).completed
+    assert [each.category for each in caught] == [SessionNotKept]
+    assert Path(caught[0].filename) == Path(__file__)
+    told = [record.message for record in caplog.records if record.name == "tenuto.graph"]
+    assert len(told) == 1
+    assert "with_session_store" in told[0]
 
 
 async def test_without_auto_save_nothing_reaches_the_session(store: Store) -> None:

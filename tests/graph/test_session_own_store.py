@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
 
 from tenuto import GraphBuilder, SessionState, Store, save_session
 from tenuto.errors import InvalidInput, SessionSaveFailed, VersionConflict
+from tenuto.model.session import SessionRecord
 from tests.graph.talking import Ran, ended, gate, line, nothing, resumed, says
 
 
@@ -304,3 +305,47 @@ async def test_sessions_in_another_store_than_the_checkpoints_are_kept_by_tenant
         await graph.invoke(session_id="s", tenant="a")
         assert (await graph.run(session_id="s", tenant="b")).session_existed is False
         assert (await graph.run(session_id="s", tenant="a")).session_existed is True
+
+
+class Records:
+    """Keeps the records it is given, as the protocol's types say, and counts versions."""
+
+    def __init__(self, *, fills: bool) -> None:
+        self.records: dict[str, SessionRecord] = {}
+        self.versions: dict[str, int] = {}
+        self.fills = fills
+
+    async def load(self, session_id: str) -> SessionRecord | None:
+        record = self.records.get(session_id)
+        if record is None or not self.fills:
+            return record
+        return replace(record, version=self.versions[session_id])
+
+    async def save(self, session_id: str, record: SessionRecord, *, expected_version: int | None = None) -> None:
+        found = self.versions.get(session_id, 0)
+        if expected_version is not None and expected_version != found:
+            raise VersionConflict("moved", expected=expected_version, found=found)
+        self.versions[session_id] = found + 1
+        self.records[session_id] = replace(record, version=0) if self.fills else record
+
+    async def delete(self, session_id: str) -> None:
+        self.records.pop(session_id, None)
+
+    async def list(self, filter: Any = None) -> Any:  # noqa: A002
+        return list(self.records)
+
+
+@pytest.mark.parametrize("fills", [True, False])
+async def test_a_record_as_the_protocol_has_it_keeps_its_version(fills: bool) -> None:
+    store = Records(fills=fills)
+    graph = line(says("a"), store=store, concurrency="optimistic")
+    for turn in range(3):
+        assert ended(await graph.run(session_id="s")) == "completed"
+        assert store.versions["s"] == turn + 1
+
+    async def overtaken(_: Any) -> Mapping[str, Any]:
+        store.versions["s"] += 1
+        return {}
+
+    late = await line(overtaken, store=store, concurrency="optimistic").run(session_id="s")
+    assert ended(late) == "errored: session_write_conflict"

@@ -53,7 +53,7 @@ async def test_a_resume_goes_on_after_the_node_under_the_same_ids(
     keep = store if checkpoints else None
     graph = line(ran.node("n0", says("asked", scratch="scribble")), gate(), look, store=store, checkpoints=keep)
     paused = await graph.run(session_id=session_id)
-    out = await resumed(graph, paused, mood="glad", unknown="dropped")
+    out = await resumed(graph, paused, mood="glad")
     assert (ended(out), ran.nodes, out.invocation_id) == ("completed", ["n0"], paused.invocation_id)
     assert seen == [(paused.invocation_id, paused.correlation_id, session_id)]
     assert out.state is not None

@@ -1,7 +1,9 @@
 """A compiled graph: what can be invoked, observed, and used as a node of another."""
 
+import logging
+import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tenuto.codec import JSON
@@ -19,6 +21,7 @@ from tenuto.graph.scope import Metadata, Scope, checked_metadata, scope_variable
 from tenuto.graph.sessions import SessionPlan
 from tenuto.graph.state import State, schema_of
 from tenuto.graph.suspending import CallbackMaker
+from tenuto.graph.warnings import SessionNotKept, outside
 from tenuto.ids import check_id, random_id
 from tenuto.model.run import Wait
 from tenuto.session.migration import MigrationRegistry
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from tenuto.graph.program import GraphProgram
 
 S = TypeVar("S", bound=State)
+
+_log = logging.getLogger("tenuto.graph")
 
 Edge = Any
 """Where a node leads: a node's name, END, or a function of the state that returns one of them."""
@@ -68,6 +73,7 @@ class CompiledGraph(Generic[S]):
         self.observers: list[Subscription] = []
         self._chains = {node.name: middleware + node.middleware for node in nodes.values()}
         self._deliveries = Deliveries()
+        self._warned = False
 
     def leads_to(self, choice: Choice, target: Any) -> bool:
         """Tell whether a conditional edge may lead there."""
@@ -99,6 +105,19 @@ class CompiledGraph(Generic[S]):
     def pause_store(self) -> Store | None:
         """Where a suspended run is kept: with the checkpoints, or with the sessions."""
         return self.store or (self.session.own if self.session else None)
+
+    def warn_of_no_session_store(self, session_id: str) -> None:
+        """Say, once, that sessions are named in vain: the run goes on, and nothing of them is kept."""
+        if self._warned:
+            return
+        self._warned = True
+        told = (
+            f"Graph {self.name!r} was run with session_id={session_id!r}, but has no session store: nothing of the "
+            "session is loaded or saved. Give the graph with_session_store(...)."
+        )
+        _log.warning(told)
+        with suppress(SessionNotKept):  # also where warnings are errors
+            warnings.warn(SessionNotKept(told), stacklevel=outside())
 
     async def invoke(self, initial: S | Mapping[str, Any] | None = None, **options: Any) -> S:
         """Run the graph and return its final state; an error is raised, and so are a suspension, as

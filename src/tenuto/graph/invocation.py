@@ -62,6 +62,8 @@ async def open_fresh(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stac
     What the stack holds is let go of when the invocation is over: the lane, the place in line, the user's lock.
     """
     plan = graph.session
+    if plan is None and scope.session_id is not None:
+        graph.warn_of_no_session_store(scope.session_id)
     if plan is None or scope.session_id is None:
         store = graph.pause_store
         if store is None:
@@ -153,7 +155,8 @@ def _journal(
 
 async def execute(graph: "CompiledGraph[Any]", run: Run, opened: Opened, initial: Any) -> Outcome[Any]:
     """Run the graph and write how it ended; whatever happens, the outcome says so."""
-    told: dict[str, Any] = {"existed": opened.existed}
+    keeps = None if opened.scope.session_id is None else graph.session is not None
+    told: dict[str, Any] = {"existed": opened.existed, "session_kept": keeps}
     try:
         return await _executed(graph, run, opened, initial, told)
     except asyncio.CancelledError:

@@ -281,7 +281,7 @@ class Journal:
                 logs=logs,
                 save=own.save_of(outermost) if own and saves else None,
                 end=EndRun(status=RunStatus.SUSPENDED),
-                waits=signal.waits or (_wait_for(signal),),
+                waits=signal.waits or (_wait_for(signal, linear),),
             )
         except LaneLost:
             raise
@@ -439,10 +439,15 @@ def _told(session: OwnSession | ForeignSession | None, run: "Run", frame: "Frame
     return told
 
 
-def _wait_for(signal: Suspending) -> OpenWait:
-    descriptor = signal.descriptor
+def _wait_for(signal: Suspending, frames: "list[tuple[Frame, Any]]") -> OpenWait:
+    """Return the wait of a pause: it takes fields of the outermost graph and of the innermost, and no other names."""
+    names = [name for frame, _ in (frames[0], frames[-1]) for name in frame.graph.schema.fields]
     return OpenWait(
-        kind="signal", signal_id=descriptor.signal_id, timeout=signal.timeout, metadata=dict(descriptor.metadata)
+        kind="signal",
+        signal_id=signal.descriptor.signal_id,
+        timeout=signal.timeout,
+        metadata=dict(signal.descriptor.metadata),
+        schema={"type": "object", "properties": {name: {} for name in names}, "additionalProperties": False},
     )
 
 

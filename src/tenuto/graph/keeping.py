@@ -104,7 +104,7 @@ class ForeignSession:
         return {"session_base": self._mark, "session_left": left}
 
     def _record(self, state: Any) -> SessionRecord:
-        return self.plan.record(self.key.session_id, state)
+        return self.plan.record(self.key.session_id, state, self._version + 1)
 
     async def save(self, state: Any) -> None:
         """Write the whole record; a conflict is the store's own word, anything else is `session_save_failed`."""

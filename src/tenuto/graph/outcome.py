@@ -15,7 +15,8 @@ class Outcome(Generic[S]):
     """How an invocation went: `completed`, `suspended`, `errored` with the error, or `interrupted` by the stop check.
 
     `state` is the final state, or, of a suspended or interrupted run, the outermost state it stopped in; after an error
-    it is None, unless only the session's save failed. `session_existed` says whether there was a session to load. A
+    it is None, unless only the session's save failed. `session_existed` says whether there was a session to load, and
+    `session_kept` is False if the run named one but its graph has no session store, so that nothing of it was kept. A
     suspended run says what it waits for (`descriptor`, `wait_id`) and which node asked: `node_name` in its own graph,
     and `namespace` from the outermost graph down.
     """
@@ -25,6 +26,7 @@ class Outcome(Generic[S]):
     correlation_id: str
     session_id: str | None = None
     session_existed: bool | None = None
+    session_kept: bool | None = None
     entry_state: S | None = None
     state: S | None = None
     error: TenutoError | None = None

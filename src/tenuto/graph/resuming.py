@@ -34,6 +34,7 @@ from tenuto.session.resuming import (
     find_paused,
     find_resumable,
     not_suspended_any_more,
+    refuse_unknown,
 )
 from tenuto.session.running import is_let_go
 from tenuto.session.turn import Turn
@@ -60,6 +61,8 @@ async def open_paused(graph: "CompiledGraph[Any]", call: Call, scope: Scope, sta
     scope = _scope_of(scope, paused.run, call, invocation_id, paused.found)
     # Whatever is wrong with the record or the payload is found before anything is waited for.
     journal = _restored(graph, paused)
+    if paused.taken is None:
+        refuse_unknown(payload, _declared(journal), invocation_id)
     _fitting(journal, payload, invocation_id)
 
     async def still_paused() -> None:
@@ -169,11 +172,12 @@ def overlay(journal: Journal, payload: dict[str, Any], invocation_id: str) -> No
         journal.stops.replace(path, rebuilt(state, {**state.__dict__, **checked}), checked)
 
 
-def _fitting(journal: Journal, payload: dict[str, Any], invocation_id: str) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Return the payload's values, valid, by the frame they belong to: the outermost graph's, then the innermost's.
+def _declared(journal: Journal) -> list[str]:
+    return [name for path in journal.stops.ends() for name in journal.stops.at(path).schema.fields]
 
-    A name that neither declares is dropped.
-    """
+
+def _fitting(journal: Journal, payload: dict[str, Any], invocation_id: str) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Return the payload's values, valid, by the frame they belong to: the outermost graph's, then the innermost's."""
     left, found = dict(payload), {}
     for path in dict.fromkeys(journal.stops.ends()):
         fields = journal.stops.at(path).schema.fields

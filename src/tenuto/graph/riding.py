@@ -87,7 +87,7 @@ class RidingTurn:
         changes = dict(logs or {})
         told = None if point is None else replace(point, cursor=self._cursor(point.cursor, changes, save))
         if end is not None:
-            self.ended, self.waits = True, tuple(map(_asks_for_fields, waits))
+            self.ended, self.waits = True, waits
             if told is not None or save is not None:
                 self._hand_over(told, changes, save)
             last = self.live.commits.last_receipt
@@ -196,11 +196,6 @@ class RidingTurn:
         """Stand at the session's head, with nothing written ahead of it."""
         copy = self.live.copy
         self._logs = {name: (len(copy.logs.get(name, ())), []) for name in self._plan.logs}
-
-
-def _asks_for_fields(wait: OpenWait) -> OpenWait:
-    """Let a signal be answered by a mapping of fields only; anything else is refused, and the wait stays open."""
-    return replace(wait, schema={"type": "object"}) if wait.kind == "signal" and wait.schema is None else wait
 
 
 class RidingSession(OwnSession):

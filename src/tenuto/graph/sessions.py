@@ -271,10 +271,16 @@ class SessionPlan:
         entries: list[JSON] = self._schema.fields[field].dump(values.get(field, []))
         return entries
 
-    def record(self, session_id: str, state: State) -> SessionRecord:
-        """Return the whole record, for a store of the user's own."""
+    def record(self, session_id: str, state: State, version: int) -> SessionRecord:
+        """Return the whole record, for a store of the user's own; `version` is what its save makes of the session."""
         values = {name: self._schema.fields[field].dump(state.__dict__[field]) for name, field in self.fields.items()}
-        return SessionRecord(session_id=session_id, state=values, schema_version=self.schema_version, logs=self.logs)
+        return SessionRecord(
+            session_id=session_id,
+            state=values,
+            schema_version=self.schema_version,
+            logs=self.logs,
+            version=version,
+        )
 
     def values(self, state: State) -> dict[str, Any]:
         """Return the values of the session's fields, by the state's names."""

@@ -181,7 +181,8 @@ class SessionHead:
 class SessionRecord:
     """A session's whole state under its schema version; `logs` names the fields that are logs.
 
-    A record to be saved needs no `head`; a loaded one has the head it was read with.
+    A record to be saved needs no `head`; a loaded one has the head it was read with, and its version and times. A store
+    of the user's own gives them itself.
     """
 
     session_id: str
@@ -189,21 +190,15 @@ class SessionRecord:
     schema_version: str = ""
     logs: frozenset[str] = frozenset()
     head: SessionHead | None = None
+    version: int = 0
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
 
-    @property
-    def version(self) -> int:
-        """The version the record was loaded at; 0 for one that never was."""
-        return self.head.version if self.head else 0
-
-    @property
-    def created_at(self) -> datetime | None:
-        """When the session began; None for a record that was never stored."""
-        return self.head.created_at if self.head else None
-
-    @property
-    def updated_at(self) -> datetime | None:
-        """When the session last changed; None for a record that was never stored."""
-        return self.head.updated_at if self.head else None
+    def __post_init__(self) -> None:
+        if (head := self.head) is not None:
+            object.__setattr__(self, "version", head.version)
+            object.__setattr__(self, "created_at", head.created_at)
+            object.__setattr__(self, "updated_at", head.updated_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

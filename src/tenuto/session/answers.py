@@ -29,6 +29,7 @@ from tenuto.session.ending import given_up
 from tenuto.session.notices import Listeners, WaitSettled
 from tenuto.session.outcome import Outcome
 from tenuto.session.outcomes import Outcomes
+from tenuto.session.resuming import declared_names, refuse_pause_of_graph, refuse_unknown
 from tenuto.session.sending import WAKE
 from tenuto.store.port import Store
 
@@ -165,7 +166,10 @@ class Answers:
             raise await self._refusal(wait, given)
         if run.status not in (RunStatus.SUSPENDED, RunStatus.RUNNING):
             raise await self._refusal(wait, given)
+        await refuse_pause_of_graph(self._store, run, wait)
         answer = checked(wait.kind, value, error, wait.schema)
+        if (declared := declared_names(wait.schema)) is not None:
+            refuse_unknown(answer, declared, run.invocation_id)
         notice = WaitSettled(key=wait.key, wait_id=wait_id, kind=wait.kind, status=str(WaitStatus.ANSWERED))
         wake = NewOutgoing(kind=WAKE, target=wait.key, body={"run_id": run.run_id})
         commit = Commit(

@@ -1,15 +1,24 @@
 """Finding what an invocation left behind, and making sure that only one runner goes on with it."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import CheckpointNotFound, LaneBusy, RunNotLive, StatusRefused, SuspensionRecordInvalid
+from tenuto.errors import (
+    AnswerMismatch,
+    CheckpointNotFound,
+    LaneBusy,
+    RunNotLive,
+    StatusRefused,
+    SuspensionRecordInvalid,
+    SuspensionResumePayloadInvalid,
+)
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit, EndRun, SettleWait, TakeRun
 from tenuto.model.lane import Lane
 from tenuto.model.run import Checkpoint, Run, RunStatus, Wait, WaitStatus
-from tenuto.model.session import SessionKey
+from tenuto.model.session import Kind, SessionKey
 from tenuto.session.lanes import under
 from tenuto.session.running import is_let_go
 from tenuto.store.host import is_dead
@@ -154,6 +163,46 @@ async def cancel_paused(store: Store, invocation_id: str, tenant: str = "") -> l
     settled = tuple(SettleWait(wait_id=wait.wait_id, status=WaitStatus.CANCELLED) for wait in waits)
     await store.commit(Commit(key=run.key, operation_id=new_id(), life=run.life, settle_waits=settled))
     return waits
+
+
+async def refuse_pause_of_graph(store: Store, run: Run, wait: Wait) -> None:
+    """Refuse an answer to what `graph.run` paused for: only the graph itself can go on with it, by its invocation."""
+    if wait.kind != "signal":
+        return
+    if run.key.kind is Kind.SESSION:
+        checkpoint = await store.checkpoints.latest(run.key, run_id=run.run_id)
+        cursor: Any = checkpoint.cursor if checkpoint else None
+        if not isinstance(cursor, Mapping) or "frames" not in cursor or "program" in cursor:
+            return
+    resume = f"graph.run(resume_invocation={run.invocation_id!r}, signal_payload=...)"
+    raise AnswerMismatch(
+        f"Wait {wait.wait_id} is a pause of a graph that was run by itself, which no runtime can go on with: answer it "
+        f"with {resume}. Nothing was stored, and it is still paused.",
+        wait_id=wait.wait_id,
+        expected=resume,
+        given="an answer",
+    )
+
+
+def declared_names(schema: JSON) -> list[str] | None:
+    """Return the names a paused graph takes in an answer, if its wait says so."""
+    if not isinstance(schema, Mapping) or schema.get("additionalProperties") is not False:
+        return None
+    properties = schema.get("properties")
+    return list(properties) if isinstance(properties, Mapping) else None
+
+
+def refuse_unknown(given: Mapping[str, Any], declared: Iterable[str], invocation_id: str) -> None:
+    """Refuse an answer with names that nobody declared: one that is misspelt would be dropped, and the run go on."""
+    known = list(dict.fromkeys(declared))
+    if unknown := [name for name in given if name not in known]:
+        raise SuspensionResumePayloadInvalid(
+            f"Invocation {invocation_id!r}, which is still paused, does not know {', '.join(map(repr, unknown))}; it "
+            f"takes {', '.join(map(repr, known))}.",
+            invocation_id=invocation_id,
+            unknown=unknown,
+            declared=known,
+        )
 
 
 def not_suspended_any_more(invocation_id: str, cause: Any) -> SuspensionRecordInvalid:
