@@ -17,6 +17,7 @@ from tenuto.errors import TenutoError
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.edges import Choice
 from tenuto.graph.migrating import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
+from tenuto.model.session import ANY_TENANT
 
 app = typer.Typer(help="Tenuto holds an agent's session.", no_args_is_help=True, add_completion=False)
 graphs = typer.Typer(help="Look at graphs.", no_args_is_help=True)
@@ -109,7 +110,9 @@ def _run(
             graph = found_there if isinstance(found_there, CompiledGraph) else found_there(store)
             if inspect.isawaitable(graph):
                 graph = await graph
-            found = StoredStates(_graph(graph, place), store, tenant=tenant, batch=batch)
+            found = StoredStates(
+                _graph(graph, place), store, tenant=ANY_TENANT if tenant is None else tenant, batch=batch
+            )
             with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
                 return found, await work(found, progress)
 

@@ -57,13 +57,15 @@ async def test_every_answer_that_does_not_fit_has_its_own_refusal_and_changes_no
         ({"kind": "approval"}, "tool_result", "approval"),
         ({"run_id": foreign.run_id}, result.run_id, foreign.run_id),
         ({"session_id": "other"}, "s", "other"),
-        ({"session_id": SessionKey("s", tenant="t")}, "s", "s"),
         ({"session_id": "nowhere"}, "s", "nowhere"),
     ]
     for bound, expected, given in refused:
         with pytest.raises(AnswerMismatch) as mismatch:
             await runtime.answer(result.wait_id, True, **bound)
         assert (mismatch.value.details()["expected"], mismatch.value.details()["given"]) == (expected, given)
+    with pytest.raises(WaitUnknown) as refusal:
+        await runtime.answer(result.wait_id, True, session_id=SessionKey("s", tenant="t"))
+    assert refusal.value.details() == {"wait_id": result.wait_id}
     for not_an_approval in ("yes", None, 1, {"result": "paid"}, {"approved": "yes"}):
         with pytest.raises(InvalidInput):
             await runtime.answer(approval.wait_id, not_an_approval)

@@ -385,9 +385,12 @@ async def test_a_stop_that_is_owed_does_not_hit_what_the_child_does_for_a_later_
     assert (await output_of(runtime))["result"] == ["told", "third answer"]
 
 
-async def test_an_answer_given_at_the_root_reaches_the_grandchild_that_waits_exactly_once(
-    harness: OurHarness,
+@pytest.mark.parametrize("at_root", [True, False])
+async def test_an_answer_given_above_reaches_the_grandchild_that_waits_exactly_once(
+    harness: OurHarness, at_root: bool
 ) -> None:
+    """In the name of any ancestor; nobody beside or below the session that waits can answer for it."""
+
     @program
     async def root(turn: LiveTurn) -> Any:
         return await turn.child("parent", "go down")
@@ -402,11 +405,12 @@ async def test_an_answer_given_at_the_root_reaches_the_grandchild_that_waits_exa
     leaf = await child_of(runtime, middle)
     assert (await runtime.info(leaf)).profile.root == "r"
     (wait,) = await runtime.waits(leaf)
-    for stranger in ("foreign", middle):
+    (above,) = await runtime.waits(middle)
+    for wait_id, stranger in ((wait.wait_id, "foreign"), (above.wait_id, leaf)):
         with pytest.raises(AnswerMismatch):
-            await runtime.answer(wait.wait_id, "no", session_id=stranger)
+            await runtime.answer(wait_id, "no", session_id=stranger)
     assert len(await runtime.waits(leaf)) == 1
-    answered = await runtime.answer(wait.wait_id, "yes", session_id="r")
+    answered = await runtime.answer(wait.wait_id, "yes", session_id="r" if at_root else middle)
     assert (answered.session_id, answered.continues) == (leaf, True)
     await runtime.drain()
     told = await output_of(runtime, "r")

@@ -10,7 +10,7 @@ import typer
 from tenuto.commands.places import Address, AsJson, Schema, opening
 from tenuto.errors import AnswerRefused, SessionError, TenutoError
 from tenuto.model.run import StopKind, Wait
-from tenuto.model.session import SessionFilter, SessionKey, SessionStatus, SessionSummary
+from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, SessionStatus, SessionSummary
 from tenuto.session.info import RunInfo
 from tenuto.session.runtime import SessionRuntime
 
@@ -33,7 +33,8 @@ def list_sessions(
     """List sessions, newest first."""
 
     async def work(runtime: SessionRuntime) -> Any:
-        return await runtime.list(SessionFilter(tenant=tenant, status=status), limit=limit)
+        asked = ANY_TENANT if tenant is None else tenant
+        return await runtime.list(SessionFilter(tenant=asked, status=status), limit=limit)
 
     page = _run(store, schema, as_json, work)
     if as_json:
@@ -106,6 +107,7 @@ def answer(
     wait_id: Annotated[str, typer.Argument(help="The wait's id, from `tenuto session waits`.")],
     value: Annotated[str, typer.Argument(help="The answer as JSON: true, 7, '{\"approved\": true}'.")],
     store: Address,
+    tenant: Tenant = "",
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
@@ -116,7 +118,7 @@ def answer(
         raise typer.BadParameter(f"the answer {value!r} is not JSON: {error}.") from error
 
     async def work(runtime: SessionRuntime) -> Any:
-        return await runtime.answer(wait_id, given, run=False)
+        return await runtime.for_tenant(tenant).answer(wait_id, given, run=False)
 
     answered = _run(store, schema, as_json, work)
     left = [_wait(each) for each in answered.open_waits]

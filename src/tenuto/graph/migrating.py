@@ -27,7 +27,7 @@ from tenuto.graph.sessions import Loaded, SessionPlan
 from tenuto.ids import new_id
 from tenuto.model.commit import EndRun
 from tenuto.model.run import RunStatus, Wait
-from tenuto.model.session import SessionFilter, SessionKey
+from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, Tenant
 from tenuto.session.resuming import Found, read_logs
 from tenuto.session.turn import Turn
 from tenuto.session.warm import WarmStates
@@ -86,12 +86,12 @@ class Tally:
 class StoredStates:
     """What a store holds of a graph's state, whatever store the graph itself was built with.
 
-    `tenant=None` means every tenant. `batch` is how many sessions are listed at a time; up to 16 of them are worked on
-    at once.
+    That is in every tenant, unless one is named. `batch` is how many sessions are listed at a time; up to 16 of them
+    are worked on at once.
     """
 
     def __init__(
-        self, graph: "CompiledGraph[Any]", store: Store, *, tenant: str | None = None, batch: int = DEFAULT_BATCH
+        self, graph: "CompiledGraph[Any]", store: Store, *, tenant: Tenant = ANY_TENANT, batch: int = DEFAULT_BATCH
     ) -> None:
         if type(batch) is not int or batch < 1:
             raise InvalidInput(f"batch must be 1 or more, got {batch!r}.")
@@ -136,7 +136,7 @@ class StoredStates:
         return [tallies[version] for version in sorted(tallies)]
 
     async def _check_run(self, wait: Wait, tallies: dict[str, Tally]) -> None:
-        run = await self._store.runs.get(wait.run_id)
+        run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
         checkpoint = await self._store.checkpoints.latest(wait.key, run_id=wait.run_id)
         if run is None or run.status != RunStatus.SUSPENDED:
             return

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -28,6 +28,19 @@ class SessionStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     DELETED = "deleted"
+
+
+class AnyTenant(Enum):
+    """The type of `ANY_TENANT`."""
+
+    ANY_TENANT = "any tenant"
+
+
+ANY_TENANT = AnyTenant.ANY_TENANT
+"""Every tenant at once, for operators and workers; nothing else reaches into another tenant."""
+
+Tenant: TypeAlias = str | AnyTenant
+"""In which tenant something is asked for: one by its name, which is empty for the default one, or any."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -235,10 +248,10 @@ class SessionSummary:
 class SessionFilter:
     """Which sessions a list shows; every condition given must hold.
 
-    `tenant=None` means every tenant, `kind=None` every kind. Both times are exclusive.
+    `tenant=ANY_TENANT` means every tenant, `kind=None` every kind. Both times are exclusive.
     """
 
-    tenant: str | None = ""
+    tenant: Tenant = ""
     kind: Kind | None = Kind.SESSION
     updated_after: datetime | None = None
     created_after: datetime | None = None

@@ -24,13 +24,14 @@ from tenuto.model.commit import Commit, Receipt, SettleWait
 from tenuto.model.inbox import InputKind, NewInput
 from tenuto.model.outbox import NewOutgoing, OutgoingStatus
 from tenuto.model.run import Run, RunStatus, Wait, WaitStatus
-from tenuto.model.session import SessionKey
+from tenuto.model.session import SessionKey, Tenant
 from tenuto.session.ending import given_up
 from tenuto.session.notices import Listeners, WaitSettled
 from tenuto.session.outcome import Outcome
 from tenuto.session.outcomes import Outcomes
 from tenuto.session.resuming import declared_names, refuse_pause_of_graph, refuse_unknown
 from tenuto.session.sending import WAKE
+from tenuto.session.tenancy import stands_above
 from tenuto.store.port import Store
 
 _OUTCOMES = ("done", "failed", "retry")
@@ -146,21 +147,22 @@ class Answers:
         wait_id: str,
         value: JSON,
         *,
+        tenant: Tenant,
         error: JSON = None,
         kind: str | None = None,
         run_id: str | None = None,
         session: SessionKey | None = None,
         operation_id: str | None = None,
     ) -> Stored:
-        """Store the answer to a wait.
+        """Store the answer to a wait of a tenant.
 
-        `kind`, `run_id` and `session` (the wait's own, or the root of its tree) are checked if given.
+        `kind`, `run_id` and `session` (the wait's own, or an ancestor of it) are checked if given.
         """
-        wait = await self._store.waits.get(wait_id) if wait_id else None
+        wait = await self._store.waits.get(wait_id, tenant=tenant) if wait_id else None
         if wait is None:
             raise WaitUnknown(f"Nothing waits under {wait_id!r}; it may have been deleted.", wait_id=wait_id)
         await self._check_bound(wait, kind, run_id, session)
-        run = await self._store.runs.get(wait.run_id)
+        run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
         given = value if error is None else error
         if wait.status is not WaitStatus.OPEN or run is None:
             raise await self._refusal(wait, given)
@@ -183,7 +185,7 @@ class Answers:
         try:
             receipt = await self._committed(commit)
         except WaitNotOpen:
-            now = await self._store.waits.get(wait_id)
+            now = await self._store.waits.get(wait_id, tenant=wait.key.tenant)
             raise await self._refusal(now or wait, given) from None
         await self._listeners.tell(notice)
         left = await self._store.waits.of_session(wait.key, run_id=wait.run_id)
@@ -200,8 +202,8 @@ class Answers:
         """Return an answer with which its session went on here, and how that went; no wake is needed any more."""
         for wake in stored.wakes:
             with suppress(TenutoError):
-                await self._store.outbox.mark(wake, OutgoingStatus.DONE)
-        run = await self._store.runs.get(stored.answered.run_id)
+                await self._store.outbox.mark(wake, OutgoingStatus.DONE, tenant=stored.key.tenant)
+        run = await self._store.runs.get(stored.answered.run_id, tenant=stored.key.tenant)
         assert run is not None
         runs = await self._store.runs.of_invocation(run.invocation_id, tenant=stored.key.tenant)
         return replace(stored.answered, outcome=await Outcomes(self._store).of_run(runs[-1]))
@@ -242,9 +244,7 @@ class Answers:
             raise _mismatch(wait, "run", wait.run_id, run_id)
         if session is None or session == wait.key:
             return
-        head = await self._store.head(wait.key)
-        root = head.profile.root if head else None
-        if session.tenant != wait.key.tenant or root != session.session_id:
+        if not await stands_above(self._store, session, wait.key):
             raise _mismatch(wait, "session", wait.key.session_id, session.session_id)
 
     async def _refusal(self, wait: Wait, given: JSON) -> AnswerRefused:
@@ -253,7 +253,7 @@ class Answers:
             return AlreadyAnswered(
                 f"Wait {wait.wait_id} of {wait.key} was answered before; that answer stands.", wait_id=wait.wait_id
             )
-        run = await self._store.runs.get(wait.run_id)
+        run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
         state = str(wait.status) if wait.status is not WaitStatus.OPEN or run is None else f"of a run that {run.status}"
         await self._leave_notice(wait, state, given)
         return LateAnswer(

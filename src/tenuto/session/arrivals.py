@@ -155,7 +155,7 @@ class Arrivals:
         pause = _FIRST_POLL
         with self._dispatcher.awaited.outcome_of(input_id) as done:
             while True:
-                outcome = await self._outcomes.of_input(input_id)
+                outcome = await self._outcomes.of_input(input_id, key.tenant)
                 if outcome.status in OVER:
                     return outcome
                 deadline = asyncio.get_running_loop().time() + pause

@@ -25,6 +25,7 @@ class NewSession:
     program: str | Definition
     seed: Mapping[str, JSON] | None = None
     session_id: Key | None = None
+    tenant: str = ""
     user_id: str | None = None
     tags: Iterable[str] = ()
     metadata: Mapping[str, JSON] | None = None
@@ -86,7 +87,7 @@ class Creations:
         """Create a session, under its id or a minted one; see `SessionRuntime.create`."""
         definition = self._programs.definition(new.program)
         parent = None if new.parent is None else as_key(new.parent)
-        minted = SessionKey(new_id(), tenant=parent.tenant if parent else "")
+        minted = SessionKey(new_id(), tenant=parent.tenant if parent else new.tenant)
         key = minted if new.session_id is None else as_key(new.session_id)
         life = None
         if parent is None:

@@ -75,6 +75,11 @@ class Deliveries:
 
     async def deliver(self, item: Outgoing) -> None:
         """Deliver one item and mark how far it has come; what fails is tried again later, until its window ends."""
+        if item.target.tenant != item.key.tenant:  # sent by a version that let it
+            _log.error("The %s %s of %s for %s crosses tenants", item.kind, item.outbox_id, item.key, item.target)
+            with suppress(DeliveryLost):
+                await self._mark(item, OutgoingStatus.EXPIRED)
+            return
         try:
             done = await self._hand_over(item)
         except TenutoError as error:
@@ -85,15 +90,18 @@ class Deliveries:
             done = False
         with suppress(DeliveryLost):  # another deliverer was there first
             if done:
-                await self._store.outbox.mark(item.outbox_id, OutgoingStatus.DONE, attempts=item.attempts)
+                await self._mark(item, OutgoingStatus.DONE)
             elif (pause := pause_before(item.kind, item.attempts)) is None:
                 if item.kind == sending.CHILD:
                     await self._tell_lost(item, TenutoError("Nobody could deliver its message in time."))
-                await self._store.outbox.mark(item.outbox_id, OutgoingStatus.EXPIRED, attempts=item.attempts)
+                await self._mark(item, OutgoingStatus.EXPIRED)
             else:
-                await self._store.outbox.mark(
-                    item.outbox_id, OutgoingStatus.PENDING, attempts=item.attempts, retry_in=pause
-                )
+                await self._mark(item, OutgoingStatus.PENDING, retry_in=pause)
+
+    async def _mark(self, item: Outgoing, status: OutgoingStatus, retry_in: float | None = None) -> None:
+        await self._store.outbox.mark(
+            item.outbox_id, status, attempts=item.attempts, retry_in=retry_in, tenant=item.key.tenant
+        )
 
     async def _hand_over(self, item: Outgoing) -> bool:
         match item.kind:
@@ -181,7 +189,11 @@ class Deliveries:
             return True  # the parent is gone
         try:
             await self._answers.give(
-                wait.wait_id, result.get("result"), error=result.get("error"), operation_id=f"answer:{item.outbox_id}"
+                wait.wait_id,
+                result.get("result"),
+                tenant=key.tenant,
+                error=result.get("error"),
+                operation_id=f"answer:{item.outbox_id}",
             )
         except AlreadyAnswered:
             pass
@@ -211,7 +223,7 @@ class Deliveries:
         if await self._token_of_run(run) != body["token"]:
             return bool(queued) or not await self._is_to_begin(item)  # it works for somebody else, or did
         if run.status is RunStatus.RUNNING:
-            await stop_run(self._store, self._runner, run.run_id, StopKind.INTERRUPT, "its parent waits no more")
+            await stop_run(self._store, self._runner, child, run.run_id, StopKind.INTERRUPT, "its parent waits no more")
             return True
         if run.status is RunStatus.SUSPENDED:
             await self._answers.give_up(run)

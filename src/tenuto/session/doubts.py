@@ -37,7 +37,7 @@ class Doubts:
         wait = await self._asking_about(effect, place)
         if wait is not None:
             said = {"outcome": outcome, "result": result} if error is None else {"outcome": outcome, "error": error}
-            await self._answers.give(wait.wait_id, said, kind=wait.kind)
+            await self._answers.give(wait.wait_id, said, tenant=effect.key.tenant, kind=wait.kind)
             return
         if not any(_is_same(each, effect) for each in await self.of_session(effect.key)):
             raise EffectNotOpen(
@@ -71,7 +71,7 @@ class Doubts:
         )
         receipt = await self._store.commit(commit)
         await self._listeners.tell(notice)
-        sent = await self._store.outbox.get(receipt.outgoing_ids[0])
+        sent = await self._store.outbox.get(receipt.outgoing_ids[0], tenant=effect.key.tenant)
         if sent is not None:
             await self._deliveries.deliver(sent)
 
@@ -79,7 +79,7 @@ class Doubts:
         """Return the open wait of a run that was suspended because of this effect."""
         for wait in await self._store.waits.of_session(effect.key):
             if wait.kind == IN_DOUBT and wait.metadata.get("effect") == place.record():
-                run = await self._store.runs.get(wait.run_id)
+                run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
                 return wait if run is not None and run.origin_id == effect.origin_id else None
         return None
 

@@ -37,7 +37,7 @@ _LOOKS = 20
 async def point_before(store: Store, key: SessionKey, to: str | int) -> Checkpoint:
     """Return the session as it was before a run, or at a checkpoint's commit."""
     if isinstance(to, str):
-        run = await store.runs.get(to)
+        run = await store.runs.get(to, tenant=key.tenant)
         point = await begin_point(store, run) if run is not None and run.key == key else None
     else:
         point = await store.checkpoints.get(key, to)
@@ -48,7 +48,7 @@ async def point_before(store: Store, key: SessionKey, to: str | int) -> Checkpoi
 
 async def commit_after(store: Store, key: SessionKey, run_id: str) -> int | None:
     """Return the commit at which a session is kept as a run left it; None means that it still is as it left it."""
-    run = await store.runs.get(run_id)
+    run = await store.runs.get(run_id, tenant=key.tenant)
     if run is None or run.key != key:
         raise InvalidInput(f"{key} has no run {run_id!r} to fork at.", run_id=run_id)
     begun = await begin_point(store, run)

@@ -22,7 +22,7 @@ async def roll_back(store: Store, live: LiveTurn, run_id: str) -> None:
     What it waits for is void, and its children are stopped. Calls that were open before it have the results they got
     since: whatever stood for them was given up when it began.
     """
-    run = await store.runs.get(run_id)
+    run = await store.runs.get(run_id, tenant=live.key.tenant)
     last = live.copy.last_run
     if run is None or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
         return
@@ -44,7 +44,7 @@ async def roll_back(store: Store, live: LiveTurn, run_id: str) -> None:
 async def give_up(store: Store, live: LiveTurn, run_id: str) -> None:
     """Settle what a suspended run still waits for, and give each of its open calls a result."""
     waits = await store.waits.of_session(live.key, run_id=run_id, status=None)
-    run = await store.runs.get(run_id)
+    run = await store.runs.get(run_id, tenant=live.key.tenant)
     if run is not None:
         await _void(store, live, run, waits)
     known = {str(w.metadata["call_id"]): answer_message(w) for w in waits if is_answered_call(w)}

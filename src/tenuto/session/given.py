@@ -56,7 +56,7 @@ async def _rolled_back_by(store: Store, queued: Input, copy: Copy) -> str | None
     body: Any = queued.body
     if _ROLLS_BACK not in body or copy.last_run is None:
         return None
-    run = await store.runs.get(copy.last_run[0])
+    run = await store.runs.get(copy.last_run[0], tenant=copy.key.tenant)
     if run is None or run.ended_at is None or run.start_sequence >= queued.seq:
         return None
     return run.run_id if run.ended_at >= queued.created_at else None

@@ -112,7 +112,7 @@ class RunHandle:
     async def stop(self, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None) -> StopReply:
         """Ask the run to stop, and return at once; of a message that still waits for its turn there is no run yet."""
         if self.run_id is None and self.input_id is not None:
-            self.run_id = (await self._runtime.outcome(self.input_id)).run_id
+            self.run_id = (await self._runtime.for_tenant(self.key.tenant).outcome(self.input_id)).run_id
         if self.run_id is None:
             raise RunNotLive(
                 f"The message {self.input_id} waits for its turn; cancel it instead.",

@@ -8,7 +8,7 @@ from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
 from tenuto.model.inbox import Input, InputStatus
 from tenuto.model.run import Run, RunStatus
-from tenuto.model.session import LogEnd
+from tenuto.model.session import LogEnd, Tenant
 from tenuto.session.outcome import Outcome, Standing
 from tenuto.session.value import MESSAGES
 from tenuto.store.port import Store
@@ -20,18 +20,18 @@ class Outcomes:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    async def of_input(self, input_id: str) -> Outcome:
-        """Return where an input stands, or how its turn went, asked by anybody anywhere."""
-        found = await self.store.inbox.get(input_id)
+    async def of_input(self, input_id: str, tenant: Tenant) -> Outcome:
+        """Return where an input of a tenant stands, or how its turn went, asked by anybody anywhere."""
+        found = await self.store.inbox.get(input_id, tenant=tenant)
         if found is None:
-            return await self._of_first_run(await self.store.runs.get(input_id), input_id)
+            return await self._of_first_run(await self.store.runs.get(input_id, tenant=tenant), input_id)
         session_id = found.key.session_id
         if found.status is InputStatus.OPEN or found.status is InputStatus.CANCELLED:
             status = Standing.QUEUED if found.status is InputStatus.OPEN else Standing.CANCELLED
             return Outcome(session_id=session_id, status=status, input_id=input_id)
         if found.run_id is None:
             return await self._executed(found)
-        return await self._of_first_run(await self.store.runs.get(found.run_id), input_id)
+        return await self._of_first_run(await self.store.runs.get(found.run_id, tenant=found.key.tenant), input_id)
 
     async def _of_first_run(self, run: Run | None, input_id: str) -> Outcome:
         """Return how the turn of an input went that a run took in, by whoever went on with it since."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from tenuto.model.inbox import Boundary, Cancelled, Input, NewInput
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopKind, StopReply, Wait
-from tenuto.model.session import Key, SessionHead, SessionKey, SessionPage, as_key
+from tenuto.model.session import Key, SessionHead, SessionKey, SessionPage, Tenant
 from tenuto.model.usage import UsageReport
 from tenuto.session import forking
 from tenuto.session.actions import Action, Deed, RewindSession, SendMessage, as_message
@@ -48,9 +49,10 @@ from tenuto.session.recent import DEFAULT_BYTES
 from tenuto.session.resuming import find_stopped
 from tenuto.session.rewinding import going_back
 from tenuto.session.runner import Runner
-from tenuto.session.stopping import StopWatch, run_to_stop, stop_run
+from tenuto.session.stopping import StopWatch, run_below, run_to_stop, stop_run
 from tenuto.session.stores import check_whole_store
 from tenuto.session.streams import StreamFrame, read_stream
+from tenuto.session.tenancy import Tenancy
 from tenuto.session.value import Session
 from tenuto.session.words import word_of
 from tenuto.session.worker import POLL_SECONDS, Worker
@@ -66,6 +68,9 @@ class SessionRuntime:
     Every verb takes a session's id, or its full key. A session that is not there is `SessionNotFound`. Without a store
     it keeps them in memory, and says so. `owner` names this runner to others, for hosts that serialise by themselves;
     by default it is this process. `in_doubt` says what becomes of a tool call whose outcome was lost with its runner.
+
+    A plain id is of the default tenant, and so are ids of runs, waits and inputs: another tenant's are unknown.
+    `for_tenant` gives the same runtime as a tenant's callers are to see it.
     """
 
     def __init__(
@@ -113,6 +118,7 @@ class SessionRuntime:
         self._deliveries = Deliveries(store, self._runner, self._answers, self._creations)
         self._doubts = Doubts(store, self.listeners, self._answers, self._deliveries)
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._tenancy = Tenancy()
         self._stops = StopWatch(store, self._runner)
         self._runner.on_live = self._stops.watch
         self._with_store: Callable[[Store], SessionRuntime] = lambda other: SessionRuntime(
@@ -129,6 +135,23 @@ class SessionRuntime:
             warm_bytes=warm_bytes,
         )
 
+    def for_tenant(self, tenant: Tenant) -> "SessionRuntime":
+        """Return this runtime as a view whose verbs ask and create within one tenant.
+
+        Plain ids are resolved in it, a key of another tenant is `InvalidInput`, and what another tenant has is unknown,
+        in the words of what is not there. It shares this runtime's sessions in memory, tasks and listeners, and is
+        closed with it. `ANY_TENANT` asks for runs, waits and inputs across tenants: for operators alone.
+        """
+        tenancy = self._tenancy.narrowed(tenant)
+        if tenancy == self._tenancy:
+            return self
+        view = copy(self)
+        view._tenancy = tenancy
+        return view
+
+    def _key(self, session_id: Key) -> SessionKey:
+        return self._tenancy.key(session_id)
+
     async def __aenter__(self) -> "SessionRuntime":
         return self
 
@@ -136,7 +159,12 @@ class SessionRuntime:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Wait for the turns that were started here; the store stays open. A second call does nothing."""
+        """Wait for the turns that were started here; the store stays open. A second call does nothing.
+
+        A tenant's view is closed with its runtime.
+        """
+        if self._tenancy != Tenancy():
+            return
         while under_way := [*self._tasks, *self._arrivals.background]:
             await asyncio.gather(*under_way, return_exceptions=True)
         self._stops.end()
@@ -165,13 +193,14 @@ class SessionRuntime:
         new = NewSession(
             program=program,
             seed=seed,
-            session_id=session_id,
+            session_id=None if session_id is None else self._key(session_id),
+            tenant=self._tenancy.home,
             user_id=user_id,
             tags=tags,
             metadata=metadata,
             title=title,
             expires_at=expires_at,
-            parent=parent,
+            parent=None if parent is None else self._key(parent),
             logs=logs,
             operation_id=operation_id,
         )
@@ -210,7 +239,7 @@ class SessionRuntime:
     async def _begin(
         self, session_id: Key, message: Any, input_key: str | None, when_busy: WhenBusy | str | None
     ) -> LiveTurn | Input:
-        key, policy = as_key(session_id), word_of(WhenBusy, when_busy or self._when_busy, "when_busy")
+        key, policy = self._key(session_id), word_of(WhenBusy, when_busy or self._when_busy, "when_busy")
         said = as_message(message)
         try:
             return await self._arrivals.begin(key, said, input_key=input_key, body={"message": said}, when_busy=policy)
@@ -242,22 +271,22 @@ class SessionRuntime:
         kind, body = self._commands.queued(message)
         bound = None if boundary is None else word_of(Boundary, boundary, "boundary")
         new = NewInput(kind=kind, body=body, key=key, boundary=bound, due_at=due_at, delay=delay)
-        return (await self.store.inbox.enqueue(as_key(session_id), new)).input.input_id
+        return (await self.store.inbox.enqueue(self._key(session_id), new)).input.input_id
 
     async def cancel(self, session_id: Key, *input_ids: str) -> dict[str, Cancelled]:
         """Take queued input back; what became of each is told."""
-        return await self.store.inbox.cancel(as_key(session_id), input_ids)
+        return await self.store.inbox.cancel(self._key(session_id), input_ids)
 
     async def outcome(self, input_id: str) -> Outcome:
-        """Return where an input stands, or how its turn went; any process may ask."""
-        return await self._outcomes.of_input(input_id)
+        """Return where an input of the tenant stands, or how its turn went; any process may ask."""
+        return await self._outcomes.of_input(input_id, self._tenancy.tenant)
 
     async def execute(self, session_id: Key, action: Any) -> Any:
         """Execute an action on a session: change it under its lane, in one commit, or do what the action does.
 
         Returns the session as it is then, or what the action gives.
         """
-        key = as_key(session_id)
+        key = self._key(session_id)
         if isinstance(action, type) or not isinstance(action, Action | Deed):
             raise InvalidInput(f"{action!r} is no action: it needs an async `apply(session)`.")
         if isinstance(action, Action):
@@ -276,11 +305,13 @@ class SessionRuntime:
     def open(self, session_id: Key, store: Store | None = None) -> SessionHandle:
         """Return a handle on a session; a `store` of its own is used instead of the runtime's."""
         runtime = self if store is None else self._with_store(store)
-        return SessionHandle(runtime, as_key(session_id))
+        if runtime is not self:
+            runtime._tenancy = self._tenancy
+        return SessionHandle(runtime, self._key(session_id))
 
     async def get(self, session_id: Key) -> Session:
         """Return a session with its state; nothing changes."""
-        key = as_key(session_id)
+        key = self._key(session_id)
         try:
             copy, _ = await self._beginnings.load(key)
         except TenutoError as error:
@@ -290,19 +321,19 @@ class SessionRuntime:
 
     async def info(self, session_id: Key) -> SessionHead:
         """Return what a session is without its state: one row."""
-        return await head_of(self.store, as_key(session_id))
+        return await head_of(self.store, self._key(session_id))
 
     async def list(self, filter: Any = None, *, limit: int | None = None, after: str | None = None) -> SessionPage:  # noqa: A002
-        """Return summaries of sessions; see `Store.list`."""
-        return await self.store.list(filter, limit=limit, after=after)
+        """Return summaries of the tenant's sessions; see `Store.list`."""
+        return await self.store.list(self._tenancy.filter(filter), limit=limit, after=after)
 
     async def runs(self, session_id: Key, *, limit: int = 100, before: int | None = None) -> "Sequence[RunInfo]":
         """Return a session's turns, newest first, each with what it waits for and what it cost."""
-        return await runs_of(self.store, as_key(session_id), budget=self._budget, limit=limit, before=before)
+        return await runs_of(self.store, self._key(session_id), budget=self._budget, limit=limit, before=before)
 
     async def waits(self, session_id: Key) -> "Sequence[Wait]":
         """Return what a session waits for."""
-        return await self.store.waits.of_session(as_key(session_id))
+        return await self.store.waits.of_session(self._key(session_id))
 
     async def answer(
         self,
@@ -317,22 +348,30 @@ class SessionRuntime:
     ) -> Answered:
         """Answer what a run waits for; the answer is durable when this returns, and counts once.
 
-        `kind`, `run_id` and `session_id` (the session's own, or the root of its tree) are checked if given. If nothing
+        `kind`, `run_id` and `session_id` (the session's own, or that of an ancestor) are checked if given. If nothing
         else is waited for, the session goes on: here and now, or, with `run=False` or where its program is not
         registered, on a worker. Unknown, foreign, repeated and late answers are `WaitUnknown`, `AnswerMismatch`,
-        `AlreadyAnswered` and `LateAnswer`.
+        `AlreadyAnswered` and `LateAnswer`. Another tenant's wait is unknown.
         """
-        session = None if session_id is None else as_key(session_id)
-        stored = await self._answers.give(wait_id, value, error=error, kind=kind, run_id=run_id, session=session)
+        session = None if session_id is None else self._key(session_id)
+        stored = await self._answers.give(
+            wait_id,
+            value,
+            tenant=session.tenant if session else self._tenancy.tenant,
+            error=error,
+            kind=kind,
+            run_id=run_id,
+            session=session,
+        )
         worked = False
         if run and stored.answered.continues:
             with suppress(TenutoError):  # what cannot be done here is left to a worker
-                worked = await self.advance(stored.key)
+                worked = await self._dispatcher.advance(stored.key)
         return await self._answers.gone_on(stored) if worked else stored.answered
 
     async def cancel_waits(self, session_id: Key) -> int:
         """Give up everything a session's suspended run waits for; later answers come too late."""
-        return await self._answers.give_up_last(as_key(session_id))
+        return await self._answers.give_up_last(self._key(session_id))
 
     async def resume(self, session_id: Key) -> Outcome:
         """Go on with a session's interrupted or failed run, without a new message."""
@@ -340,7 +379,7 @@ class SessionRuntime:
         async def work(copy: Copy, lane: Lane) -> LiveTurn:
             return await resume_run(self._beginnings, copy, lane, await find_stopped(self.store, copy.key))
 
-        return await self._dispatcher.run(await self._dispatcher.act(as_key(session_id), work, keeps_lane=True))
+        return await self._dispatcher.run(await self._dispatcher.act(self._key(session_id), work, keeps_lane=True))
 
     async def stop(
         self,
@@ -349,18 +388,26 @@ class SessionRuntime:
         kind: StopKind | str = StopKind.INTERRUPT,
         reason: str | None = None,
         run_id: str | None = None,
+        tree: bool = False,
     ) -> StopReply:
-        """Ask a session's run to stop and return at once; the request is durable, and of that run alone."""
-        stopped = await run_to_stop(self.store, as_key(session_id)) if run_id is None else run_id
-        return await stop_run(self.store, self._runner, stopped, word_of(StopKind, kind, "stop"), reason)
+        """Ask a session's run to stop and return at once; the request is durable, and of that run alone.
+
+        A `run_id` is of the session's own run or, with `tree=True`, of a run of a session below it; any other is
+        unknown (`RunNotLive`).
+        """
+        key, wanted = self._key(session_id), word_of(StopKind, kind, "stop")
+        stopped = await run_to_stop(self.store, key) if run_id is None else run_id
+        if tree and run_id is not None:
+            key = await run_below(self.store, key, run_id)
+        return await stop_run(self.store, self._runner, key, stopped, wanted, reason)
 
     async def withdraw_stop(self, run_id: str) -> StopReply:
-        """Take a stop back, as long as the run has not seen it."""
-        return await self.store.runs.withdraw_stop(run_id)
+        """Take a stop of a run of the tenant back, as long as the run has not seen it."""
+        return await self.store.runs.withdraw_stop(run_id, tenant=self._tenancy.tenant)
 
     async def effects_in_doubt(self, session_id: Key) -> tuple[Effect, ...]:
         """Return the calls of a session of which nobody knows whether they were carried out."""
-        return await self._doubts.of_session(as_key(session_id))
+        return await self._doubts.of_session(self._key(session_id))
 
     async def settle_effect(self, effect: Effect, *, result: JSON = None, error: JSON = None) -> None:
         """Say what became of a call in doubt.
@@ -368,17 +415,18 @@ class SessionRuntime:
         A run that asks for it goes on with that, on a worker; any other call is settled on record, and the model is
         told once, with the next turn. One that is in doubt no more is `EffectNotOpen`.
         """
+        self._key(effect.key)
         await self._doubts.settle(effect, result=result, error=error)
 
     async def usage_report(self, session_id: Key, *, cascade: bool = True) -> UsageReport:
         """Return what a session's model calls cost, its children's included."""
-        return await self.store.usage.report(as_key(session_id), cascade=cascade)
+        return await self.store.usage.report(self._key(session_id), cascade=cascade)
 
     def events(
         self, session_id: Key, *, after: int = 0, run: str | None = None, live: bool = True
     ) -> AsyncIterator[StreamFrame]:
         """Yield a session's stream after a cursor: what is stored, `caught_up`, then what comes; see `read_stream`."""
-        return read_stream(self.store, as_key(session_id), after=after, run=run, live=live)
+        return read_stream(self.store, self._key(session_id), after=after, run=run, live=live)
 
     async def fork(
         self,
@@ -395,8 +443,8 @@ class SessionRuntime:
         fork, so it is never without it, and `outcome` says how the turn went. Repeated under its `key` it is the same
         fork and the same outcome; the key is the message's too. Inside an open call nothing can be forked.
         """
-        source, said = as_key(session_id), None if message is None else as_message(message)
-        named = SessionKey(target, tenant=source.tenant) if isinstance(target, str) else target
+        source, said = self._key(session_id), None if message is None else as_message(message)
+        named = None if target is None else Tenancy(source.tenant, bound=True).key(target)
         new = NewFork(source=source, at=at, target=named, message=said, key=key)
         fork = new.begins()
         receipt = await forking.fork(self.store, new, fork, self._beginnings.load, partial(self._admit, said))
@@ -420,7 +468,7 @@ class SessionRuntime:
             back = await going_back(self.store, copy, to)
             return await self._pipeline.execute(copy, lane, back, name=RewindSession.__name__)
 
-        return await self._changed(as_key(session_id), work)
+        return await self._changed(self._key(session_id), work)
 
     async def delete(self, session_id: Key, *, cascade: bool = False) -> DeleteReport:
         """End a session for good; a turn under way can write nothing more.
@@ -428,7 +476,7 @@ class SessionRuntime:
         A parent that waits for it is owed the failure, which a worker delivers. `cascade` deletes its children's tree
         too: cut off, it is finished by repeating it, also when the session itself is gone, or by `store.upkeep.gc`.
         """
-        key = as_key(session_id)
+        key = self._key(session_id)
         report = await self.store.delete(key, cascade=cascade)
         if not report.sessions:
             raise SessionNotFound(f"There is no {key} to delete.", key=key)
@@ -439,16 +487,19 @@ class SessionRuntime:
 
         `go_on` is asked before each turn: on no, the rest is left to others.
         """
-        return await self._dispatcher.advance(as_key(session_id), go_on=go_on)
+        return await self._dispatcher.advance(self._key(session_id), go_on=go_on)
 
     async def deliver(self) -> int:
         """Hand over what sessions sent each other and is due; return how many items there were."""
+        self._tenancy.check_everywhere("deliver")
         return await self._deliveries.deliver_due()
 
     async def work(self, concurrency: int = 8, *, poll: float = POLL_SECONDS) -> None:
-        """Be a worker: do what is due in any session, until cancelled."""
+        """Be a worker: do what is due in any session of any tenant, until cancelled."""
+        self._tenancy.check_everywhere("work")
         await Worker(self, concurrency=concurrency, poll=poll).work()
 
     async def drain(self, concurrency: int = 8) -> None:
-        """Do everything that is due now, in any session, and return."""
+        """Do everything that is due now, in any session of any tenant, and return."""
+        self._tenancy.check_everywhere("drain")
         await Worker(self, concurrency=concurrency).work(until_idle=True)

@@ -4,18 +4,21 @@ import asyncio
 
 from tenuto.errors import RunNotLive, TenutoError
 from tenuto.model.run import RunStatus, Stop, StopKind, StopReply
-from tenuto.model.session import SessionKey
+from tenuto.model.session import ANY_TENANT, SessionKey
 from tenuto.session.info import head_of
 from tenuto.session.runner import Runner
+from tenuto.session.tenancy import stands_above
 from tenuto.store.port import Store
 
 STOP_POLL = 0.2
 """How often the runs of this process are checked for stops, in seconds."""
 
 
-async def stop_run(store: Store, runner: Runner, run_id: str, kind: StopKind, reason: str | None) -> StopReply:
-    """Record a stop on a run, and tell it at once if it runs here."""
-    reply = await store.runs.request_stop(run_id, kind, reason)
+async def stop_run(
+    store: Store, runner: Runner, key: SessionKey, run_id: str, kind: StopKind, reason: str | None
+) -> StopReply:
+    """Record a stop on a run of a session, and tell it at once if it runs here; another session's is unknown."""
+    reply = await store.runs.request_stop(run_id, kind, reason, session=key)
     if reply.stop is not None and reply.status is RunStatus.RUNNING:
         tell_stop(runner, run_id, reply.stop)
     return reply
@@ -35,6 +38,14 @@ async def run_to_stop(store: Store, key: SessionKey) -> str:
         await head_of(store, key)
         raise RunNotLive(f"{key} has never run; there is nothing to stop.", key=key, run_id="", found="none")
     return run.run_id
+
+
+async def run_below(store: Store, key: SessionKey, run_id: str) -> SessionKey:
+    """Return the session of a run that may be stopped in the name of another: its own, or one below it."""
+    run = await store.runs.get(run_id, tenant=key.tenant)
+    if run is not None and run.key != key and await stands_above(store, key, run.key):
+        return run.key
+    return key
 
 
 class StopWatch:
@@ -64,7 +75,7 @@ class StopWatch:
 
     async def _find(self) -> None:
         try:
-            stops = await self._store.runs.stops(list(self._runner.live))
+            stops = await self._store.runs.stops(list(self._runner.live), tenant=ANY_TENANT)
         except TenutoError:
             stops = {}
         for run_id, stop in stops.items():

@@ -129,7 +129,7 @@ async def _stored(store: Store, key: SessionKey, after: int, run: str | None) ->
 
 async def _rest(store: Store, key: SessionKey, after: int, run: str) -> AsyncIterator[StreamFrame]:
     """Yield what is left of a run that is over, and its end, from its record if that is not in the stream any more."""
-    found = await store.runs.get(run)
+    found = await store.runs.get(run, tenant=key.tenant)
     if found is None or found.key != key:
         raise _dropped(key, after)
     if found.status is RunStatus.RUNNING:

@@ -9,7 +9,7 @@ from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, StoredDataCorrupt
 from tenuto.model.inbox import Boundary, Cancelled, DuePage, Enqueued, Input, InputKind, NewInput, Nothing, Takeable
 from tenuto.model.lane import HostProof
-from tenuto.model.session import Key, SessionKey, as_key
+from tenuto.model.session import Key, SessionKey, Tenant, as_key
 from tenuto.quote import quote
 from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.damage import report, sound
@@ -19,7 +19,7 @@ from tenuto.store.rules.encoding import byte_size, digest_of
 from tenuto.store.rules.found import Ask, Row, gather
 from tenuto.store.rules.inbox import InboxLook, decide_cancel, decide_enqueue, decide_take, input_of
 from tenuto.store.rules.inputs import PackedInput, pack_input
-from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word
+from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word, within
 from tenuto.store.rules.pack import check_budget
 from tenuto.store.rules.parts import INPUT
 from tenuto.store.rules.records import key_of, maybe_time, owner_of, stored_key
@@ -81,9 +81,10 @@ class Inbox:
         check_budget(byte_size(packed.body), 1, self._store.budget)
         return packed
 
-    async def get(self, input_id: str) -> Input | None:
-        """Return one input by its minted id, whatever became of it, or None."""
-        rows = await self._store.backend.glance("input_with_session", check_name(input_id, "input_id"))
+    async def get(self, input_id: str, *, tenant: Tenant = "") -> Input | None:
+        """Return a tenant's input by its minted id, whatever became of it, or None; another tenant's is unknown."""
+        named = (check_name(input_id, "input_id"), within(tenant))
+        rows = await self._store.backend.glance("input_with_session", *named)
         return _input(rows[0]) if rows else None
 
     def digest(self, kind: InputKind, body: JSON) -> str:

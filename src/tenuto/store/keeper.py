@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tenuto.errors import TenutoError
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
+from tenuto.model.session import ANY_TENANT
 from tenuto.store.lanes import DEFAULT_TTL
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Keeper:
     async def _renew(self, store: "Store", due: list[Holding], asked: float) -> None:
         lanes = [holding.held for holding in due if isinstance(holding.held, Lane)]
         runs = [holding.held for holding in due if isinstance(holding.held, RunRef)]
-        renewal = await store.lanes.renew(lanes, ttl=self.ttl, runs=runs)
+        renewal = await store.lanes.renew(lanes, ttl=self.ttl, runs=runs, tenant=ANY_TENANT)
         gone = []
         for holding in due:
             held = holding.held

@@ -10,13 +10,13 @@ from tenuto.errors import LaneBusy
 from tenuto.ids import new_id
 from tenuto.model.lane import Lane, LaneView, Owner, Renewal
 from tenuto.model.run import Run, RunRef
-from tenuto.model.session import Key, Kind, SessionKey, as_key
+from tenuto.model.session import Key, Kind, SessionKey, Tenant, as_key
 from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.damage import read_sound
 from tenuto.store.host import is_dead
 from tenuto.store.rules.found import Ask, Row, gather
 from tenuto.store.rules.lane import decide_acquire, decide_disarm, sealed, view_of
-from tenuto.store.rules.limits import check_count, check_flag, check_items, check_limit, check_name, check_ttl
+from tenuto.store.rules.limits import check_count, check_flag, check_items, check_limit, check_name, check_ttl, within
 from tenuto.store.rules.parts import LANE, OWNER, RUN_REF
 from tenuto.store.rules.records import key_of, run_of
 from tenuto.store.rules.rows import RunRow, SessionRow
@@ -68,8 +68,15 @@ class Lanes:
             dead = (refusal.generation, holder)
         return await self._acquire(key, owner, nonce, ttl, life, alive, dead)
 
-    async def renew(self, lanes: Iterable[Lane], *, ttl: float = DEFAULT_TTL, runs: Iterable[RunRef] = ()) -> Renewal:
-        """Renew many lanes, and runs without a lane, in one statement each.
+    async def renew(
+        self,
+        lanes: Iterable[Lane],
+        *,
+        ttl: float = DEFAULT_TTL,
+        runs: Iterable[RunRef] = (),
+        tenant: Tenant = "",
+    ) -> Renewal:
+        """Renew many lanes, and runs of a tenant without a lane, in one statement each.
 
         Each keeps its generation and nonce and never gets an earlier expiry. A lane with another generation or nonce,
         or disarmed, is named as lost while the others are renewed. A lapsed lane that nobody took is renewed.
@@ -86,7 +93,8 @@ class Lanes:
         alive: set[str] = set()
         if runs:
             refs = encode([[run.run_id, run.attempt] for run in runs])
-            alive = {run_id for run_id, _ in await self._store.backend.write("renew_runs", now, term, refs)}
+            found = await self._store.backend.write("renew_runs", now, term, refs, within(tenant))
+            alive = {run_id for run_id, _ in found}
         expiries = [row[-1] for row in rows]
         if expiries:
             expires_at = min(expiries)

@@ -11,7 +11,7 @@ from tenuto.store.backend import View
 from tenuto.store.damage import sound
 from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.found import Row
-from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_limit, check_map
+from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_limit, check_map, within
 from tenuto.store.rules.parts import FILTER
 from tenuto.store.rules.records import summary_of
 from tenuto.store.rules.rows import ProfileRow, SessionRow
@@ -50,7 +50,7 @@ def _summary(row: Row) -> SessionSummary:
 async def _rows(view: View, wanted: SessionFilter, below: int | None, most: int) -> list[Row]:
     return await view.read(
         _list_query(wanted),
-        wanted.tenant,
+        within(wanted.tenant),
         wanted.kind and str(wanted.kind),
         moment(wanted.updated_after, "updated_after"),
         moment(wanted.created_after, "created_after"),

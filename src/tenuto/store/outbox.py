@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tenuto.clock import to_micros
 from tenuto.model.outbox import Outgoing, OutgoingStatus
-from tenuto.model.session import Key, as_key
+from tenuto.model.session import Key, Tenant, as_key
 from tenuto.store.backend import Lock, columns_of
 from tenuto.store.damage import read_sound
 from tenuto.store.rules.found import Row
@@ -18,6 +18,7 @@ from tenuto.store.rules.limits import (
     check_moment,
     check_name,
     check_word,
+    within,
 )
 from tenuto.store.rules.outgoing import decide_mark, gather_outgoing, outgoing_of
 from tenuto.store.rules.records import key_of, maybe_time
@@ -38,9 +39,10 @@ class Outbox:
     def __init__(self, store: "Store") -> None:
         self._store = store
 
-    async def get(self, outbox_id: str) -> Outgoing | None:
-        """Return one outgoing item by its minted id, or None."""
-        rows = await self._store.backend.read("outgoing_by_id", check_name(outbox_id, "outbox_id"))
+    async def get(self, outbox_id: str, *, tenant: Tenant = "") -> Outgoing | None:
+        """Return a tenant's outgoing item by its minted id, or None; another tenant's is unknown."""
+        named = (check_name(outbox_id, "outbox_id"), within(tenant))
+        rows = await self._store.backend.read("outgoing_by_id", *named)
         return _outgoing(rows[0]) if rows else None
 
     async def of_session(self, key: Key, *, limit: int = 1000, after: Outgoing | None = None) -> list[Outgoing]:
@@ -76,11 +78,13 @@ class Outbox:
         expected: OutgoingStatus = OutgoingStatus.PENDING,
         attempts: int | None = None,
         retry_in: float | None = None,
+        tenant: Tenant = "",
     ) -> Outgoing:
         """Move an item on, counting a try, if it still has the status and, if given, the attempts expected.
 
         `retry_in` makes it due again after so many seconds; a try that failed marks it pending so. Otherwise, for an
-        item that is unknown (its sender deleted), done or expired, and for a stale deliverer: `DeliveryLost`.
+        item that is unknown (its sender deleted, or of another tenant), done or expired, and for a stale deliverer:
+        `DeliveryLost`.
         """
         check_name(outbox_id, "outbox_id")
         wanted = OutgoingStatus(check_word(status, OutgoingStatus, "status"))
@@ -90,7 +94,7 @@ class Outbox:
         if retry_in is not None:
             check_delay(retry_in)
         return await self._store.backend.transact(
-            partial(gather_outgoing, outbox_id, self._store.now()),
+            partial(gather_outgoing, outbox_id, within(tenant), self._store.now()),
             partial(decide_mark, outbox_id, wanted, before, attempts, retry_in),
             Lock("lock_outgoing", outbox_id),
         )

@@ -7,13 +7,14 @@ plain id for the default tenant and kind.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from tenuto.clock import Clock, to_datetime
 from tenuto.codec import JSON, dumps, loads_many, loads_map
-from tenuto.errors import InvalidInput, SessionDeleted, StoredDataCorrupt, VersionConflict
+from tenuto.errors import InvalidInput, SessionDeleted, SessionNotFound, StoredDataCorrupt, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Budget, Commit, LogWrite, Receipt, Reset
 from tenuto.model.event import NewEvent
@@ -342,6 +343,26 @@ class Store:
         if asked.first is not None and not receipt.replayed:
             self.backend.announce(target)
         return receipt
+
+    async def copy_across(self, source: Key, target: Key, *, operation_id: str | None = None) -> Receipt:
+        """Begin `target`, in any tenant, with a copy of the head of `source`; for operators, the one way across.
+
+        Every entry and value is written again and belongs to the target's tenant alone. Nothing points back: the copy
+        has no parent, root or fork point, and no run, wait, event or receipt comes with it. What is more than one
+        commit takes is `CommitTooLarge`. Otherwise as `create`.
+        """
+        source = as_key(source)
+        record = await self.load(source)
+        if record is None or record.head is None:
+            raise SessionNotFound(f"There is no {source} to copy.", key=source)
+        return await self.create(
+            target,
+            state=record.state,
+            logs=record.logs,
+            schema_version=record.schema_version,
+            profile=replace(record.head.profile, parent=None, root=None, forked_from=None),
+            operation_id=operation_id,
+        )
 
     async def delete(self, key: Key, *, cascade: bool = False) -> DeleteReport:
         """End a session for good and report what went; deleting what is not there does nothing and reports zeros.

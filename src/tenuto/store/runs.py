@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from tenuto.codec import encode
 from tenuto.ids import check_tenant
 from tenuto.model.run import Checkpoint, Run, Stop, StopAnswer, StopKind, StopReply, Wait, WaitStatus
-from tenuto.model.session import Key, SessionKey, as_key
+from tenuto.model.session import Key, SessionKey, Tenant, as_key
 from tenuto.store.backend import View, columns_of, session_lock
 from tenuto.store.damage import read_sound
 from tenuto.store.logs import read_document
 from tenuto.store.rules.found import Ask, Found, Plan, Row, gather
-from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word
+from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word, within
 from tenuto.store.rules.records import checkpoint_of, key_of, run_of, stop_of, wait_of
 from tenuto.store.rules.rows import CheckpointRow, RunRow, SessionRow, WaitRow
 from tenuto.store.rules.stops import decide_stop, decide_withdraw, unknown_run
@@ -29,9 +29,10 @@ class Runs:
     def __init__(self, store: "Store") -> None:
         self._store = store
 
-    async def get(self, run_id: str) -> Run | None:
-        """Return one run by its id, or None."""
-        return _first(await self._store.backend.glance("run_by_id", check_name(run_id, "run_id")))
+    async def get(self, run_id: str, *, tenant: Tenant = "") -> Run | None:
+        """Return a tenant's run by its id, or None; another tenant's is unknown."""
+        named = (check_name(run_id, "run_id"), within(tenant))
+        return _first(await self._store.backend.glance("run_by_id", *named))
 
     async def of_session(self, key: Key, *, limit: int = 100, before: int | None = None) -> list[Run]:
         """Return a session's runs, newest first; `before` continues below a run's number."""
@@ -54,43 +55,57 @@ class Runs:
         """Return the run last begun under the session's lane, or None."""
         return _first(await self._store.backend.glance("current_run", *columns_of(as_key(key))))
 
-    async def stops(self, run_ids: Sequence[str]) -> dict[str, Stop]:
-        """Return the stops standing on these runs, by run id, in one read; a run without one is left out.
+    async def stops(self, run_ids: Sequence[str], *, tenant: Tenant = "") -> dict[str, Stop]:
+        """Return the stops standing on these runs of a tenant, by run id, in one read; a run without one is left out.
 
         An ended run keeps the stop it had, and an unknown one has none.
         """
         wanted = encode(check_ids(run_ids, "run_ids"))
-        rows = await self._store.backend.read("stops_of_runs", wanted)
+        rows = await self._store.backend.read("stops_of_runs", wanted, within(tenant))
         found = ((run_id, stop_of(text, f"run {run_id}")) for run_id, text in rows)
         return {run_id: stop for run_id, stop in found if stop is not None}
 
     async def request_stop(
-        self, run_id: str, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None
+        self,
+        run_id: str,
+        kind: StopKind = StopKind.INTERRUPT,
+        reason: str | None = None,
+        *,
+        tenant: Tenant = "",
+        session: SessionKey | None = None,
     ) -> StopReply:
         """Ask a run to stop and return at once: recorded, already asked, or ended, with its status.
 
         The request stands on the run's row, so it outlives asker and runner and never hits a later run. From then on
         the run ends neither as completed nor as suspended (`StopRequested`). An abort takes the place of an interrupt.
-        Writes an event `stop_requested`. An unknown or deleted run is `RunNotLive`.
+        Writes an event `stop_requested`. An unknown or deleted run is `RunNotLive`, and so is one of another tenant,
+        or, if `session` is given, which then names the tenant too, of another session.
         """
         check_word(kind, StopKind, "kind")
         if reason is not None:
             check_text(reason, "reason")
-        return await self._decide(run_id, lambda key: partial(decide_stop, key, run_id, StopKind(kind), reason))
+        run = await self._known(run_id, session.tenant if session else tenant)
+        if session is not None and run.key != session:
+            raise unknown_run(run_id)
+        return await self._decide(run, partial(decide_stop, run.key, run_id, StopKind(kind), reason))
 
-    async def withdraw_stop(self, run_id: str) -> StopReply:
+    async def withdraw_stop(self, run_id: str, *, tenant: Tenant = "") -> StopReply:
         """Take a stop back: withdrawn, seen by the run and final, none there, or the run has ended.
 
-        Writes an event `stop_withdrawn`. An unknown or deleted run is `RunNotLive`.
+        Writes an event `stop_withdrawn`. An unknown or deleted run, or another tenant's, is `RunNotLive`.
         """
-        return await self._decide(run_id, lambda key: partial(decide_withdraw, key, run_id))
+        run = await self._known(run_id, tenant)
+        return await self._decide(run, partial(decide_withdraw, run.key, run_id))
 
-    async def _decide(self, run_id: str, rule: Callable[[SessionKey], Callable[[Found], Plan[StopReply]]]) -> StopReply:
-        run = await self.get(check_name(run_id, "run_id"))
+    async def _known(self, run_id: str, tenant: Tenant) -> Run:
+        run = await self.get(check_name(run_id, "run_id"), tenant=tenant)
         if run is None:
             raise unknown_run(run_id)
-        read = partial(gather, Ask(key=run.key, run_id=run_id), self._store.now())
-        reply = await self._store.backend.transact(read, rule(run.key), session_lock(run.key))
+        return run
+
+    async def _decide(self, run: Run, decide: Callable[[Found], Plan[StopReply]]) -> StopReply:
+        read = partial(gather, Ask(key=run.key, run_id=run.run_id), self._store.now())
+        reply = await self._store.backend.transact(read, decide, session_lock(run.key))
         if reply.answer in (StopAnswer.RECORDED, StopAnswer.WITHDRAWN):
             self._store.backend.announce(run.key)
         return reply
@@ -154,9 +169,10 @@ class Waits:
     def __init__(self, store: "Store") -> None:
         self._store = store
 
-    async def get(self, wait_id: str) -> Wait | None:
-        """Return one wait by its minted id, or None."""
-        return next(iter(await self._read("wait_with_session", check_name(wait_id, "wait_id"))), None)
+    async def get(self, wait_id: str, *, tenant: Tenant = "") -> Wait | None:
+        """Return a tenant's wait by its minted id, or None; another tenant's is unknown."""
+        named = (check_name(wait_id, "wait_id"), within(tenant))
+        return next(iter(await self._read("wait_with_session", *named)), None)
 
     async def of_session(
         self, key: Key, *, run_id: str | None = None, status: WaitStatus | None = WaitStatus.OPEN
@@ -172,19 +188,19 @@ class Waits:
         """
         return await self._read("waits_of_origin", *columns_of(as_key(key)), check_name(origin_id, "origin_id"))
 
-    async def open(self, *, tenant: str | None = "", limit: int = 100, after: str = "") -> list[Wait]:
-        """Return open waits, a tenant's or all (None), in the order they were opened; `after` goes on behind an id.
+    async def open(self, *, tenant: Tenant = "", limit: int = 100, after: str = "") -> list[Wait]:
+        """Return a tenant's open waits, in the order they were opened; `after` goes on behind an id.
 
         One that cannot be read is passed over and reported; `get` says what is wrong with it.
         """
-        place = (None if tenant is None else check_tenant(tenant), check_text(after, "after"))
+        place = (within(tenant), check_text(after, "after"))
         return await read_sound(partial(self._store.backend.read, "open_waits", *place), check_limit(limit), _wait)
 
     async def for_signal(
-        self, signal_id: str, *, tenant: str = "", status: WaitStatus | None = WaitStatus.OPEN
+        self, signal_id: str, *, tenant: Tenant = "", status: WaitStatus | None = WaitStatus.OPEN
     ) -> list[Wait]:
         """Return the waits of a tenant for the program's own signal id, in the order they were opened."""
-        named = (check_tenant(tenant), check_text(signal_id, "signal_id"))
+        named = (within(tenant), check_text(signal_id, "signal_id"))
         return await self._read("waits_for_signal", *named, _status(status))
 
     async def _read(self, query: str, *params: object) -> list[Wait]:

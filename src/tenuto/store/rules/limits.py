@@ -21,6 +21,8 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from tenuto.clock import is_in_calendar, to_micros
 from tenuto.errors import InvalidInput
+from tenuto.ids import check_tenant
+from tenuto.model.session import ANY_TENANT
 from tenuto.quote import quote
 
 MAX_COUNT = 2**53 - 1
@@ -97,6 +99,15 @@ def check_flag(value: Any, what: str) -> bool:
     if type(value) is not bool:
         refuse(what, "True or False", value)
     return value
+
+
+def within(tenant: Any, what: str = "tenant") -> str | None:
+    """Return a tenant as the parameter of a read, where None means any; only `ANY_TENANT` asks for that."""
+    if tenant is ANY_TENANT:
+        return None
+    if tenant is None:
+        refuse(what, "the name of a tenant, or ANY_TENANT for all of them", tenant)
+    return check_tenant(tenant)
 
 
 def check_word(value: Any, words: type[StrEnum], what: str) -> str:

@@ -30,8 +30,10 @@ class PackedOutgoing(NamedTuple):
     due_at: int | None
 
 
-def pack_outgoing(given: NewOutgoing, where: str) -> PackedOutgoing:
-    """Encode an outgoing item."""
+def pack_outgoing(given: NewOutgoing, key: SessionKey, where: str) -> PackedOutgoing:
+    """Encode an outgoing item; it stays within its sender's tenant."""
+    if given.target.tenant != key.tenant:
+        raise InvalidInput(f"{where} is for {given.target}: {key} can send nothing to another tenant.", key=key)
     if given.delay is not None and given.due_at is not None:
         raise InvalidInput(f"{where} has a due time and a delay; give one of them.")
     return PackedOutgoing(given, dumps(given.body, f"{where}.body"), moment(given.due_at, f"{where}.due_at"))
@@ -80,10 +82,10 @@ class FoundOutgoing:
     left_behind: bool = False
 
 
-def gather_outgoing(outbox_id: str, now: int | None) -> Script[FoundOutgoing]:
-    """Read one outgoing item."""
+def gather_outgoing(outbox_id: str, tenant: str | None, now: int | None) -> Script[FoundOutgoing]:
+    """Read one outgoing item of a tenant, or of any."""
     ((at,),) = yield "moment", (now,)
-    rows = yield "outgoing_by_id", (outbox_id,)
+    rows = yield "outgoing_by_id", (outbox_id, tenant)
     if not rows:
         return FoundOutgoing(now=at, row=None, key=None)
     sender, row = SessionRow(*rows[0][:_SESSION]), OutgoingRow(*rows[0][_SESSION:])

@@ -113,7 +113,9 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
     if commit.effects:
         packed.effects = [pack_effect(each, f"effects[{index}]") for index, each in enumerate(commit.effects)]
     if commit.outgoing:
-        packed.outgoing = [pack_outgoing(each, f"outgoing[{index}]") for index, each in enumerate(commit.outgoing)]
+        packed.outgoing = [
+            pack_outgoing(each, commit.key, f"outgoing[{index}]") for index, each in enumerate(commit.outgoing)
+        ]
     if following := commit.next_run:
         item, cursor = dumps(following.item, "next_run.item"), maybe_json(following.cursor, "next_run.cursor")
         packed.next_run = PackedNext(item, cursor, pack_events(following.events))

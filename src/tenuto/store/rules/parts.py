@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from tenuto.errors import InvalidInput
-from tenuto.ids import check_id, check_tenant
+from tenuto.ids import check_id
 from tenuto.model.commit import (
     Append,
     BeginRun,
@@ -42,6 +42,7 @@ from tenuto.store.rules.limits import (
     check_ttl,
     check_word,
     refuse,
+    within,
 )
 
 
@@ -231,7 +232,7 @@ RECORD = Shape(SessionRecord, session_id=check_id, state=check_map, schema_versi
 
 FILTER = Shape(
     SessionFilter,
-    tenant=_maybe(lambda value, _: check_tenant(value)),
+    tenant=within,
     kind=_maybe(_word(Kind)),
     updated_after=check_moment,
     created_after=check_moment,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import InvalidInput
-from tenuto.model.session import Kind, Profile, SessionFilter, SessionKey, SessionStatus, SessionSummary
+from tenuto.model.session import ANY_TENANT, Kind, Profile, SessionFilter, SessionKey, SessionStatus, SessionSummary
 from tenuto.store.port import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import statements, unchanged
@@ -80,7 +80,7 @@ async def test_each_filter_keeps_what_fits_and_nothing_else(harness: Harness) ->
 
 
 async def test_tenant_and_kind_are_the_defaults_unless_widened(store: Store) -> None:
-    """Instr 7, A6: None means every tenant, or every kind."""
+    """Instr 7, A6: `ANY_TENANT` is every tenant, and only that, since a caller may lack its own; None is every kind."""
     keys = {
         "plain": SessionKey("x"),
         "other tenant": SessionKey("x", tenant="t2"),
@@ -95,10 +95,12 @@ async def test_tenant_and_kind_are_the_defaults_unless_widened(store: Store) -> 
     for extra in ({}, {"user_id": "u"}, {"parent": "p"}):
         assert await titles(**extra) == {"plain"}
         assert await titles(tenant="t2", **extra) == {"other tenant"}
-        assert await titles(tenant=None, **extra) == {"plain", "other tenant"}
+        assert await titles(tenant=ANY_TENANT, **extra) == {"plain", "other tenant"}
         assert await titles(kind=Kind.INVOCATION, **extra) == {"bare run"}
         assert await titles(kind=None, **extra) == {"plain", "bare run"}
-        assert await titles(kind=None, tenant=None, **extra) == set(keys)
+        assert await titles(kind=None, tenant=ANY_TENANT, **extra) == set(keys)
+        with pytest.raises(InvalidInput, match="ANY_TENANT"):
+            await titles(tenant=None, **extra)
 
 
 async def test_a_tag_is_matched_whole_whatever_other_tags_contain(store: Store) -> None:

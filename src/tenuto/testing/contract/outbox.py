@@ -27,7 +27,7 @@ from tenuto.testing.harness import Harness
 
 PENDING, DELIVERED = OutgoingStatus.PENDING, OutgoingStatus.DELIVERED
 DONE, EXPIRED = OutgoingStatus.DONE, OutgoingStatus.EXPIRED
-TARGET = SessionKey("child", tenant="t", kind=Kind.INVOCATION)
+TARGET = SessionKey("child", kind=Kind.INVOCATION)
 
 
 def _to(target: Any = TARGET, **parts: Any) -> NewOutgoing:

@@ -99,8 +99,12 @@ class Reads(RuntimeReads):
         row = self._t.wait.get(wait_id)
         return [row] if row else []
 
-    def wait_with_session(self, wait_id: str) -> list[Row]:
-        return [self._t.session[row[1]] + row for row in self.wait_by_id(wait_id)]
+    def wait_with_session(self, wait_id: str, tenant: str | None) -> list[Row]:
+        return self._asked(tenant, self.wait_by_id(wait_id))
+
+    def _asked(self, tenant: str | None, rows: list[Row]) -> list[Row]:
+        found = ((self._t.session[row[1]], row) for row in rows)
+        return [session + row for session, row in found if tenant in (None, session.tenant)]
 
     def waits_of_session(
         self, tenant: str, kind: str, session_id: str, run_id: str | None, status: str | None
@@ -121,11 +125,11 @@ class Reads(RuntimeReads):
         waits = [wait for run in runs for wait in self._t.wait.find("run", run.run_id)]
         return self._waits(sorted(waits, key=lambda wait: (wait.created_at, wait.wait_id)))
 
-    def waits_for_signal(self, tenant: str, signal_id: str, status: str | None) -> list[Row]:
+    def waits_for_signal(self, tenant: str | None, signal_id: str, status: str | None) -> list[Row]:
         return self._waits(
             wait
             for wait in self._t.wait.find("signal", signal_id)
-            if self._t.session[wait.session].tenant == tenant and status in (None, wait.status)
+            if tenant in (None, self._t.session[wait.session].tenant) and status in (None, wait.status)
         )
 
     def open_waits(self, tenant: str | None, after: str, limit: int) -> list[Row]:
@@ -153,12 +157,14 @@ class Reads(RuntimeReads):
         row = self._t.run.get(run_id)
         return [row] if row else []
 
-    def run_by_id(self, run_id: str) -> list[Row]:
-        return [self._t.session[row[1]] + row for row in self.bare_run(run_id)]
+    def run_by_id(self, run_id: str, tenant: str | None) -> list[Row]:
+        return self._asked(tenant, self.bare_run(run_id))
 
-    def stops_of_runs(self, run_ids: str) -> list[Row]:
+    def stops_of_runs(self, run_ids: str, tenant: str | None) -> list[Row]:
         found = (self._t.run.get(run_id) for run_id in dict.fromkeys(loads(run_ids, "run ids")))
-        return [(run.run_id, run.stop) for run in found if run and run.stop is not None]
+        return [
+            (run.run_id, run.stop) for run in found if run and run.stop is not None and tenant in (None, run.tenant)
+        ]
 
     def runs_of_session(self, tenant: str, kind: str, session_id: str, before: int, limit: int) -> list[Row]:
         row = self._row(tenant, kind, session_id)
@@ -166,7 +172,7 @@ class Reads(RuntimeReads):
 
     def current_run(self, tenant: str, kind: str, session_id: str) -> list[Row]:
         row = self._row(tenant, kind, session_id)
-        return self.run_by_id(row.current_run) if row and row.current_run else []
+        return self.run_by_id(row.current_run, tenant) if row and row.current_run else []
 
     def orphans(self, now: int | None, limit: int) -> list[Row]:
         moment = moment_of(now)

@@ -23,8 +23,9 @@ class RuntimeReads:
         input_id = self._t.input_key.get((sid, life, key))
         return [self._t.input[input_id]] if input_id else []
 
-    def input_with_session(self, input_id: str) -> list[Row]:
-        return [self._t.session[row[1]] + row for row in self.bare_input(input_id)]
+    def input_with_session(self, input_id: str, tenant: str | None) -> list[Row]:
+        found = [self._t.session[row[1]] + row for row in self.bare_input(input_id)]
+        return [row for row in found if tenant in (None, row[1])]
 
     def input_of_session(self, tenant: str, kind: str, session_id: str, key: str) -> list[Row]:
         row = self._session(tenant, kind, session_id)
@@ -105,9 +106,10 @@ class RuntimeReads:
                 sums[row.model] = [one + other for one, other in zip(former, [1, *halves], strict=True)]
         return [(model, *counts) for model, counts in sums.items()]
 
-    def outgoing_by_id(self, outbox_id: str) -> list[Row]:
+    def outgoing_by_id(self, outbox_id: str, tenant: str | None) -> list[Row]:
         row = self._t.outgoing.get(outbox_id)
-        return [self._t.session[row.session] + row] if row else []
+        sender = self._t.session[row.session] if row else None
+        return [sender + row] if row and sender and tenant in (None, sender.tenant) else []
 
     def outgoing_of_session(
         self, tenant: str, kind: str, session_id: str, at: int | None, outbox_id: str, limit: int

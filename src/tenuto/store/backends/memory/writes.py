@@ -254,11 +254,13 @@ class Writes(RuntimeWrites):
                 found.append((tenant, kind, session_id, nonce, expires_at))
         return found
 
-    def renew_runs(self, now: int | None, term: int, refs: str) -> list[Row]:
+    def renew_runs(self, now: int | None, term: int, refs: str, tenant: str | None) -> list[Row]:
         found = []
         for run_id, attempt in loads(refs, "runs"):
             row = self._t.run.get(run_id)
-            if row and row.status == "running" and row.attempt == attempt and row.generation is None:
+            if not row or tenant not in (None, row.tenant):
+                continue
+            if row.status == "running" and row.attempt == attempt and row.generation is None:
                 expires_at = later(row.expires_at, moment_of(now) + term)
                 self._t.put(self._t.run, run_id, row._replace(expires_at=expires_at))
                 found.append((run_id, expires_at))

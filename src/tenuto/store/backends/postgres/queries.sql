@@ -81,8 +81,8 @@ One wait.
 SELECT * FROM wait WHERE wait_id = $1
 
 -- wait_with_session --
-One wait with its session's row.
-SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session WHERE w.wait_id = $1
+One wait with its session's row, asked for in a tenant; a null one means any.
+SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session WHERE w.wait_id = $1 AND ($2::TEXT IS NULL OR s.tenant = $2)
 
 -- waits_of_session --
 A session's waits, in the order they were opened; a null run or status means any.
@@ -98,9 +98,9 @@ WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND coalesce(r.origin_
 ORDER BY w.created_at, w.wait_id
 
 -- waits_for_signal --
-A tenant's waits for a signal, in the order they were opened.
+Waits for a signal, in the order they were opened; a null tenant means any.
 SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
-WHERE w.signal_id = $2 AND s.tenant = $1 AND ($3::TEXT IS NULL OR w.status = $3)
+WHERE w.signal_id = $2 AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($3::TEXT IS NULL OR w.status = $3)
 ORDER BY w.created_at, w.wait_id
 
 -- open_waits --
@@ -118,8 +118,9 @@ The input of a life of a session that has a key.
 SELECT * FROM input WHERE session = $1 AND life = $2 AND key = $3
 
 -- input_with_session --
-One input with its session's row.
-SELECT s.*, i.* FROM input i JOIN session s ON s.sid = i.session WHERE i.input_id = $1
+One input with its session's row, asked for in a tenant; a null one means any.
+SELECT s.*, i.* FROM input i JOIN session s ON s.sid = i.session
+WHERE i.input_id = $1 AND ($2::TEXT IS NULL OR s.tenant = $2)
 
 -- input_of_session --
 The input of a session that has a key.
@@ -215,8 +216,9 @@ WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL 
 GROUP BY u.model
 
 -- outgoing_by_id --
-One outgoing item with its sender's row.
-SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session WHERE o.outbox_id = $1
+One outgoing item with its sender's row, asked for in a tenant; a null one means any.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session
+WHERE o.outbox_id = $1 AND ($2::TEXT IS NULL OR s.tenant = $2)
 
 -- outgoing_of_session --
 What a session sent, in the order of sending, after one of them.
@@ -279,13 +281,15 @@ One run.
 SELECT * FROM run WHERE run_id = $1
 
 -- run_by_id --
-One run with its session's row.
-SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session WHERE r.run_id = $1
+One run with its session's row, asked for in a tenant; a null one means any.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
+WHERE r.run_id = $1 AND ($2::TEXT IS NULL OR r.tenant = $2)
 
 -- stops_of_runs --
-The stops standing on the runs of a JSON list of ids.
+The stops standing on the runs of a JSON list of ids; a null tenant means any.
 SELECT run_id, stop FROM run
 WHERE run_id = ANY (ARRAY(SELECT jsonb_array_elements_text($1::TEXT::JSONB))) AND stop IS NOT NULL
+    AND ($2::TEXT IS NULL OR tenant = $2)
 
 -- runs_of_session --
 A session's runs below a number, newest first.
@@ -873,10 +877,11 @@ WHERE s.tenant = p ->> 0 AND s.kind = p ->> 1 AND s.session_id = p ->> 2 AND s.l
 RETURNING s.tenant, s.kind, s.session_id, s.nonce, s.lane_expires_at
 
 -- renew_runs --
-Renew the runs of a JSON list of [run_id, attempt] that run without a lane.
+Renew the runs of a JSON list of [run_id, attempt] that run without a lane; a null tenant means any.
 UPDATE run r SET expires_at = greatest(expires_at, moment($1) + $2)
 FROM jsonb_array_elements($3::TEXT::JSONB) p
 WHERE r.run_id = p ->> 0 AND r.attempt = (p ->> 1)::BIGINT AND r.status = 'running' AND r.generation IS NULL
+    AND ($4::TEXT IS NULL OR r.tenant = $4)
 RETURNING r.run_id, r.expires_at
 
 -- mark_contents --

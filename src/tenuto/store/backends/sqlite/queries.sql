@@ -82,8 +82,8 @@ One wait.
 SELECT * FROM wait WHERE wait_id = ?1
 
 -- wait_with_session --
-One wait with its session's row.
-SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session WHERE w.wait_id = ?1
+One wait with its session's row, asked for in a tenant; a null one means any.
+SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session WHERE w.wait_id = ?1 AND (?2 IS NULL OR s.tenant = ?2)
 
 -- waits_of_session --
 A session's waits, in the order they were opened; a null run or status means any.
@@ -99,9 +99,9 @@ WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND coalesce(r.origin_
 ORDER BY w.created_at, w.wait_id
 
 -- waits_for_signal --
-A tenant's waits for a signal, in the order they were opened.
+Waits for a signal, in the order they were opened; a null tenant means any.
 SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
-WHERE w.signal_id = ?2 AND s.tenant = ?1 AND (?3 IS NULL OR w.status = ?3)
+WHERE w.signal_id = ?2 AND (?1 IS NULL OR s.tenant = ?1) AND (?3 IS NULL OR w.status = ?3)
 ORDER BY w.created_at, w.wait_id
 
 -- open_waits --
@@ -119,8 +119,9 @@ The input of a life of a session that has a key.
 SELECT * FROM input WHERE session = ?1 AND life = ?2 AND key = ?3
 
 -- input_with_session --
-One input with its session's row.
-SELECT s.*, i.* FROM input i JOIN session s ON s.sid = i.session WHERE i.input_id = ?1
+One input with its session's row, asked for in a tenant; a null one means any.
+SELECT s.*, i.* FROM input i JOIN session s ON s.sid = i.session
+WHERE i.input_id = ?1 AND (?2 IS NULL OR s.tenant = ?2)
 
 -- input_of_session --
 The input of a session that has a key.
@@ -214,8 +215,9 @@ WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR u.r
 GROUP BY u.model
 
 -- outgoing_by_id --
-One outgoing item with its sender's row.
-SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session WHERE o.outbox_id = ?1
+One outgoing item with its sender's row, asked for in a tenant; a null one means any.
+SELECT s.*, o.* FROM outgoing o JOIN session s ON s.sid = o.session
+WHERE o.outbox_id = ?1 AND (?2 IS NULL OR s.tenant = ?2)
 
 -- outgoing_of_session --
 What a session sent, in the order of sending, after one of them.
@@ -277,12 +279,14 @@ One run.
 SELECT * FROM run WHERE run_id = ?1
 
 -- run_by_id --
-One run with its session's row.
-SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session WHERE r.run_id = ?1
+One run with its session's row, asked for in a tenant; a null one means any.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
+WHERE r.run_id = ?1 AND (?2 IS NULL OR r.tenant = ?2)
 
 -- stops_of_runs --
-The stops standing on the runs of a JSON list of ids.
+The stops standing on the runs of a JSON list of ids; a null tenant means any.
 SELECT r.run_id, r.stop FROM json_each(?1) p CROSS JOIN run r WHERE r.run_id = p.value AND r.stop IS NOT NULL
+    AND (?2 IS NULL OR r.tenant = ?2)
 
 -- runs_of_session --
 A session's runs below a number, newest first.
@@ -792,11 +796,12 @@ WHERE tenant = p.value ->> 0 AND session.kind = p.value ->> 1 AND session_id = p
 RETURNING tenant, kind, session_id, nonce, lane_expires_at
 
 -- renew_runs --
-Renew the runs of a JSON list of [run_id, attempt] that run without a lane.
+Renew the runs of a JSON list of [run_id, attempt] that run without a lane; a null tenant means any.
 UPDATE run SET expires_at = max(
     coalesce(expires_at, 0), coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) + ?2)
 FROM json_each(?3) p
 WHERE run_id = p.value ->> 0 AND attempt = p.value ->> 1 AND status = 'running' AND generation IS NULL
+    AND (?4 IS NULL OR tenant = ?4)
 RETURNING run_id, expires_at
 
 -- mark_contents --
