@@ -32,6 +32,7 @@ _NOT_DONE = (LaneBusy, SessionNotFound, StatusRefused, InvalidHistory, SessionEx
 
 _WEIGHTS = {
     "say": 40,
+    "hurry": 10,
     "answer": 24,
     "ask": 4,
     "stop": 4,
@@ -130,6 +131,13 @@ class Client:
         """Send, start or queue a message."""
         role = dice.choice(CAST)
         await self._performer.repeat(self._message(role, dice), dice)
+
+    async def hurry(self, dice: random.Random) -> None:
+        """Queue several messages for one session, one right after the other."""
+        role = dice.choice(CAST)
+        for _ in range(5):
+            facts = self._message(role, dice) | {"verb": "enqueue", "boundary": None, "delay": None}
+            await self._performer.repeat(facts, dice)
 
     def _message(self, role: Role, dice: random.Random, session: str | None = None) -> Note:
         self._said += 1

@@ -15,12 +15,12 @@ TERMINATE, CUT, FREEZE = "terminated backend", "cut connection", "frozen connect
 
 _EVERY = {
     KILL: (0.3, 1.2),
-    STOP: (2.0, 4.0),
-    LEAVE: (1.5, 3.5),
+    STOP: (2.5, 4.5),
+    LEAVE: (2.5, 4.5),
     LOCK: (1.5, 3.0),
-    TERMINATE: (1.0, 2.5),
-    CUT: (1.5, 3.0),
-    FREEZE: (1.5, 3.0),
+    TERMINATE: (2.0, 4.0),
+    CUT: (2.5, 4.5),
+    FREEZE: (2.5, 4.5),
 }
 """Between which pauses each kind of fault comes that is done to processes from outside."""
 

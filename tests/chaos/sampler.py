@@ -8,7 +8,7 @@ from tests.chaos.tables import Query, Row
 
 NUMBERS = ("life", "version", "commit_no", "generation", "event_seq", "event_floor", "run_seq", "branch_seq")
 _LOOK = f"SELECT tenant, kind, session_id, {', '.join(NUMBERS)} FROM session"
-_EVERY = 0.05
+_EVERY = 0.1
 
 
 class Sampler:
