@@ -9,6 +9,7 @@
     │   ├── EffectCalledTwice
     │   ├── InvalidHistory
     │   ├── MessageRefused
+    │   ├── ActionNotRegistered
     │   └── Unsupported
     ├── SessionError                 what was asked does not fit what the session is now
     │   ├── SessionNotFound
@@ -190,9 +191,16 @@ class InvalidHistory(InvalidInput):
 
 
 class MessageRefused(InvalidInput):
-    """A message has not the form the session's program keeps; nothing was written."""
+    """The session's program, or a controller, does not take this message; it began no turn."""
 
     category = "message_refused"
+
+
+class ActionNotRegistered(InvalidInput):
+    """A queued action's class is not registered here, or not in that form; it waits for a process that has it."""
+
+    category = "action_not_registered"
+    action: str
 
 
 class Unsupported(InvalidInput):

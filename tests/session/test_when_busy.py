@@ -206,8 +206,9 @@ class TestInterrupt:
         stops = await events_of(runtime, "s", "stop_requested")
         assert [(each["run_id"], each["kind"]) for each in stops] == [(held.run_id, "interrupt")]
 
-    @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    @pytest.mark.parametrize("first", ["queue", "interrupt", "rollback"])
+    @pytest.mark.parametrize(
+        ("first", "policy"), [("interrupt", "interrupt"), ("rollback", "rollback"), ("rollback", "interrupt")]
+    )
     async def test_a_repeat_that_still_waits_makes_sure_that_the_run_is_asked_to_stop(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: Gate, first: str, policy: str
     ) -> None:

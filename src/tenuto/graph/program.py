@@ -83,6 +83,7 @@ class GraphProgram:
             logs=self._plan.logs,
             schema_version=self._plan.schema_version,
             entry=self._entry,
+            reads=self._reads,
             resumes=True,
         )
 
@@ -109,6 +110,10 @@ class GraphProgram:
             raise MessageRefused(
                 f"The message does not fit {self.declares.input_log!r} of {self._graph.kind.__name__}: {error}"
             ) from error
+
+    def _reads(self, version: str) -> None:
+        if version != self._plan.schema_version:
+            self._plan.migrations.chain(version, self._plan.schema_version)
 
     def _kept(self, log: str, item: Any) -> JSON:
         column = self._graph.schema.fields[self._plan.fields[log]]

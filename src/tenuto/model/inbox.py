@@ -24,6 +24,7 @@ class InputStatus(StrEnum):
     OPEN = "open"
     CONSUMED = "consumed"
     CANCELLED = "cancelled"
+    REFUSED = "refused"
 
 
 class Boundary(StrEnum):
@@ -76,7 +77,8 @@ class Input:
     """One input as stored; `seq` is the order of arrival, `input_key` the sender's own key.
 
     `run_id` is the run an open one is meant for, and the run that consumed it afterwards; `log` and `position` are
-    then its entry. `has_body` is false once the body was dropped; `digest` stays.
+    then its entry. `has_body` is false once the body was dropped; `digest` stays. `error` is why it was refused.
+    `unreadable` says why nothing can be made of its row, if that is damaged; it has no body then.
     """
 
     input_id: str
@@ -97,6 +99,8 @@ class Input:
     rolled_back: bool
     created_at: datetime
     settled_at: datetime | None
+    error: JSON = None
+    unreadable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +146,7 @@ class Cancelled(StrEnum):
     CANCELLED = "cancelled"
     CONSUMED = "consumed"
     ALREADY = "already_cancelled"
+    REFUSED = "refused"
     UNKNOWN = "unknown"
 
 

@@ -4,6 +4,7 @@ Within a process, whoever came first begins first, or is queued first.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -11,25 +12,36 @@ from enum import StrEnum
 from weakref import WeakValueDictionary
 
 from tenuto.codec import JSON
-from tenuto.errors import LaneBusy, OperationConflict
-from tenuto.model.inbox import Input, InputKind, InputStatus, NewInput
+from tenuto.errors import (
+    LaneBusy,
+    OperationConflict,
+    StatusRefused,
+    StoreError,
+    TenutoError,
+)
+from tenuto.model.inbox import Cancelled, Input, InputKind, InputStatus, NewInput
 from tenuto.model.session import SessionKey
 from tenuto.session.dispatch import Dispatcher, QueuedFirst
 from tenuto.session.given import Given, rolling_back, sent_before
 from tenuto.session.lanes import in_line
 from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import OVER, Outcome
+from tenuto.session.outcome import OVER, Outcome, Standing
 from tenuto.session.outcomes import Outcomes
+from tenuto.session.refusal import as_raised
 from tenuto.session.runner import Runner
 from tenuto.session.stopping import tell_stop
 from tenuto.store.host import is_dead
 from tenuto.store.port import Store
+
+_log = logging.getLogger("tenuto.session")
 
 _beginning: ContextVar[frozenset[SessionKey]] = ContextVar("tenuto_beginning", default=frozenset())
 
 _FIRST_POLL = 0.005
 _LONGEST_POLL = 0.1
 _LONGEST_ARRIVAL = 5.0
+_FIRST_REST = 0.05
+_LONGEST_REST = 5.0
 _REASON = "a new message came in"
 
 
@@ -136,11 +148,16 @@ class Arrivals:
             return await self._again(known, given, when_busy)
 
     async def _again(self, known: Input, given: Given, when_busy: WhenBusy) -> Input:
-        """Return the input of a message that was sent before; if it still waits, make sure that room is made for it."""
+        """Return the input of a message that was sent before; if it still waits, make sure that room is made for it.
+
+        One that was sent to wait its turn takes nothing back, whatever its repeat says.
+        """
         if known.status is not InputStatus.OPEN or when_busy not in _MAKE_ROOM:
             return known
-        same = known.digest == self._store.inbox.digest(InputKind.MESSAGE, given.body)
-        body = given.body if same else rolling_back(given.body)
+        plain = known.digest == self._store.inbox.digest(InputKind.MESSAGE, given.body)
+        if plain and when_busy is WhenBusy.ROLLBACK:
+            return known
+        body = given.body if plain else rolling_back(given.body)
         return await self._enqueue(known.key, given.key, body, interrupts=True)
 
     async def _enqueue(self, key: SessionKey, input_key: str | None, body: JSON, *, interrupts: bool) -> Input:
@@ -150,23 +167,56 @@ class Arrivals:
             tell_stop(self._runner, queued.stopped, queued.stop)
         return queued.input
 
-    async def settled(self, key: SessionKey, input_id: str) -> Outcome:
-        """Wait until an input has its outcome, doing what is due before it whenever the session is free."""
-        pause = _FIRST_POLL
+    async def settled(self, key: SessionKey, input_id: str, when_busy: WhenBusy = WhenBusy.QUEUE) -> Outcome:
+        """Wait until an input has its outcome, doing what is due before it whenever the session is free.
+
+        If it was refused, that is raised. What goes wrong with the input of others, or cannot be done here, is not this
+        sender's: its own waits until somebody can do it. A session that is not active any more is `StatusRefused`: the
+        input stays queued, unless its sender wanted it rejected rather than to wait.
+        """
+        clock = asyncio.get_running_loop().time
+        pause, rest, rests_until = _FIRST_POLL, _FIRST_REST, 0.0
         with self._dispatcher.awaited.outcome_of(input_id) as done:
             while True:
-                outcome = await self._outcomes.of_input(input_id, key.tenant)
+                outcome = await self._outcome(input_id, key.tenant)
                 if outcome.status in OVER:
                     return outcome
-                deadline = asyncio.get_running_loop().time() + pause
-                async with in_line(self._store, key, deadline):
-                    if not done.done() and await self._is_free(key) and await self._advance_to(key, input_id):
-                        pause = _FIRST_POLL
-                        continue
+                async with in_line(self._store, key, clock() + pause):
+                    if not done.done() and clock() >= rests_until and await self._is_free(key):
+                        try:
+                            if await self._advance_to(key, input_id):
+                                pause, rest = _FIRST_POLL, _FIRST_REST
+                                continue
+                        except StoreError:
+                            raise
+                        except StatusRefused as error:
+                            await self._refused_by_status(key, input_id, error, when_busy)
+                        except Exception as error:
+                            _log.info("%s waits in %s: %s", input_id, key, error, exc_info=not _is_ours(error))
+                            rest, rests_until = min(2 * rest, _LONGEST_REST), clock() + rest
                 await asyncio.wait([done], timeout=pause)
                 if done.done():
                     return done.result()
                 pause = min(2 * pause, _LONGEST_POLL)
+
+    async def _outcome(self, input_id: str, tenant: str) -> Outcome:
+        """Return where a sender's input stands; its refusal is raised."""
+        outcome = await self._outcomes.of_input(input_id, tenant)
+        if outcome.status is Standing.FAILED and outcome.run_id is None:
+            raise as_raised(outcome.error, input_id)
+        return outcome
+
+    async def _refused_by_status(
+        self, key: SessionKey, input_id: str, error: StatusRefused, when_busy: WhenBusy
+    ) -> None:
+        """Say that a session takes no turns any more, and what became of the message that waits for one."""
+        told = f"The message stays queued as {input_id} and begins its turn once the session is active again."
+        if when_busy is WhenBusy.REJECT:
+            taken_back = (await self._store.inbox.cancel(key, [input_id]))[input_id]
+            if taken_back is not Cancelled.CANCELLED:
+                return  # somebody was quicker: its outcome tells
+            told = "The message was taken back."
+        raise StatusRefused(f"{error.message} {told}", key=key, found=error.found, input_id=input_id) from error
 
     async def _is_free(self, key: SessionKey) -> bool:
         """Tell whether the lane can be taken, without trying to: a look writes nothing."""
@@ -192,3 +242,7 @@ class Arrivals:
         self.background.discard(working)
         if not working.cancelled():
             working.exception()  # whoever waits for it hears of it
+
+
+def _is_ours(error: Exception) -> bool:
+    return isinstance(error, TenutoError)

@@ -33,6 +33,7 @@ from tenuto.session.live import DEFAULT_STEPS, LiveTurn
 from tenuto.session.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
 from tenuto.session.pending import Pending
 from tenuto.session.program import Declared, Programs, declared_by
+from tenuto.session.refusal import Declined, declines
 from tenuto.session.turn import Turn
 from tenuto.session.value import changes_between
 from tenuto.store.port import Store
@@ -93,11 +94,13 @@ class Beginnings:
             return await self._begun(live, given, warm=warm)
         except BaseException as error:
             await self.let_go(live, writer, error)
+            if isinstance(error, Declined) and given.queued is None:
+                raise error.error from None
             raise
 
     async def _begun(self, live: LiveTurn, given: Given, *, warm: bool) -> LiveTurn:
         copy, pending = live.copy, live.pending
-        log, entry = live.declared.input_log, live.declared.item(given.message)
+        log, entry = live.declared.input_log, _entry(live.declared, given.message)
         notices: list[Notice] = [await self.told_load(live)]
         if given.rolls_back is not None:
             await roll_back(self.store, live, given.rolls_back)
@@ -137,12 +140,18 @@ class Beginnings:
         return live
 
     def check_takes_turns(self, copy: Copy) -> None:
-        """Refuse a session whose program is not known here, or that is not active."""
-        self.programs.of(copy.definition)
+        """Refuse a session whose program, or the way to its version of the state, is not known here, or not active."""
+        self.check_known(copy)
         if copy.status is not SessionStatus.ACTIVE:
             raise StatusRefused(
                 f"{copy.key} is {copy.status}; it takes no messages. Resume it first.", key=copy.key, found=copy.status
             )
+
+    def check_known(self, copy: Copy) -> None:
+        """Refuse a session whose program is not registered here, or cannot read the version its state is stored in."""
+        declared = declared_by(self.programs.of(copy.definition))
+        if declared.reads is not None:
+            declared.reads(copy.schema_version)
 
     def put_up(self, copy: Copy, writer: Turn, invocation: Invocation, journal: Journal) -> LiveTurn:
         """Put up a turn that has not written anything yet."""
@@ -161,7 +170,7 @@ class Beginnings:
         )
 
     async def told_load(self, live: LiveTurn) -> SessionLoaded:
-        """Let the controllers see the loaded session, and return the notice of it."""
+        """Let the controllers see the loaded session, and return the notice of it; their refusal is `Declined`."""
         copy = live.copy
         if self.hooks is not None:
             try:
@@ -170,8 +179,11 @@ class Beginnings:
                 live.pending.take(changes_between(before, after), after)
             except Exception as error:
                 await self.listeners.tell(LoadFailed(key=live.key, stage=str(Stage.AFTER_LOAD), **failure(error)))
-                raise
-            self.check_takes_turns(copy)
+                raise _declined(error) from error
+            try:
+                self.check_takes_turns(copy)
+            except StatusRefused as error:  # it was active when it was loaded
+                raise Declined(error) from error
         return SessionLoaded(key=copy.key, version=copy.version, status=str(copy.status))
 
     async def let_go(self, live: LiveTurn | None, writer: Turn, error: BaseException) -> None:
@@ -182,6 +194,17 @@ class Beginnings:
                     await self.ending.cut_off(live, error)
         finally:
             await writer.abandon()
+
+
+def _entry(declared: Declared, message: JSON) -> JSON:
+    try:
+        return declared.item(message)
+    except Exception as error:
+        raise _declined(error) from error
+
+
+def _declined(error: Exception) -> Exception:
+    return Declined(error) if declines(error) else error
 
 
 def invocation_of(given: Given, input_id: str) -> Invocation:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tenuto.codec import JSON, dumps, loads
-from tenuto.errors import InvalidInput
+from tenuto.errors import ActionNotRegistered, InvalidInput
 from tenuto.model.inbox import InputKind
 from tenuto.session.actions import COMMANDS, Action, as_message
 
@@ -42,17 +42,29 @@ class Commands:
         return {**record, "tuples": tuples} if tuples else record
 
     def read(self, record: Any) -> Action:
-        """Return the action that was queued."""
-        if not isinstance(record, Mapping) or record.get("action") not in self._by_name:
-            known = ", ".join(sorted(self._by_name))
-            raise InvalidInput(f"This is no action known here: {record!r}; known are {known}.")
+        """Return the action that was queued.
+
+        One whose class is not registered here, or has other fields here, is `ActionNotRegistered`; what never was an
+        action's record is `InvalidInput`.
+        """
+        name = record.get("action") if isinstance(record, Mapping) else None
+        given = record.get("values") if isinstance(record, Mapping) else None
+        if not isinstance(name, str) or not isinstance(given, Mapping):
+            raise InvalidInput(f"A queued action has a name and values; this has not: {record!r:.200}.")
         tuples = record.get("tuples", ())
-        values = {name: tuple(value) if name in tuples else value for name, value in record["values"].items()}
+        values = {field: tuple(value) if field in tuples else value for field, value in given.items()}
+        if name not in self._by_name:
+            known = ", ".join(sorted(self._by_name))
+            raise _not_here(name, f"The action {name} is not registered here; registered are {known}")
         try:
-            action: Action = self._by_name[record["action"]](**values)
+            action: Action = self._by_name[name](**values)
         except TypeError as error:
-            raise InvalidInput(f"The queued {record['action']} does not fit the class known here: {error}.") from error
+            raise _not_here(name, f"The queued {name} does not fit the class registered here: {error}") from error
         return action
+
+
+def _not_here(name: str, what: str) -> ActionNotRegistered:
+    return ActionNotRegistered(f"{what}. It stays queued for a process that has it.", action=name)
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from tenuto.errors import ClaimLost, LaneBusy, MessageRefused, VersionConflict, WaitNotOpen
+from tenuto.errors import ClaimLost, InvalidInput, LaneBusy, VersionConflict, WaitNotOpen
 from tenuto.ids import new_id
 from tenuto.model.inbox import Input, InputKind
 from tenuto.model.lane import Lane, Owner
@@ -29,6 +29,7 @@ from tenuto.session.lanes import ask_for_lane, free_lane, freed_on_error, in_lin
 from tenuto.session.live import LiveTurn
 from tenuto.session.lost import end_lost
 from tenuto.session.outcome import Outcome
+from tenuto.session.refusal import Declined, refusal_in
 from tenuto.session.runner import Runner
 from tenuto.store.port import Store
 
@@ -85,6 +86,7 @@ class Dispatcher:
                 return self._first(lane, self._take_over(copy, lane, run))
             if first is not None and not begins_turn(first):
                 return self._first(lane, self._handle(copy, lane, first))
+            self._beginnings.check_takes_turns(copy)
             if first is not None:
                 raise QueuedFirst
             try:
@@ -124,7 +126,7 @@ class Dispatcher:
                     return worked
                 if queued is not None and begins_turn(queued):
                     live = None
-                    with suppress(MessageRefused):  # it is refused under the lane
+                    with suppress(Declined, InvalidInput):  # it is refused under the lane
                         live = await self._begin_on(known, await given_by(self._store, queued, known))
                     if live is not None:
                         worked = True
@@ -141,9 +143,7 @@ class Dispatcher:
                 if run is not None and run.status is RunStatus.RUNNING:
                     await self._take_over(copy, lane, run)
                 elif run is not None and run.status is RunStatus.SUSPENDED and await can_go_on(self._store, run):
-                    wakes = [first] if first is not None and first.kind is InputKind.WAKE else []
-                    with suppress(WaitNotOpen):  # answered at this very moment: look again
-                        await self.run(await resume_run(self._beginnings, copy, lane, run, wakes))
+                    await self._go_on(copy, lane, run, first)
                 elif first is None:
                     await free_lane(self._store, lane)
                     return worked
@@ -155,6 +155,30 @@ class Dispatcher:
             if until is not None and first is not None and first.input_id == until:
                 return True
         return worked
+
+    async def _go_on(self, copy: Copy, lane: Lane, run: Run, first: Input | None) -> None:
+        """Go on with a run that waits for nothing any more.
+
+        If that is refused, so is the wake that was to bring it about; a message that comes first gives the run up.
+        """
+        wakes = [first] if first is not None and first.kind is InputKind.WAKE and not begins_turn(first) else []
+        try:
+            live = await resume_run(self._beginnings, copy, lane, run, wakes)
+        except WaitNotOpen:
+            return  # answered at this very moment: look again
+        except Exception as error:
+            refusal = refusal_in(error)
+            if refusal is None or first is None:
+                raise
+            await free_lane(self._store, lane)
+            if wakes:
+                await self._inputs.refuse(first, refusal)
+                return
+            again = await self._acquire(copy.key)
+            async with freed_on_error(self._store, again):
+                await self._handle((await self._load(copy.key, again))[0], again, first)
+            return
+        await self.run(live)
 
     async def act(
         self, key: SessionKey, work: "Callable[[Copy, Lane], Awaitable[T]]", *, keeps_lane: bool = False
@@ -207,9 +231,25 @@ class Dispatcher:
         if not (looked and copy.queue and copy.queue.inputs):
             found = await self._store.inbox.list(copy.key, limit=_AHEAD + 1)
             copy.looked(found[:_AHEAD], more=len(found) > _AHEAD)
+            if any(map(self._inputs.is_for_others, found)):
+                copy.disturbed()
+                return await self._next_for_here(copy.key)
         if copy.queue is None:
-            return await self._store.inbox.first(copy.key)
+            first = await self._store.inbox.first(copy.key)
+            mine = first is None or not self._inputs.is_for_others(first)
+            return first if mine else await self._next_for_here(copy.key)
         return copy.queue.inputs[0] if copy.queue.inputs else None
+
+    async def _next_for_here(self, key: SessionKey) -> Input | None:
+        """Return the first due input for the next turn that is not for other processes."""
+        now, after = await self._store.moment(), 0
+        while found := await self._store.inbox.list(key, after=after):
+            for each in found:
+                due = each.boundary is None and each.run_id is None and (each.due_at is None or each.due_at <= now)
+                if due and not self._inputs.is_for_others(each):
+                    return each
+            after = found[-1].seq
+        return None
 
     async def _begin_on(self, copy: Copy, given: Given) -> LiveTurn | None:
         lane = Lane(
@@ -230,7 +270,7 @@ class Dispatcher:
         if await begin_point(self._store, run) is None:
             await end_lost(self._store, run, lane)
             return
-        self._beginnings.programs.of(copy.definition)
+        self._beginnings.check_known(copy)
         live = await take_over_run(self._beginnings, copy, lane, run)
         if live is not None:
             await self.run(live)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tenuto.errors import TenutoError
 from tenuto.ids import new_id
 from tenuto.model.commit import NextRun, Receipt
 from tenuto.model.inbox import Input
@@ -44,7 +43,7 @@ def foresee(beginnings: Beginnings, live: LiveTurn, queued: Input) -> Following 
         entry = declared.item(given.message)
         if declared.input_log in declared.message_logs:
             copy.history.judged([entry])  # no call is open or was made since, so it fits behind what is pending too
-    except TenutoError:
+    except Exception:
         return None  # whoever takes it by itself refuses it
     run_id, invocation = new_id(), invocation_of(given, queued.input_id)
     notices = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import OperationConflict
+from tenuto.errors import InvalidInput, OperationConflict
 from tenuto.model.inbox import Input, InputKind
 from tenuto.model.session import SessionKey
 from tenuto.session.copy import Copy
@@ -28,12 +28,18 @@ class Given:
 
 def begins_turn(queued: Input) -> bool:
     """Tell whether an input is a message, or brings one."""
-    return queued.kind is InputKind.MESSAGE or (isinstance(queued.body, Mapping) and "message" in queued.body)
+    return queued.kind is InputKind.MESSAGE or (queued.kind is InputKind.WAKE and _brings_message(queued.body))
+
+
+def _brings_message(body: JSON) -> bool:
+    return isinstance(body, Mapping) and "message" in body
 
 
 async def given_by(store: Store, queued: Input, copy: Copy) -> Given:
-    """Return what an input gives that begins a turn."""
+    """Return what an input gives that begins a turn; one that brings no message is `InvalidInput`."""
     body: Any = queued.body
+    if not _brings_message(body):
+        raise InvalidInput(f"The input {queued.input_id} of {queued.key} brings no message.", input_id=queued.input_id)
     rolls_back = await _rolled_back_by(store, queued, copy)
     return Given(message=body["message"], body=body, queued=queued, rolls_back=rolls_back)
 
@@ -41,7 +47,7 @@ async def given_by(store: Store, queued: Input, copy: Copy) -> Given:
 def plainly_given(queued: Input) -> Given | None:
     """Return what an input gives that begins a turn and takes nothing back; None if that is not so."""
     body: Any = queued.body
-    if not begins_turn(queued) or _ROLLS_BACK in body:
+    if not begins_turn(queued) or not _brings_message(body) or _ROLLS_BACK in body:
         return None
     return Given(message=body["message"], body=body, queued=queued)
 
@@ -88,4 +94,6 @@ def notice_message(queued: Input, declared: Declared) -> JSON | None:
         return None
     body: Any = queued.body
     notice = body["notice"]
+    if not isinstance(notice, Mapping) or not isinstance(notice.get("text"), str):
+        raise InvalidInput(f"The input {queued.input_id} of {queued.key} has a notice without a text.")
     return declared.notice({"role": "system", "content": notice["text"], "metadata": {"notice": notice}})

@@ -98,15 +98,19 @@ class RunHandle:
         """Yield the run's frames, from its start to its end; of a message that is queued, from when its turn begins."""
         if self.run_id is None:
             await self._begun()
+        if self.run_id is None:
+            return  # it was refused, and has no turn
         async for frame in self._runtime.events(self.key, after=self._after, run=self.run_id):
             yield frame
 
     async def _begun(self) -> None:
-        """Wait until the turn of a queued message has begun."""
+        """Wait until the turn of a queued message has begun, or it was refused."""
         async for frame in self._runtime.events(self.key, after=self._after):
             data: Any = frame.data
             if frame.name == "run_started" and data.get("input_id") == self.input_id:
                 self.run_id = frame.run_id
+                return
+            if frame.name == "input_refused" and data.get("input_id") == self.input_id:
                 return
 
     async def stop(self, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None) -> StopReply:

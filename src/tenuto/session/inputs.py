@@ -1,25 +1,27 @@
 """Input that is due, taken one at a time under the session's lane."""
 
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
+import logging
 
 from tenuto.codec import JSON
-from tenuto.errors import ClaimLost, LaneLost, MessageRefused, StoreError, WaitNotOpen
+from tenuto.errors import ActionNotRegistered, ClaimLost, StoredDataCorrupt, StoreError, TenutoError, WaitNotOpen
 from tenuto.model.commit import Append
 from tenuto.model.event import NewEvent
 from tenuto.model.inbox import Consume, Input, InputKind
 from tenuto.model.lane import Lane
+from tenuto.session.actions import SendMessage
 from tenuto.session.beginning import Beginnings
 from tenuto.session.commands import Commands
 from tenuto.session.copy import Copy
 from tenuto.session.failure import error_record
-from tenuto.session.given import given_by, notice_message
+from tenuto.session.given import begins_turn, given_by, notice_message
 from tenuto.session.lanes import free_lane, under
 from tenuto.session.live import LiveTurn
 from tenuto.session.pipeline import Pipeline
+from tenuto.session.refusal import NOT_HERE, refusal_in, refuse
 from tenuto.session.value import MESSAGES
 from tenuto.store.port import Store
+
+_log = logging.getLogger("tenuto.session")
 
 
 class Inputs:
@@ -30,47 +32,69 @@ class Inputs:
         self._beginnings = beginnings
         self._pipeline = pipeline
         self._commands = commands
+        self._left: set[str] = set()
+
+    def is_for_others(self, given: Input) -> bool:
+        """Tell whether an input is an action that only another process can read; what is behind it goes on."""
+        if given.kind is not InputKind.COMMAND or given.unreadable is not None:
+            return False
+        try:
+            self._commands.read(given.body)
+        except ActionNotRegistered as error:
+            if error.action not in self._left:
+                self._left.add(error.action)
+                _log.warning("The input %s of %s is left to others: %s", given.input_id, given.key, error)
+            return True
+        except Exception:
+            return False  # whoever takes it finds out
+        return False
 
     async def take(self, copy: Copy, lane: Lane, given: Input) -> LiveTurn | None:
         """Take one input: a message begins a turn, a command is executed, a wake that finds nothing to do is over.
 
-        The turn that it began has the lane; if there is none, the lane is free.
+        The turn that it began has the lane; if there is none, the lane is free. What nobody could ever take is settled
+        as refused. What stands in the way here, or for the moment, is raised, and the input stays queued.
         """
-        match given.kind:
-            case InputKind.MESSAGE:
-                return await self._begun(copy, lane, given)
-            case InputKind.COMMAND:
-                with suppress(ClaimLost):  # cancelled at this very moment
-                    await self._command(copy, lane, given)
-            case InputKind.WAKE:
-                if isinstance(given.body, Mapping) and "message" in given.body:
-                    return await self._begun(copy, lane, given)
-                with suppress(ClaimLost):
-                    await self._woken(copy, lane, given)
-        await free_lane(self._store, lane)
-        return None
-
-    async def _begun(self, copy: Copy, lane: Lane, given: Input) -> LiveTurn | None:
-        body: Any = given.body
         try:
-            self._beginnings.declared(copy).item(body["message"])
-        except MessageRefused as error:
-            await self._consumed(lane, given, error_record(error))
-            await free_lane(self._store, lane)
-            return None
-        try:
-            return await self._beginnings.begin(copy, lane, await given_by(self._store, given, copy), warm=False)
+            if given.unreadable is not None:
+                raise StoredDataCorrupt(given.unreadable, key=given.key)
+            live = await self._taken(copy, lane, given)
         except (ClaimLost, WaitNotOpen):
-            return None  # cancelled, or what is given up was answered, at this very moment
+            live = None  # cancelled, or what is given up was answered, at this very moment
+        except Exception as error:
+            refusal = error if given.unreadable is not None else refusal_in(error)
+            if refusal is None:
+                raise
+            await self.refuse(given, refusal)
+            live = None
+        if live is None:
+            await free_lane(self._store, lane)
+        return live
+
+    async def refuse(self, given: Input, error: Exception) -> None:
+        """Settle an input as refused, and tell of it."""
+        if await refuse(self._store, given, error) and begins_turn(given):
+            await self._pipeline.deed_failed(given.key, SendMessage.__name__, error)
+
+    async def _taken(self, copy: Copy, lane: Lane, given: Input) -> LiveTurn | None:
+        if begins_turn(given):
+            return await self._beginnings.begin(copy, lane, await given_by(self._store, given, copy), warm=False)
+        if given.kind is InputKind.COMMAND:
+            await self._command(copy, lane, given)
+        else:
+            await self._woken(copy, lane, given)
+        return None
 
     async def _command(self, copy: Copy, lane: Lane, given: Input) -> None:
         consume = (Consume(input_id=given.input_id),)
         try:
             action = self._commands.read(given.body)
             await self._pipeline.execute(copy, lane, action, consume=consume, input_id=given.input_id)
-        except (LaneLost, ClaimLost, StoreError):
+        except (ClaimLost, WaitNotOpen, StoreError, *NOT_HERE):
             raise  # the command is not at fault: it waits for the next runner
         except Exception as error:
+            if isinstance(error, TenutoError) and error.retryable:
+                raise
             await self._consumed(lane, given, error_record(error))
 
     async def _woken(self, copy: Copy, lane: Lane, given: Input) -> None:

@@ -31,7 +31,8 @@ class Outcome:
     """How a turn went, the same for every repeat of its message.
 
     `output` is what the program returned, or the text of its last message; `reply` is that message. `waits` are what a
-    suspended run still waits for; `error` is plain data. An input that no run has taken yet has no run.
+    suspended run still waits for; `error` is plain data. An input that no run has taken yet has no run, nor has one
+    that failed because it was refused.
     `version` is what the turn left, where it was run here; it is no part of what is the same.
     """
 
@@ -65,8 +66,9 @@ class Outcome:
         if self.status in (Standing.COMPLETED, Standing.EXECUTED):
             return self.output
         told: Any = self.error or {}
+        what = f"input {self.input_id}" if self.run_id is None else f"run {self.run_id}"
         raise RunFailed(
-            f"The run {self.run_id} of session {self.session_id!r} is {self.status}"
+            f"The {what} of session {self.session_id!r} is {self.status}"
             + (f": {told.get('message')}" if told else "")
             + (f"; it waits for {', '.join(w.signal_id or w.kind for w in self.waits)}" if self.waits else "")
             + ".",

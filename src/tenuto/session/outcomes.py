@@ -29,6 +29,8 @@ class Outcomes:
         if found.status is InputStatus.OPEN or found.status is InputStatus.CANCELLED:
             status = Standing.QUEUED if found.status is InputStatus.OPEN else Standing.CANCELLED
             return Outcome(session_id=session_id, status=status, input_id=input_id)
+        if found.status is InputStatus.REFUSED:
+            return Outcome(session_id=session_id, status=Standing.FAILED, input_id=input_id, error=found.error)
         if found.run_id is None:
             return await self._executed(found)
         return await self._of_first_run(await self.store.runs.get(found.run_id, tenant=found.key.tenant), input_id)

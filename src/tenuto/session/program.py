@@ -39,8 +39,9 @@ class Declared:
     """How a program keeps its sessions, if it says so by an attribute `declares`.
 
     Input goes to `input_log`, in the form `entry` gives it, which refuses what does not fit. `message_logs` are judged
-    as conversations. A new session has `logs`, and is kept under `schema_version`. A program that `resumes` goes on
-    from checkpoints of its own, and decides by itself what of a turn is kept.
+    as conversations. A new session has `logs`, and is kept under `schema_version`; `reads` refuses another version of
+    stored state if there is no way from it. A program that `resumes` goes on from checkpoints of its own, and decides
+    by itself what of a turn is kept.
     """
 
     input_log: str = MESSAGES
@@ -48,6 +49,7 @@ class Declared:
     logs: frozenset[str] = frozenset({MESSAGES})
     schema_version: str = ""
     entry: Callable[[JSON], JSON] | None = None
+    reads: Callable[[str], None] | None = None
     resumes: bool = False
 
     @property

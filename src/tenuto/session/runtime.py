@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from datetime import datetime
 from functools import partial
@@ -46,6 +45,7 @@ from tenuto.session.outcomes import Outcomes
 from tenuto.session.pipeline import Pipeline
 from tenuto.session.program import Program, Programs
 from tenuto.session.recent import DEFAULT_BYTES
+from tenuto.session.refusal import Declined
 from tenuto.session.resuming import find_stopped
 from tenuto.session.rewinding import going_back
 from tenuto.session.runner import Runner
@@ -220,7 +220,7 @@ class SessionRuntime:
         before its turn runs; a failed turn keeps it. The outcome of a failed, interrupted or suspended turn is returned
         as such, not raised; `outcome.result()` raises.
         """
-        return await self._finish(await self._begin(session_id, message, key, when_busy))
+        return await self._finish(await self._begin(session_id, message, key, when_busy), when_busy)
 
     async def start(
         self,
@@ -231,7 +231,7 @@ class SessionRuntime:
     ) -> RunHandle:
         """Begin a turn and return as soon as its message is durable; the turn goes on in the background."""
         begun = await self._begin(session_id, message, key, when_busy)
-        task = asyncio.create_task(self._finish(begun))
+        task = asyncio.create_task(self._finish(begun, when_busy))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return RunHandle(self, begun, task)
@@ -239,7 +239,7 @@ class SessionRuntime:
     async def _begin(
         self, session_id: Key, message: Any, input_key: str | None, when_busy: WhenBusy | str | None
     ) -> LiveTurn | Input:
-        key, policy = self._key(session_id), word_of(WhenBusy, when_busy or self._when_busy, "when_busy")
+        key, policy = self._key(session_id), self._policy(when_busy)
         said = as_message(message)
         try:
             return await self._arrivals.begin(key, said, input_key=input_key, body={"message": said}, when_busy=policy)
@@ -247,12 +247,15 @@ class SessionRuntime:
             await self._pipeline.deed_failed(key, SendMessage.__name__, error)
             raise
 
-    async def _finish(self, begun: LiveTurn | Input) -> Outcome:
+    async def _finish(self, begun: LiveTurn | Input, when_busy: WhenBusy | str | None) -> Outcome:
         if isinstance(begun, LiveTurn):
             async with within_life(self.store, begun.key, begun.copy.life):
                 return await self._dispatcher.run(begun)
         async with within_life(self.store, begun.key, begun.life):
-            return await self._arrivals.settled(begun.key, begun.input_id)
+            return await self._arrivals.settled(begun.key, begun.input_id, self._policy(when_busy))
+
+    def _policy(self, when_busy: WhenBusy | str | None) -> WhenBusy:
+        return word_of(WhenBusy, when_busy or self._when_busy, "when_busy")
 
     async def enqueue(
         self,
@@ -365,8 +368,10 @@ class SessionRuntime:
         )
         worked = False
         if run and stored.answered.continues:
-            with suppress(TenutoError):  # what cannot be done here is left to a worker
+            try:
                 worked = await self._dispatcher.advance(stored.key)
+            except Exception as error:  # the answer stands: what cannot be done here is left to a worker
+                _log.info("%s does not go on here: %s", stored.key, error)
         return await self._answers.gone_on(stored) if worked else stored.answered
 
     async def cancel_waits(self, session_id: Key) -> int:
@@ -377,7 +382,10 @@ class SessionRuntime:
         """Go on with a session's interrupted or failed run, without a new message."""
 
         async def work(copy: Copy, lane: Lane) -> LiveTurn:
-            return await resume_run(self._beginnings, copy, lane, await find_stopped(self.store, copy.key))
+            try:
+                return await resume_run(self._beginnings, copy, lane, await find_stopped(self.store, copy.key))
+            except Declined as declined:
+                raise declined.error from None
 
         return await self._dispatcher.run(await self._dispatcher.act(self._key(session_id), work, keeps_lane=True))
 

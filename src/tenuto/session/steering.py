@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import InvalidInput
+from tenuto.codec import JSON, dumps
 from tenuto.model.inbox import Boundary, Consume
+from tenuto.session.value import MESSAGES
 
 if TYPE_CHECKING:
     from tenuto.session.live import LiveTurn
@@ -26,8 +27,9 @@ async def take_in(turn: "LiveTurn", boundary: Boundary) -> list[Any]:
         message = body["message"] if isinstance(body, Mapping) and "message" in body else body
         try:
             entry = turn.declared.item(message)
-        except InvalidInput:
-            continue  # it is for the next turn, which refuses it by itself
+            _check_fits(turn, entry)
+        except Exception:
+            continue  # it is for the next turn, which refuses it by itself: this one is not to fail for it
         item = pending.add(log, [entry])
         if pending.ahead is not None:
             item = len(pending.ahead.stored({}, turn.copy.logs)[log].items) - 1
@@ -39,3 +41,12 @@ async def take_in(turn: "LiveTurn", boundary: Boundary) -> list[Any]:
         await turn.commit()
         turn.invocation = replace(turn.invocation, input=messages[-1])
     return messages
+
+
+def _check_fits(turn: "LiveTurn", entry: JSON) -> None:
+    """Refuse an entry that cannot be stored, or does not fit the conversation with what is not written yet."""
+    dumps(entry, "message")
+    pending, log = turn.pending, turn.declared.input_log
+    if log == MESSAGES and log in pending.message_logs:
+        fresh = turn.copy.messages[pending.written(MESSAGES) :]
+        turn.copy.history.judged([*fresh, entry], pending.calls() | pending.excused)

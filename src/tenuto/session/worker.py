@@ -9,9 +9,10 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused, StoreError, TenutoError
+from tenuto.errors import InvalidInput, SessionNotFound, StatusRefused, StoreError, TenutoError
 from tenuto.model.session import Kind, SessionKey
 from tenuto.session.lost import end_unheld
+from tenuto.session.refusal import NOT_HERE
 from tenuto.store.host import worker_is_dead
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Worker:
         self._found: deque[SessionKey] = deque()
         self._found_at = self._searched_at = self._tidied_at = -math.inf
         self._left: dict[SessionKey, _Left] = {}
+        self._reported: set[str] = set()
         self._finished = asyncio.Event()
         self._ending = False
         self._until_idle = False
@@ -185,9 +187,9 @@ class Worker:
         worked, for_good = False, False
         try:
             worked = await self._runtime.advance(key, go_on=lambda: not self._ending)
-        except (ProgramNotRegistered, SessionNotFound, StatusRefused) as error:
+        except (*NOT_HERE, SessionNotFound, StatusRefused) as error:
             for_good = True
-            _log.info("%s is not for this worker: %s", key, error)
+            self._report(key, error)
         except TenutoError as error:
             _log.warning("%s could not be advanced: %s", key, error)
         except Exception:
@@ -201,6 +203,13 @@ class Worker:
             self._found_at = -math.inf
             self._leave(key, for_good=for_good)
         return worked
+
+    def _report(self, key: SessionKey, error: TenutoError) -> None:
+        """Report once what this process lacks; it stays queued for others."""
+        reason = f"{error.category} {error.details().get('program')} {error.details().get('from_version')}"
+        known = reason in self._reported or not isinstance(error, NOT_HERE)
+        self._reported.add(reason)
+        _log.log(logging.INFO if known else logging.WARNING, "%s is left to others: %s", key, error)
 
     def _leave(self, key: SessionKey, *, for_good: bool) -> None:
         """Leave a session alone for a while that could not be advanced: others may, or it is not for this worker."""

@@ -17,7 +17,7 @@ from tenuto.store.host import is_dead
 from tenuto.store.listing import read_cursor
 from tenuto.store.rules.encoding import byte_size, digest_of
 from tenuto.store.rules.found import Ask, Row, gather
-from tenuto.store.rules.inbox import InboxLook, decide_cancel, decide_enqueue, decide_take, input_of
+from tenuto.store.rules.inbox import InboxLook, decide_cancel, decide_enqueue, decide_refuse, decide_take, input_of
 from tenuto.store.rules.inputs import PackedInput, pack_input
 from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word, within
 from tenuto.store.rules.pack import check_budget
@@ -112,6 +112,21 @@ class Inbox:
         wanted = check_ids(ids, "input_ids")
         read = partial(gather, Ask(key=key, inputs=wanted), self._store.now())
         return await self._store.backend.transact(read, partial(decide_cancel, wanted), session_lock(key))
+
+    async def refuse(self, key: Key, input_id: str, error: JSON) -> bool:
+        """Settle an open input of a session as refused, with the reason; return whether it was still open.
+
+        For what nobody will ever be able to take. Needs no lane. The reason takes the place of the body, and an event
+        `input_refused` tells of it.
+        """
+        key = as_key(key)
+        check_budget(byte_size(dumps(error, "error")), 1, self._store.budget)
+        read = partial(gather, Ask(key=key, inputs=(check_name(input_id, "input_id"),)), self._store.now())
+        decide = partial(decide_refuse, key, input_id, error)
+        refused = await self._store.backend.transact(read, decide, session_lock(key))
+        if refused:
+            self._store.backend.announce(key)
+        return refused
 
     async def next(
         self, key: Key, *, boundary: Boundary | None = None, run_id: str | None = None, limit: int = 100

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tenuto.clock import to_datetime, to_duration
-from tenuto.codec import encode
-from tenuto.errors import RunNotLive, SessionNotFound, StatusRefused
+from tenuto.codec import JSON, encode
+from tenuto.errors import RunNotLive, SessionNotFound, StatusRefused, StoredDataCorrupt
 from tenuto.ids import new_id
 from tenuto.model.inbox import Boundary, Cancelled, Enqueued, Input, InputKind, InputStatus, Nothing, Takeable
 from tenuto.model.run import RunStatus
@@ -19,6 +19,9 @@ from tenuto.store.rules.rows import EventRow, InputRow, RunRow, SessionRow
 
 INPUT_QUEUED = "input_queued"
 """The type of the event every enqueue writes."""
+
+INPUT_REFUSED = "input_refused"
+"""The type of the event that says that nothing will ever come of an input, and why."""
 
 
 def decide_enqueue(key: SessionKey, packed: PackedInput, found: Found) -> Plan[Enqueued]:
@@ -66,7 +69,7 @@ def queued_row(packed: PackedInput, row: SessionRow, now: int, run: RunRow | Non
     )
 
 
-def told_of(new: InputRow) -> dict[str, str | None]:
+def told_of(new: InputRow) -> dict[str, JSON]:
     """Return what the event of a queued input says."""
     return {"input_id": new.input_id, "kind": new.kind}
 
@@ -84,9 +87,7 @@ def _run_meant(key: SessionKey, packed: PackedInput, row: SessionRow, run: RunRo
     return run if run and mine and run.status == RunStatus.RUNNING else None
 
 
-def event_writes(
-    row: SessionRow, now: int, kind: str, data: Mapping[str, str | None], run_id: str | None
-) -> list[Write]:
+def event_writes(row: SessionRow, now: int, kind: str, data: Mapping[str, JSON], run_id: str | None) -> list[Write]:
     """Return the writes of one event outside a commit and without a lane.
 
     Its number is taken on the session's row, so it also tells every commit that something happened.
@@ -96,7 +97,7 @@ def event_writes(
     return [Write("take_number", [(event.last_seq, *guard)], must=True), Write("insert_events", [event])]
 
 
-def event_row(row: SessionRow, now: int, kind: str, data: Mapping[str, str | None], run_id: str | None) -> EventRow:
+def event_row(row: SessionRow, now: int, kind: str, data: Mapping[str, JSON], run_id: str | None) -> EventRow:
     """Return the row of one event that takes the session's next number."""
     number = next_count(row.event_seq, "the event number")
     return EventRow(row.sid, number, number, run_id, now, encode([[kind, dict(data)]]))
@@ -122,7 +123,22 @@ _CANCELLED = {
     InputStatus.OPEN: Cancelled.CANCELLED,
     InputStatus.CONSUMED: Cancelled.CONSUMED,
     InputStatus.CANCELLED: Cancelled.ALREADY,
+    InputStatus.REFUSED: Cancelled.REFUSED,
 }
+
+
+def decide_refuse(key: SessionKey, input_id: str, error: JSON, found: Found) -> Plan[bool]:
+    """Settle an open input as refused, and keep why in the place of its body; any other is left as it is."""
+    row, known = found.session, (found.inputs or {}).get(input_id)
+    if row is None or known is None or (known.session, known.life) != (row.sid, row.life):
+        return Plan(False)
+    if known.status != InputStatus.OPEN:
+        return Plan(False)
+    writes = [
+        *event_writes(row, found.now, INPUT_REFUSED, {**told_of(known), "error": error}, None),
+        Write("refuse_inputs", [(encode(error), found.now, input_id)], must=True),
+    ]
+    return Plan(True, writes, moved=Moved(key, row.life, row.event_seq, row.event_seq + 1, known.run_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,19 +172,28 @@ def decide_take(boundary: Boundary | None, look: InboxLook, due: Sequence[InputR
 
 
 def input_of(row: InputRow, key: SessionKey) -> Input:
-    """Read an input."""
+    """Read an input; what cannot be read of an open one is said, so that it can be refused by whoever would take it."""
     what = f"input {row.input_id}"
+    refused = row.status == InputStatus.REFUSED
+    error = json_of(row.body, f"{what} error") if refused else None
+    try:
+        kind = word_of(InputKind, row.kind, f"{what} kind")
+        body = None if refused else json_of(row.body, f"{what} body")
+        boundary = None if row.boundary is None else word_of(Boundary, row.boundary, f"{what} boundary")
+        unreadable = None
+    except StoredDataCorrupt as damage:
+        kind, body, boundary, unreadable = InputKind.WAKE, None, None, damage.message
     return Input(
         input_id=row.input_id,
         key=key,
         life=row.life,
         seq=row.seq,
-        kind=word_of(InputKind, row.kind, f"{what} kind"),
+        kind=kind,
         input_key=row.key,
         digest=row.digest,
-        body=json_of(row.body, f"{what} body"),
-        has_body=row.body is not None,
-        boundary=None if row.boundary is None else word_of(Boundary, row.boundary, f"{what} boundary"),
+        body=body,
+        has_body=row.body is not None and not refused and unreadable is None,
+        boundary=boundary,
         due_at=maybe_time(row.due_at, f"{what} due_at"),
         status=word_of(InputStatus, row.status, f"{what} status"),
         run_id=row.run_id,
@@ -177,4 +202,6 @@ def input_of(row: InputRow, key: SessionKey) -> Input:
         rolled_back=bool(row.rolled_back),
         created_at=time_of(row.created_at, f"{what} created_at"),
         settled_at=maybe_time(row.settled_at, f"{what} settled_at"),
+        error=error,
+        unreadable=unreadable,
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tenuto.codec import encode, loads_map
+from tenuto.codec import JSON, encode, loads_map
 from tenuto.errors import RunNotLive, StopRequested, StopWithdrawn
 from tenuto.model.commit import Commit
 from tenuto.model.inbox import Enqueued, InputStatus
@@ -31,7 +31,7 @@ def decide_stop(key: SessionKey, run_id: str, kind: StopKind, reason: str | None
     if known and (known.kind is kind or known.kind is StopKind.ABORT):
         return Plan(StopReply(answer=StopAnswer.ALREADY, stop=known, status=status))
     text = encode({"kind": kind, "reason": reason, "at": found.now, "seen_at": None})
-    told: dict[str, str | None] = {"run_id": run_id, "kind": str(kind), "reason": reason}
+    told: dict[str, JSON] = {"run_id": run_id, "kind": str(kind), "reason": reason}
     writes = [
         *event_writes(row, found.now, STOP_REQUESTED, told, run_id),
         Write("stop_runs", [(text, run_id)], must=True),

@@ -1042,3 +1042,50 @@ async def test_a_repeated_interrupt_makes_sure_of_the_stop_while_its_input_waits
     assert (await again()).stopped is None
     with pytest.raises(InvalidInput):
         await store.inbox.enqueue(key, _message("b", boundary=AFTER), interrupts="make room")
+
+
+async def test_a_refused_input_is_settled_once_with_its_reason(harness: Harness) -> None:
+    """It keeps its place, its key and why; nothing takes it any more, and whoever was quicker wins."""
+    store = await harness.open()
+    key, _ = await a_session(store)
+    bad, behind, gone = await _send(store, key, _message("a", key="k"), _message("b"), _message("c"))
+    await store.inbox.cancel(key, [gone.input_id])
+    head = await store.head(key)
+    assert head is not None
+    reason = {"category": "no_good", "message": "It never will be.", "details": {"at": [1, None]}}
+    refused, failed = await fail_at_each_statement(store, lambda: store.inbox.refuse(key, bad.input_id, reason))
+    assert refused
+    assert {"take_number", "insert_events", "refuse_inputs"} <= set(failed)
+    dumped = await store.dump()
+    assert not await store.inbox.refuse(key, bad.input_id, {"category": "other"})
+    assert not await store.inbox.refuse(key, gone.input_id, reason)
+    assert not await store.inbox.refuse(key, "unknown", reason)
+    assert not await store.inbox.refuse(a_key(), behind.input_id, reason)
+    assert await store.dump() == dumped
+    (told,) = (await store.events.read(key, after=head.event_seq)).events
+    assert (told.type, told.data) == (
+        "input_refused",
+        {"input_id": bad.input_id, "kind": "message", "error": reason},
+    )
+    found = await _found(await harness.open(), bad.input_id)
+    assert (found.status, found.error, found.body, found.has_body) == (InputStatus.REFUSED, reason, None, False)
+    assert (found.seq, found.input_key, found.digest) == (bad.seq, "k", bad.digest)
+    assert found.settled_at is not None
+    assert _ids(await store.inbox.list(key)) == [behind.input_id]
+    assert await store.inbox.cancel(key, [bad.input_id]) == {bad.input_id: Cancelled.REFUSED}
+    assert (await store.inbox.enqueue(key, _message("a", key="k"))).input == found
+    with pytest.raises(ClaimLost):
+        await store.commit(a_save(key, consume=(Consume(input_id=bad.input_id),)))
+    await store.upkeep.prune(inputs_older_than=0)
+    assert await store.inbox.get(bad.input_id) is None
+
+
+async def test_input_that_was_meant_for_a_run_can_be_refused(store: Store) -> None:
+    """Its end has nothing more to do with it."""
+    key, _ = await a_session(store)
+    lane, run = await _live_run(store, key)
+    (sent,) = await _send(store, key, _message("a", boundary=AFTER))
+    assert await store.inbox.refuse(key, sent.input_id, {"category": "no_good"})
+    await store.commit(_ending(key, lane, run))
+    found = await _found(store, sent.input_id)
+    assert (found.status, found.error, found.run_id) == (InputStatus.REFUSED, {"category": "no_good"}, None)

@@ -58,6 +58,14 @@ class RuntimeWrites:
         self._t.put(self._t.input, input_id, row._replace(status="cancelled", body=None, settled_at=at))
         return 1
 
+    def refuse_inputs(self, error: str, at: int, input_id: str) -> int:
+        row = self._t.input.get(input_id)
+        if row is None or row.status != "open":
+            return 0
+        row = row._replace(status="refused", body=error, boundary=None, run_id=None, settled_at=at)
+        self._t.put(self._t.input, input_id, row)
+        return 1
+
     def roll_back_inputs(self, session: int, life: int, run_id: str) -> int:
         consumed = (session, life, "consumed")
         taken = [row for run in self._of_invocation(run_id) for row in self._t.input.find("run", run.run_id)]
@@ -134,7 +142,7 @@ class RuntimeWrites:
         cutoff, t = moment_of(now) - age, self._t
         live = t.going_on()
         going = {run.run_id for run in t.run.values() if (run.tenant, run.invocation_id) in live}
-        settled = [row for row in t.input.values() if row.status in ("consumed", "cancelled")]
+        settled = [row for row in t.input.values() if row.status in ("consumed", "cancelled", "refused")]
         old = [row for row in settled if (row.settled_at or 0) < cutoff and row.run_id not in going][:limit]
         t.drop(t.input_key, [(row.session, row.life, row.key) for row in old if row.key is not None])
         return [(1,)] * t.drop(t.input, [row.input_id for row in old])

@@ -660,6 +660,11 @@ UPDATE input i SET status = 'cancelled', body = NULL, settled_at = p.settled_at
 FROM unnest($1::BIGINT[], $2::TEXT[]) p (settled_at, input_id)
 WHERE i.input_id = p.input_id AND i.status = 'open' RETURNING 1
 
+-- refuse_inputs --
+Settle an open input as refused, with the reason in the place of its body.
+UPDATE input SET status = 'refused', body = $1, boundary = NULL, run_id = NULL, settled_at = $2
+WHERE input_id = $3 AND status = 'open' RETURNING 1
+
 -- roll_back_inputs --
 Mark what the invocation of a run consumed as taken back.
 UPDATE input SET rolled_back = 1 WHERE session = $1 AND life = $2 AND status = 'consumed' AND run_id IN (
@@ -944,7 +949,7 @@ DELETE FROM receipt WHERE (session, life, operation_id) IN (
 Remove inputs settled longer ago than an age whose invocation is over, some at a time.
 DELETE FROM input WHERE input_id IN (
     SELECT i.input_id FROM input i
-    WHERE i.status IN ('consumed', 'cancelled') AND i.settled_at < moment($1) - $2
+    WHERE i.status IN ('consumed', 'cancelled', 'refused') AND i.settled_at < moment($1) - $2
         AND NOT EXISTS (SELECT 1 FROM run r WHERE r.run_id = i.run_id AND (
         SELECT l.status FROM run l WHERE l.tenant = r.tenant AND l.invocation_id = r.invocation_id
         ORDER BY l.chain DESC LIMIT 1
