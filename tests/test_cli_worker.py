@@ -18,6 +18,7 @@ from tenuto.cli import app
 from tenuto.model.run import Run
 from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import OVER, Standing
+from tenuto.session.value import Session
 from tests.servers import SCHEMA
 
 PATIENCE = 120.0
@@ -70,6 +71,11 @@ nothing = 3
 
 @program(name="desk")
 async def desk(turn: LiveTurn) -> None:
+    raise AssertionError("the worker runs it, not the test")
+
+
+@program(name="other")
+async def other(turn: LiveTurn) -> None:
     raise AssertionError("the worker runs it, not the test")
 
 
@@ -208,6 +214,42 @@ async def test_a_worker_drains_every_session_and_ends_with_zero_on_sigterm(place
             "suspended": 0,
         }
         assert await worker.ended() == 0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An action that no worker of the command line knows."""
+
+    async def apply(self, session: Session) -> Session:
+        return session.with_fields(marked=True)
+
+
+async def test_a_worker_that_lacks_the_program_refuses_nothing_and_another_process_does_it(
+    place: Place, start: Start
+) -> None:
+    @program(name="desk")
+    async def here(turn: LiveTurn) -> str:
+        return f"{turn.session_id}: {turn.input['content']}"
+
+    async with place.open() as store:
+        runtime = SessionRuntime(store, [here, other], actions=[Mark])
+        inputs = []
+        for name in ("a", "b"):
+            await runtime.create("desk", session_id=name)
+            inputs += [await runtime.enqueue(name, word) for word in ("one", "two")]
+        await runtime.create("other", session_id="mine")
+        marked = await runtime.enqueue("mine", Mark())
+        lacking = start(place, "--json", "--every", "0.05", programs=("shop_desk:other",))
+        # It works on its own sessions, past the action it does not know, and leaves the others alone.
+        (done,) = await until_over(runtime, await runtime.enqueue("mine", "here"))
+        assert done.output == "mine: here"
+        assert {(await runtime.outcome(each)).status for each in (*inputs, marked)} == {Standing.QUEUED}
+        await runtime.drain()
+        outcomes = await until_over(runtime, *inputs, marked)
+        assert [each.output for each in outcomes] == ["a: one", "a: two", "b: one", "b: two", None]
+        assert outcomes[-1].status is Standing.EXECUTED
+        lacking.signal(signal.SIGTERM)
+        assert (await lacking.hear("ended"))["completed"] == 1
 
 
 async def test_people_are_told_what_was_done(file: Place, start: Start) -> None:
