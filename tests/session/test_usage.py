@@ -21,9 +21,8 @@ async def test_a_replayed_call_is_counted_once_and_a_second_real_one_again(harne
             turn.use("m", "provider", input=10, output=3, cache_read=2, cache_write=1, reasoning=4)
             return "hi"
 
-        await turn.effect("first", model, None, kind="model")
+        await turn.effect("first", model, None, kind="model")  # replayed when the turn goes on
         await turn.wait("go")
-        await turn.effect("first", model, None, kind="model")
         await turn.effect("second", model, None, kind="model")
 
     database = Database(harness)
