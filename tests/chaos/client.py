@@ -30,10 +30,13 @@ TRIES = 10
 _NOT_DONE = (LaneBusy, SessionNotFound, StatusRefused, InvalidHistory, SessionExists)
 """Refusals that say that nothing was written by this very call."""
 
+_TALKED_TO = [role for role in CAST for _ in range(3 if role.program == "agent" else 1)]
+
 _WEIGHTS = {
     "say": 40,
-    "hurry": 10,
+    "hurry": 8,
     "answer": 24,
+    "overrule": 8,
     "ask": 4,
     "stop": 4,
     "resume": 2,
@@ -59,15 +62,17 @@ class Performer:
         self._ledger = ledger
         self._deeds = Deeds(name, runtime)
 
-    async def repeat(self, facts: Note, dice: random.Random) -> None:
-        """Do something until it is known to be done or refused."""
+    async def repeat(self, facts: Note, dice: random.Random) -> Note:
+        """Do something until it is known to be done or refused; return what was heard, if anything was."""
         for attempt in range(TRIES):
-            if await self.do(facts, cut=None if attempt else _cut(dice)):
-                return
+            heard = await self.do(facts, cut=None if attempt else _cut(dice))
+            if heard is not None:
+                return heard
             await asyncio.sleep(0.02 * 2 ** min(attempt, 5))
+        return {}
 
-    async def do(self, facts: Note, *, cut: float | None) -> bool:
-        """Do something once, on record; tell whether it is known what became of it."""
+    async def do(self, facts: Note, *, cut: float | None) -> Note | None:
+        """Do something once, on record; return what was heard of it, nothing if it was refused, None if who knows."""
         number = self._ledger.intend(**facts)
         try:
             async with asyncio.timeout(PATIENCE if cut is None else cut):
@@ -75,21 +80,20 @@ class Performer:
         except TimeoutError:
             self._ledger.write(FAULT, kind="cancelled call")
             self._ledger.write(CUT, n=number)
-            return False
+            return None
         except asyncio.CancelledError:
             self._ledger.write(CUT, n=number)
             raise
         except TenutoError as error:
             nothing_written = isinstance(error, _NOT_DONE) and not _may_be_queued(facts, error)
-            done = nothing_written or not facts.get("repeats")
             note = REFUSED if nothing_written else UNKNOWN
             self._ledger.write(note, n=number, error=type(error).__name__, message=error.message[:200])
-            return done
+            return {} if nothing_written or not facts.get("repeats") else None
         except Exception as error:
             self._ledger.write(UNTYPED, n=number, error=repr(error), where=facts["deed"])
-            return True
+            return {}
         self._ledger.write(ACK, n=number, **heard)
-        return True
+        return heard
 
 
 class Client:
@@ -128,13 +132,24 @@ class Client:
             await getattr(self, deed)(dice)
 
     async def say(self, dice: random.Random) -> None:
-        """Send, start or queue a message."""
-        role = dice.choice(CAST)
-        await self._performer.repeat(self._message(role, dice), dice)
+        """Send, start or queue a message; what its turn then waits for is answered, mostly."""
+        facts = self._message(dice.choice(_TALKED_TO), dice)
+        heard = await self._performer.repeat(facts, dice)
+        if heard.get("status") == "suspended" and dice.random() < 0.7:
+            for wait in await self._looked(self._runtime.waits(facts["session"]), []):
+                await self._answer(facts["session"], wait, dice)
+
+    async def overrule(self, dice: random.Random) -> None:
+        """Begin a turn in a wild session, and take it back for another message at once."""
+        role = dice.choice([role for role in CAST if role.nature == WILD])
+        await self._performer.do(self._message(role, dice) | {"verb": "start", "when_busy": "queue"}, cut=None)
+        await asyncio.sleep(dice.uniform(0, 0.1))
+        facts = self._message(role, dice) | {"verb": "send", "when_busy": "rollback"}
+        await self._performer.repeat(facts, dice)
 
     async def hurry(self, dice: random.Random) -> None:
         """Queue several messages for one session, one right after the other."""
-        role = dice.choice(CAST)
+        role = dice.choice([role for role in CAST if role.program in ("talker", "notes")])
         for _ in range(5):
             facts = self._message(role, dice) | {"verb": "enqueue", "boundary": None, "delay": None}
             await self._performer.repeat(facts, dice)
@@ -159,7 +174,9 @@ class Client:
         waits = [] if session is None else await self._looked(self._runtime.waits(session), [])
         if not waits:
             return
-        wait = dice.choice(waits)
+        await self._answer(str(session), dice.choice(waits), dice)
+
+    async def _answer(self, session: str, wait: Any, dice: random.Random) -> None:
         value: Any
         match wait.kind:
             case "approval":
@@ -305,8 +322,8 @@ def _may_be_queued(facts: Note, error: TenutoError) -> bool:
 def _plan(program: str, dice: random.Random) -> str:
     """Return what a message asks a program for."""
     if program == "agent":
-        steps = dice.choices((0, 1, 2), (5, 4, 2))[0]
-        return " ".join("+".join(dice.sample(TOOLS, dice.choice((1, 1, 2)))) for _ in range(steps))
+        steps = dice.choices((0, 1, 2), (2, 5, 2))[0]
+        return " ".join("+".join(dice.sample(TOOLS, dice.choice((1, 2, 3)))) for _ in range(steps))
     if program == "clerk":
         return dice.choice(("", "sleep", "wait", "sleep wait"))
     return ""

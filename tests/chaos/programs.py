@@ -78,7 +78,7 @@ def _agent(world: World) -> Program:
         async def run(turn: LiveTurn, arguments: Mapping[str, Any]) -> Any:
             await asyncio.sleep(dice(arguments["call"], 30) / 1000)
             world.act(name, arguments["call"], turn)
-            await asyncio.sleep(dice(arguments["call"] + "after", 40) / 1000)
+            await asyncio.sleep(dice(arguments["call"] + "after", 250) / 1000)
             turn.update("acts", lambda count: count + 1, 0)
             if name == "flaky":
                 raise ValueError("it does not work today")

@@ -14,7 +14,7 @@ def lines(result: Result) -> Iterator[str]:
     for title, counts in result.counts.items():
         yield f"{title}:"
         for name, count in sorted(counts.items()):
-            yield f"  {name:24}{count:8}"
+            yield f"  {name:28}{count:8}"
     for violation in result.violations[:_SHOWN]:
         yield f"  {violation}"
     if len(result.violations) > _SHOWN:

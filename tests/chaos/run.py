@@ -20,11 +20,12 @@ from tenuto.errors import TenutoError
 from tests.chaos import plan as faults
 from tests.chaos.audit.evidence import Evidence
 from tests.chaos.audit.judge import judge, judge_kept, judge_remains
+from tests.chaos.audit.messages import ROLLED_BACK
 from tests.chaos.audit.violation import Violation
 from tests.chaos.cast import CAST
 from tests.chaos.closing import Closing
 from tests.chaos.crew import Crew
-from tests.chaos.ledger import FAULT, UNTYPED, Ledger, Note, read_notes
+from tests.chaos.ledger import FAULT, FRAME, Ledger, Note, read_notes
 from tests.chaos.plan import Fault, Plan
 from tests.chaos.process import READER, WORKER, Post, opened
 from tests.chaos.programs import World, programs
@@ -232,19 +233,23 @@ def _counted(plan: Plan, evidence: Evidence, sampler: Sampler) -> dict[str, Coun
     happened = Counter(dict.fromkeys(plan.kinds, 0))
     happened.update(note["kind"] for note in evidence.notes if note["note"] == FAULT)
     deeds = Counter(f"{deed}" for deed in (note.get("deed") for note in evidence.notes) if deed)
+    tables = evidence.tables
     seen = Counter(
         {
             "accepted messages": len(evidence.accepted),
             "messages in logs": sum(len(markers) for markers in evidence.said.values()),
+            "messages steered in": sum(row["boundary"] is not None for row in tables["input"]),
             "tool executions": len(evidence.acts),
-            "frames read": sum(note["note"] == "frame" for note in evidence.notes),
+            "frames read": sum(note["note"] == FRAME for note in evidence.notes),
             "samples": sampler.samples,
             "sessions": len(evidence.alive),
-            "runs": len(evidence.tables["run"]),
-            "taken over": sum(row["attempt"] > 1 for row in evidence.tables["run"]),
-            "untyped errors": sum(note["note"] == UNTYPED for note in evidence.notes),
+            "runs": len(tables["run"]),
+            "runs taken over": sum(row["attempt"] > 1 for row in tables["run"]),
+            "runs rolled back": sum(bool(row["holds"] & ROLLED_BACK) for row in tables["run"]),
+            "runs resumed": sum(row["chain"] > 1 for row in tables["run"]),
         }
     )
+    seen.update(f"waits: {row['kind']} {row['status']}" for row in tables["wait"])
     return {"faults": happened, "deeds": deeds, "seen": seen}
 
 

@@ -8,7 +8,8 @@ from tests.chaos.programs import marker_of
 from tests.chaos.tables import Row
 
 _TAKES_BACK = ("RewindSession", "ClearSession", "GoBack")
-_ROLLED_BACK = 4
+ROLLED_BACK = 4
+"""What a run that was taken back has in `holds`."""
 
 
 def judge_messages(evidence: Evidence) -> Iterator[Violation]:
@@ -48,7 +49,7 @@ def _lost(evidence: Evidence, story: Story, row: Row | None) -> str | None:
         return "it is still queued"
     runs = {run["run_id"]: run for run in evidence.rows("run", row["sid"])}
     run = runs.get(given["run_id"] or "")
-    if given["rolled_back"] or (run is not None and run["holds"] & _ROLLED_BACK):
+    if given["rolled_back"] or (run is not None and run["holds"] & ROLLED_BACK):
         return None
     return None if _taken_back(evidence, row["sid"], given["seq"]) else f"nothing took it back: {given}"
 
