@@ -103,7 +103,7 @@ async def _stage(plan: Plan, folder: Path, url: str | None) -> AsyncIterator[Sta
     schema = f"chaos_{random.SystemRandom().randrange(1 << 40)}"
     site = Site(url=url, schema=schema)
     async with proxied(url) as proxy:
-        address, options = through(url, proxy.port, schema), {"schema": schema, "pool_size": 4}
+        address, options = through(url, proxy.port, schema), {"schema": schema, "pool_size": 6}
         yield Stage(plan=plan, folder=folder, site=site, address=address, options=options, proxy=proxy)
 
 
