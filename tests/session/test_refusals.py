@@ -11,6 +11,7 @@ import pytest
 from tenuto import END, GraphBuilder, State, Store
 from tenuto.errors import (
     InvalidHistory,
+    LaneLost,
     MessageRefused,
     ProgramNotRegistered,
     SessionDeleted,
@@ -28,8 +29,9 @@ from tenuto.session.program import Declared, Result, program
 from tenuto.session.runtime import SessionRuntime
 from tenuto.session.value import Session
 from tenuto.testing.harness import Harness
+from tests.conftest import OurHarness
 from tests.session.gates import Gate, events_of, talk_of
-from tests.session.runtimes import on_disk
+from tests.session.runtimes import Database, on_disk
 
 RESULT = {"role": "tool", "tool_call_id": "never made", "content": "?"}
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "n", "arguments": {}}]}
@@ -460,3 +462,25 @@ async def test_a_refusal_that_cannot_be_kept_as_it_is_is_kept_as_far_as_it_can(s
     outcome = await runtime.outcome(queued)
     assert (outcome.status, outcome.error["category"]) == (Standing.FAILED, "ValueError")
     assert outcome.error["message"] == "? is no character"
+
+
+async def test_a_sender_does_not_hear_what_went_wrong_with_a_lost_turn_it_found(
+    harness: OurHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, gate = Database(harness), Gate()
+    lost, runtime = await database.runtime(gate), await database.runtime(gate)
+    await lost.create("gate", session_id="s")
+    sending = asyncio.create_task(lost.send("s", "hold"))
+    await gate.entered("hold")
+    await database.lose(lost, sending)
+    gate.let_go("hold")
+    take_over, failures = runtime._dispatcher._take_over, iter([LaneLost("taken", key=None, expected=1, found=2)])
+
+    async def failing(*arguments: Any) -> None:
+        if (error := next(failures, None)) is not None:
+            raise error
+        await take_over(*arguments)
+
+    monkeypatch.setattr(runtime._dispatcher, "_take_over", failing)
+    assert (await runtime.send("s", "next")).output == "re: next"
+    assert await talk_of(runtime, "s") == answered("hold", "next")

@@ -14,10 +14,13 @@ from weakref import WeakValueDictionary
 from tenuto.codec import JSON
 from tenuto.errors import (
     LaneBusy,
+    LaneLost,
     OperationConflict,
+    RunNotLive,
     StatusRefused,
     StoreError,
     TenutoError,
+    VersionConflict,
 )
 from tenuto.model.inbox import Cancelled, Input, InputKind, InputStatus, NewInput
 from tenuto.model.session import SessionKey
@@ -89,7 +92,8 @@ class Arrivals:
         async with self._in_order_of_arrival(key):
             begun = await self._begin_or_queue(key, given, when_busy, warm=True)
         while not isinstance(begun, LiveTurn | Input):
-            await begun
+            with suppress(LaneLost, RunNotLive, VersionConflict):  # of the turn of others: look again who has it now
+                await begun
             async with self._in_order_of_arrival(key):
                 begun = await self._begin_or_queue(key, given, when_busy, warm=False)
         return begun

@@ -209,7 +209,7 @@ class Worker:
         reason = f"{error.category} {error.details().get('program')} {error.details().get('from_version')}"
         known = reason in self._reported or not isinstance(error, NOT_HERE)
         self._reported.add(reason)
-        _log.log(logging.INFO if known else logging.WARNING, "%s is left to others: %s", key, error)
+        _log.log(logging.DEBUG if known else logging.WARNING, "%s is left to others: %s", key, error)
 
     def _leave(self, key: SessionKey, *, for_good: bool) -> None:
         """Leave a session alone for a while that could not be advanced: others may, or it is not for this worker."""
