@@ -10,6 +10,7 @@
     │   ├── InvalidHistory
     │   ├── MessageRefused
     │   ├── ActionNotRegistered
+    │   ├── StoreMisused
     │   └── Unsupported
     ├── SessionError                 what was asked does not fit what the session is now
     │   ├── SessionNotFound
@@ -201,6 +202,12 @@ class ActionNotRegistered(InvalidInput):
 
     category = "action_not_registered"
     action: str
+
+
+class StoreMisused(InvalidInput):
+    """A store was used outside the event loop or process that opened it; nothing was done."""
+
+    category = "store_misused"
 
 
 class Unsupported(InvalidInput):

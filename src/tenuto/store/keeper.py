@@ -9,12 +9,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tenuto.errors import TenutoError
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import ANY_TENANT
+from tenuto.store.backends.threads import in_thread
 from tenuto.store.lanes import DEFAULT_TTL
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ RENEW_EVERY = DEFAULT_TTL / 3
 _RETRY_EVERY = 0.5
 _PATIENCE = 2.0
 """How long one renewal may take before it counts as failed."""
+
+_END_SECONDS = 30.0
+"""How long the thread may take to end; it is left behind then, and ends with the process."""
 
 
 class Holding:
@@ -83,7 +88,7 @@ class Keeper:
         if loop is not None and wake is not None:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(wake.set)
-        await asyncio.to_thread(thread.join)
+        await in_thread(partial(thread.join, _END_SECONDS))
 
     def _run(self) -> None:
         asyncio.run(self._work())

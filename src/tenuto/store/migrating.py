@@ -1,13 +1,14 @@
 """Migrations of our own tables, for deployments that do not let a program change its schema by itself."""
 
-import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tenuto.errors import InvalidInput
 from tenuto.store.backends.sql import Migration, migrations
-from tenuto.store.opening import open_store, sqlite_path
+from tenuto.store.backends.threads import in_thread
+from tenuto.store.opening import open_store, scheme_of, sqlite_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +48,20 @@ async def migrate(url: str, mode: str = "apply", **options: Any) -> MigrationRep
 
 
 async def _look(url: str, options: dict[str, Any]) -> tuple[tuple[Migration, ...], int]:
-    match url.partition(":")[0]:
+    match scheme_of(url):
         case "memory":
             return (), 0
         case "sqlite":
-            return migrations("sqlite"), await asyncio.to_thread(_sqlite_version, sqlite_path(url))
+            return migrations("sqlite"), await in_thread(partial(_sqlite_version, sqlite_path(url)))
         case _:
-            return migrations("postgres"), await _postgres_version(url, options.get("schema", "tenuto"))
+            return migrations("postgres"), await _postgres_version(url, options)
 
 
 def _sqlite_version(path: str) -> int:
     import apsw
 
-    from tenuto.store.backends.sqlite.connection import check_version, translated
+    from tenuto.store.backends.sqlite.connection import check_version
+    from tenuto.store.backends.sqlite.faults import translated
 
     if not Path(path).exists():
         return 0
@@ -71,10 +73,12 @@ def _sqlite_version(path: str) -> int:
             connection.close()
 
 
-async def _postgres_version(url: str, schema: str) -> int:
-    from tenuto.store.backends.postgres.connection import check_schema, make_pool, translated, version_of
+async def _postgres_version(url: str, options: dict[str, Any]) -> int:
+    from tenuto.store.backends.postgres.connection import DEFAULT_SCHEMA, check_schema, make_pool, version_of
+    from tenuto.store.backends.postgres.faults import translated
 
-    pool = make_pool(url, check_schema(schema), 1, {})
+    given = {name: value for name, value in options.items() if name not in {"migrate", "schema", "pool_size"}}
+    pool = make_pool(url, check_schema(options.get("schema", DEFAULT_SCHEMA)), 1, given)
     try:
         with translated():
             async with pool.use() as connection:

@@ -9,11 +9,21 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from tenuto.errors import SchemaMismatch, StoreClosed, StoreContended, TenutoError, Unsupported
+from tenuto.errors import SchemaMismatch, TenutoError, Unsupported
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, View, Warm
+from tenuto.store.backends.home import Home
 from tenuto.store.backends.missed import Missed, Refused
-from tenuto.store.backends.postgres.connection import check_schema, make_pool, migrate, translated, version_of
+from tenuto.store.backends.options import yes_or_no
+from tenuto.store.backends.postgres.connection import (
+    DEFAULT_SCHEMA,
+    check_schema,
+    check_tables,
+    make_pool,
+    migrate,
+    version_of,
+)
+from tenuto.store.backends.postgres.faults import translated
 from tenuto.store.backends.postgres.notices import Notices
 from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.postgres.statements import compose, statement
@@ -26,6 +36,7 @@ T = TypeVar("T")
 
 _OPTIMISTIC_TRIES = 3
 _TRIES = 20
+_AT_ONE_INSTANT = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
 class PostgresBackend:
@@ -39,15 +50,16 @@ class PostgresBackend:
         self._options = options
         self.probe: Callable[[str], None] | None = None
         self._pool = pool
-        self._notices = Notices(url, schema, pool)
+        self._home = Home(self)
+        self._notices = Notices(schema, pool)
         self._memory = WarmMemory()
-        self._closed = False
 
     @classmethod
     async def open(
-        cls, url: str, *, migrate: bool = True, schema: str = "tenuto", pool_size: int = 16, **options: Any
+        cls, url: str, *, migrate: bool = True, schema: str = DEFAULT_SCHEMA, pool_size: int = 16, **options: Any
     ) -> "PostgresBackend":
         """Connect; with `migrate=False` tables that are not up to date are refused instead of brought up to date."""
+        yes_or_no(migrate, "migrate")
         pool = make_pool(url, check_schema(schema), pool_size, options)
         try:
             await _prepare(pool, schema, migrate)
@@ -66,7 +78,7 @@ class PostgresBackend:
         warm: Warm | None = None,
     ) -> T:
         """See `Backend.transact`."""
-        self._check_open()
+        self._home.check()
         if warm:
             plan = self._memory.plan(warm, decide)
             if plan is not None:
@@ -75,10 +87,14 @@ class PostgresBackend:
                     self._memory.keep(warm.key, plan)
                     return plan.result
         locking = lock.at_once
+        last = Missed("")
         for attempt in range(_TRIES):
             try:
                 plan = await self._attempt(read, decide, lock, locking=locking)
-            except Missed:
+            except Missed as missed:
+                if locking and missed.taken and missed.taken == last.taken:
+                    raise missed.as_error() from missed  # looked for with the lock held: it is another's
+                last = missed if locking else last
                 locking = locking or attempt + 1 >= _OPTIMISTIC_TRIES
             except Refused as refusal:
                 # Without the lock the reads were of several instants, and a commit may have landed between them.
@@ -91,42 +107,34 @@ class PostgresBackend:
                 else:
                     self._memory.note(plan)
                 return plan.result
-        raise StoreContended("Others kept changing the session; repeat unchanged.")
+        raise last.as_error()
 
     async def write(self, name: str, *params: object) -> list[Row]:
         """See `Backend.write`."""
-        self._check_open()
-        self._before(name)
-        with translated():
-            return [tuple(row) for row in await self._pool.fetch(statement(name), *params)]
+        return await self._alone(name, params)
 
     async def glance(self, name: str, *params: object) -> list[Row]:
         """See `Backend.glance`."""
-        self._check_open()
-        self._before(name)
-        with translated():
-            return [tuple(row) for row in await self._pool.fetch(statement(name), *params)]
+        return await self._alone(name, params)
 
     async def read(self, name: str, *params: object) -> list[Row]:
         """See `Backend.read`."""
-        return await self.glance(name, *params)
+        return await self._alone(name, params)
 
     @asynccontextmanager
     async def view(self, *, at_one_instant: bool = True) -> AsyncIterator[View]:
         """See `Backend.view`."""
-        self._check_open()
+        self._home.check()
         if not at_one_instant:
             yield self
             return
         with translated():
-            async with (
-                self._pool.use() as connection,
-                connection.transaction(isolation="repeatable_read", readonly=True),
-            ):
+            async with self._pool.use() as connection, connection.transaction(_AT_ONE_INSTANT):
                 yield PostgresView(self, connection)
 
     def watch(self, key: SessionKey) -> Any:
         """See `Backend.watch`."""
+        self._home.check()
         return self._notices.watch(key)
 
     def announce(self, key: SessionKey) -> None:
@@ -143,9 +151,11 @@ class PostgresBackend:
 
     async def aclose(self) -> None:
         """See `Backend.aclose`."""
-        if self._closed:
+        if not self._home.close():
             return
-        self._closed = True
+        if self._home.is_over:
+            self._pool.forget()
+            return
         await self._notices.aclose()
         await self._pool.aclose()
 
@@ -178,6 +188,15 @@ class PostgresBackend:
             found: F = stop.value
             return found
 
+    async def _alone(self, name: str, params: tuple[object, ...]) -> list[Row]:
+        self._home.check()
+        self._before(name)
+        try:
+            with translated():
+                return [tuple(row) for row in await self._pool.fetch(statement(name), *params)]
+        except Missed as missed:
+            raise missed.as_error() from missed
+
     async def _apply_alone(self, writes: list[Write]) -> None:
         with translated():
             async with self._pool.use() as connection:
@@ -195,10 +214,6 @@ class PostgresBackend:
         if self.probe is not None:
             self.probe(name)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosed("The store is closed; open it again.")
-
 
 class PostgresView:
     """A read-only transaction that sees one instant."""
@@ -209,18 +224,30 @@ class PostgresView:
 
     async def read(self, name: str, *params: object) -> list[Row]:
         """See `View.read`."""
+        self._backend._home.check()
         self._backend._before(name)
-        with translated():
-            return [tuple(row) for row in await self._connection.fetch(statement(name), *params)]
+        try:
+            with translated():
+                return [tuple(row) for row in await self._connection.fetch(statement(name), *params)]
+        except Missed as missed:
+            raise missed.as_error() from missed
 
 
 async def _prepare(pool: Pool, schema: str, migrating: bool) -> None:
-    if migrating:
-        await migrate(pool, schema)
-        return
-    with translated():
-        async with pool.use() as connection:
-            found = await version_of(connection)
+    try:
+        with translated():
+            if migrating:
+                await migrate(pool, schema)
+            else:
+                async with pool.use() as connection:
+                    await _check_ready(connection, schema)
+            await check_tables(pool, schema)
+    except Missed as missed:
+        raise missed.as_error() from missed
+
+
+async def _check_ready(connection: Any, schema: str) -> None:
+    found = await version_of(connection)
     expected = len(migrations("postgres"))
     if found < expected:
         raise SchemaMismatch(

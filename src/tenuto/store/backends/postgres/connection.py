@@ -1,88 +1,66 @@
-"""Connections to PostgreSQL: opened with our settings, their errors translated, our tables brought up to date."""
+"""Connections to PostgreSQL: opened with our settings, our tables brought up to date."""
 
+import inspect
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import asyncpg
 
-from tenuto.errors import (
-    SchemaMismatch,
-    StoreContended,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-    StoreUnusable,
-)
-from tenuto.store.backends.missed import Missed
+from tenuto.errors import InvalidInput, SchemaMismatch, StoreUnusable
+from tenuto.store.backends.options import check_known, positive, whole
+from tenuto.store.backends.postgres.faults import translated
 from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.sql import migrations
+from tenuto.store.backends.tables import check_columns
 
-GUARD_MISSED = "TN001"
-"""What `require` raises, see the first migration."""
-
-_CONTENDED = (
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.QueryCanceledError,
-)
-_REFUSED = (
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InsufficientPrivilegeError,
-    asyncpg.UndefinedTableError,
-)
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
+_SETTINGS = {"application_name": "tenuto", "lock_timeout": "10s", "statement_timeout": "30s", "jit": "off"}
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Turn driver errors into ours; a broken constraint means that what was found no longer stands."""
-    try:
-        yield
-    except asyncpg.UniqueViolationError as error:
-        raise Missed(str(error)) from error
-    except _CONTENDED as error:
-        raise StoreContended(f"PostgreSQL: {error}; repeat unchanged.") from error
-    except _REFUSED as error:
-        raise StoreUnusable(f"PostgreSQL refuses: {error}; check the address, the rights and the tables.") from error
-    except asyncpg.DiskFullError as error:
-        raise StoreFull(f"PostgreSQL's disk is full: {error}; make room and repeat.") from error
-    except asyncpg.PostgresError as error:
-        if error.sqlstate == GUARD_MISSED:
-            raise Missed(str(error)) from error
-        raise _unavailable(error) from error
-    except (TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError) as error:
-        raise _unavailable(error) from error
+_NOT_YOURS = {"dsn", "loop", "record_class"}
+
+OPTIONS = ("migrate", "schema", "pool_size", *sorted(set(inspect.signature(asyncpg.connect).parameters) - _NOT_YOURS))
+"""What `open_store` takes for PostgreSQL: ours, and what `asyncpg.connect` takes."""
+
+DEFAULT_SCHEMA = "tenuto"
+
+_COLUMNS = """
+SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = to_regnamespace(quote_ident($1))
+    AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY c.relname, a.attnum
+"""
 
 
-def _unavailable(error: BaseException) -> StoreError:
-    return StoreUnavailable(
-        f"PostgreSQL cannot be reached or gave up: {error or type(error).__name__}; repeat with the same operation id."
-    )
-
-
-def check_schema(name: str) -> str:
-    """Return a schema name that needs no quoting, or refuse it."""
+def check_schema(name: object) -> str:
+    """Return a schema name that our tables may live in, or refuse it."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"schema must be text, got {type(name).__name__}.")
     if not _NAME.fullmatch(name):
         raise StoreUnusable(f"{name!r} is not a usable schema name: lower-case letters, digits and _, at most 48.")
+    if name == "information_schema" or name.startswith("pg_"):
+        raise StoreUnusable(f"The schema {name!r} belongs to PostgreSQL itself; name another one.")
     return name
 
 
-def make_pool(url: str, schema: str, size: int, options: dict[str, Any]) -> Pool:
+def make_pool(url: str, schema: str, size: object, options: Mapping[str, Any]) -> Pool:
     """Return a pool whose connections have our settings; nothing is connected yet."""
-    settings = {
-        "search_path": schema,
-        "application_name": "tenuto",
-        "lock_timeout": "10s",
-        "statement_timeout": "30s",
-        "jit": "off",
-    }
+    check_known(options, OPTIONS, "PostgreSQL")
     given = dict(options)
-    given["server_settings"] = settings | given.get("server_settings", {})
-    return Pool(url, size, given)
+    silence = positive(given.pop("command_timeout", 35.0), "command_timeout")
+    connect_within = positive(given.pop("timeout", 10.0), "timeout")
+    settings = given.pop("server_settings", None) or {}
+    if not isinstance(settings, Mapping) or not all(
+        isinstance(text, str) for item in settings.items() for text in item
+    ):
+        raise InvalidInput("server_settings must map names to text.")
+    if any(name.lower() == "search_path" for name in settings):
+        raise InvalidInput("server_settings cannot set search_path, which leads to our tables; give `schema` instead.")
+    given["server_settings"] = _SETTINGS | dict(settings) | {"search_path": schema}
+    # The driver's own limit would come late; it is there for what it does behind our back.
+    given["timeout"] = connect_within + 1
+    return Pool(url, whole(size, "pool_size"), given, silence=silence, connect_within=connect_within)
 
 
 async def migrate(pool: Pool, schema: str) -> None:
@@ -94,7 +72,7 @@ async def migrate(pool: Pool, schema: str) -> None:
                 return  # so that a role without the right to change the schema can open what is ready
         async with pool.use() as connection, connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"tenuto {schema}")
-            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+            await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
             found = await version_of(connection)
             for step in steps[found:]:
                 await connection.execute(step.sql)
@@ -108,7 +86,13 @@ async def version_of(connection: Any) -> int:
     """Return the version of the tables, 0 if there are none; refuse those newer than this code."""
     with translated():
         present = await connection.fetchval("SELECT to_regclass('schema_version')")
-        version = int(await connection.fetchval("SELECT version FROM schema_version") or 0) if present else 0
+        found = [row[0] for row in await connection.fetch("SELECT version FROM schema_version")] if present else []
+    version = found[0] if found else 0
+    if len(found) > 1 or not isinstance(version, int):
+        raise StoreUnusable(
+            "The table schema_version in this schema is not ours, or was changed: it must have one row with a whole "
+            "number; restore it, or name another schema."
+        )
     expected = len(migrations("postgres"))
     if version > expected:
         raise SchemaMismatch(
@@ -117,3 +101,10 @@ async def version_of(connection: Any) -> int:
             expected=expected,
         )
     return version
+
+
+async def check_tables(pool: Pool, schema: str) -> None:
+    """Refuse tables in our schema that are not as we made them."""
+    with translated():
+        found = [tuple(row) for row in await pool.fetch(_COLUMNS, schema)]
+    check_columns(found, f"The schema {schema!r}")

@@ -1,23 +1,28 @@
 """Waking readers in other processes: one coalesced NOTIFY after commits, polling as the truth."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import asyncpg
-
 from tenuto.codec import encode, loads
 from tenuto.errors import StoredDataCorrupt
 from tenuto.model.session import Kind, SessionKey
+from tenuto.store.backends.postgres.faults import translated
 from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.wakeups import Wakeups
 
 _COALESCE_SECONDS = 0.02
 _UNHEARD_SECONDS = 0.1
 _POLL_SECONDS = 1.0
+_POLLS_PER_CHECK = 15
+_ANSWER_SECONDS = 10.0
+_LAST_WORD_SECONDS = 2.0
 _PAYLOAD_BYTES = 7000
 _EVERYONE = "*"
+
+_LOG = logging.getLogger("tenuto.store")
 
 _LISTENING = "SELECT pg_advisory_lock_shared(hashtextextended($1, 0))"
 _NOTIFY = "SELECT pg_notify($1, $2) WHERE NOT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
@@ -32,8 +37,7 @@ class Notices:
     listener five times less often.
     """
 
-    def __init__(self, url: str, schema: str, pool: Pool) -> None:
-        self._url = url
+    def __init__(self, schema: str, pool: Pool) -> None:
         self._channel = f"tenuto_{schema}"
         self._pool = pool
         self._wakeups = Wakeups()
@@ -41,6 +45,7 @@ class Notices:
         self._is_heard = False
         self._sender: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
+        self._has_warned = False
 
     def announce(self, key: SessionKey) -> None:
         """Wake this process's readers now, the others' soon."""
@@ -60,13 +65,13 @@ class Notices:
     async def aclose(self) -> None:
         """Send what is due, stop listening, and let those who wait see that the store is closed."""
         self._wakeups.wake_all()
-        if self._sender and not self._sender.done():
-            with suppress(Exception):
-                await self._sender
+        tasks = {task for task in (self._sender, self._listener) if task and not task.done()}
         if self._listener:
             self._listener.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listener
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=_LAST_WORD_SECONDS)
+            for task in late:
+                task.cancel()
 
     async def _send(self) -> None:
         await asyncio.sleep(_COALESCE_SECONDS if self._is_heard else _UNHEARD_SECONDS)
@@ -74,25 +79,49 @@ class Notices:
         payload = encode(sorted([key.tenant, key.kind, key.session_id] for key in grown))
         if len(payload.encode()) > _PAYLOAD_BYTES:
             payload = _EVERYONE
-        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        with suppress(Exception):
             # A lost notice costs its readers one poll interval, nothing more.
             self._is_heard = bool(await self._pool.fetch(_NOTIFY, self._channel, payload))
 
     async def _listen(self) -> None:
         """Hear notices while anyone watches; reconnect when the connection is lost, and poll meanwhile."""
         connection: Any = None
+        polls = 0
         try:
             while self._wakeups:
-                if connection is None or connection.is_closed():
-                    with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-                        connection = await asyncpg.connect(self._url)
-                        await connection.add_listener(self._channel, self._heard)
-                        await connection.execute(_LISTENING, self._channel)
+                try:
+                    if connection is None or connection.is_closed():
+                        connection = await self._ear()
+                    elif polls % _POLLS_PER_CHECK == 0:
+                        # A line that went silent says nothing of it.
+                        async with asyncio.timeout(_ANSWER_SECONDS):
+                            await connection.execute("SELECT 1")
+                except Exception as error:
+                    if connection is not None:
+                        connection.terminate()
+                    connection = None
+                    if not self._has_warned:
+                        self._has_warned = True
+                        _LOG.warning("Changes by other processes are noticed once a second only: %s", error)
                 await asyncio.sleep(_POLL_SECONDS)
+                polls += 1
                 self._wakeups.wake_all()
         finally:
             if connection is not None:
                 connection.terminate()
+
+    async def _ear(self) -> Any:
+        """Return a connection that listens."""
+        with translated():
+            connection = await self._pool.connect()
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await connection.add_listener(self._channel, self._heard)
+                    await connection.execute(_LISTENING, self._channel)
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         if payload == _EVERYONE:

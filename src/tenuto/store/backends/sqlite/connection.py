@@ -1,27 +1,21 @@
-"""A connection to the database file: opened with our settings, its errors translated, its tables brought up to date."""
+"""A connection to the database file: opened with our settings, its tables brought up to date."""
 
+import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
-from tenuto.errors import (
-    SchemaMismatch,
-    StoreContended,
-    StoredDataCorrupt,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-    StoreUnusable,
-)
-from tenuto.store.backends.missed import Missed
+from tenuto.errors import SchemaMismatch, StoreUnusable
 from tenuto.store.backends.sql import migrations
+from tenuto.store.backends.sqlite.faults import lacks_descriptors, no_descriptors, translated
+from tenuto.store.backends.tables import COLUMNS, check_columns
 
 T = TypeVar("T")
 
@@ -30,47 +24,18 @@ _CONFIGURE_SECONDS = 10.0
 APPLICATION_ID = 0x54454E55
 """Marks a file as ours ("TENU")."""
 
+_log = logging.getLogger("tenuto.store")
+_warned: set[str] = set()
+
+_COLUMNS = f"""
+SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c
+WHERE t.type = 'table' AND t.name IN ({", ".join(f"'{table}'" for table in COLUMNS)}) ORDER BY t.name, c.cid
+"""
+
 _IDENTITY = """
 SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
 FROM pragma_application_id, pragma_user_version
 """
-
-_TRANSLATION: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
-    (apsw.FullError, StoreFull, "The disk is full; make room and repeat."),
-    (apsw.BusyError, StoreContended, "Others kept the database busy for too long; repeat."),
-    (apsw.LockedError, StoreContended, "The database is locked; repeat."),
-    (apsw.NotADBError, StoreUnusable, "The file is not a database; choose another path."),
-    (apsw.CorruptError, StoredDataCorrupt, "The database file is damaged; restore it from a backup."),
-    (apsw.ReadOnlyError, StoreUnusable, "The database file cannot be written; check its permissions."),
-    (
-        apsw.CantOpenError,
-        StoreUnusable,
-        "The database file cannot be opened; check the path and its permissions.",
-    ),
-    (apsw.PermissionsError, StoreUnusable, "The database file cannot be opened; check its permissions."),
-    (apsw.IOError, StoreUnavailable, "The disk reported an error; check it and repeat."),
-)
-
-
-@contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Turn driver errors into ours."""
-    try:
-        yield
-    except apsw.Error as error:
-        raise translate(error, path) from error
-
-
-def translate(error: BaseException, path: str) -> BaseException:
-    """Return our error for a driver's; a broken constraint means that what was found no longer stands."""
-    if isinstance(error, apsw.ConstraintError):
-        return Missed(str(error))
-    if not isinstance(error, apsw.Error):
-        return error
-    for kind, ours, advice in _TRANSLATION:
-        if isinstance(error, kind):
-            return ours(f"{path}: {advice} ({error})", path=path)
-    return StoreUnavailable(f"{path}: {error}", path=path)
 
 
 def connect(path: str, *, synchronous: str = "FULL", vfs: str | None = None, readonly: bool = False) -> apsw.Connection:
@@ -151,6 +116,11 @@ def check_version(connection: apsw.Connection, path: str) -> int:
     return int(version)
 
 
+def check_tables(connection: apsw.Connection, path: str) -> None:
+    """Refuse tables that are not as we made them."""
+    check_columns(list(connection.execute(_COLUMNS)), path)
+
+
 def rollback(connection: apsw.Connection) -> None:
     """End a transaction that failed, unless the failure already did."""
     with suppress(apsw.Error):
@@ -179,5 +149,15 @@ def _make_private(path: str) -> None:
     except FileExistsError:
         if not os.access(path, os.R_OK | os.W_OK):
             raise StoreUnusable(f"{path} cannot be opened: it must be readable and writable.", path=path) from None
+        _warn_of_others(path)
     except OSError as error:
+        if lacks_descriptors(error):
+            raise no_descriptors(path) from error
         raise StoreUnusable(f"{path} cannot be opened: {error.strerror}.", path=path) from error
+
+
+def _warn_of_others(path: str) -> None:
+    """Say, once, that everybody may read the file; it is not changed, since somebody may have meant it so."""
+    if os.name == "posix" and path not in _warned and os.stat(path).st_mode & 0o006:  # noqa: PTH116
+        _warned.add(path)
+        _log.warning("%s can be read or written by every user of this machine; chmod 600 keeps it yours.", path)

@@ -8,11 +8,17 @@ from typing import Any
 
 import apsw
 
+from tenuto.errors import StoreContended
 from tenuto.store.backends.missed import Refused
-from tenuto.store.backends.sqlite.connection import begin, rollback, translate
+from tenuto.store.backends.sqlite.connection import begin, rollback
+from tenuto.store.backends.sqlite.faults import translate
+from tenuto.store.backends.sqlite.file import DatabaseFile
 
 GROUP_AT_MOST = 64
 GROUP_BYTES = 1024 * 1024
+
+_CLOSE_TIMEOUTS = 3
+_CLOSE_SECONDS = 30.0
 
 Work = Callable[[apsw.Connection], Any]
 """What one transaction does; it writes nothing before it has decided, so a refusal leaves no trace in a group."""
@@ -52,9 +58,10 @@ class Job:
 class Writer:
     """Owns the writing connection. Callers are answered after COMMIT, never before."""
 
-    def __init__(self, connection: apsw.Connection, path: str, lock_timeout: float) -> None:
+    def __init__(self, connection: apsw.Connection, path: str, lock_timeout: float, file: DatabaseFile) -> None:
         self._connection = connection
         self._path = path
+        self._file = file
         self._timeout = lock_timeout
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
@@ -68,17 +75,18 @@ class Writer:
         return job.future
 
     def close(self) -> None:
-        """Finish what is queued and end the thread; blocks until then."""
+        """Finish what is queued and end the thread; blocks until then, or until it has clearly got stuck."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-        self._thread.join()
+        self._thread.join(_CLOSE_TIMEOUTS * self._timeout + _CLOSE_SECONDS)
 
     def _serve(self) -> None:
         job = self._queue.get()
         while job is not None:
             group, following = self._take(job)
             self._commit(group)
+            self._confirm(group)
             _deliver(group)
             job = following if following is not _NOTHING else self._queue.get()
 
@@ -99,8 +107,10 @@ class Writer:
         try:
             self._transaction(group)
         except BaseException as error:
-            if len(group) == 1:
-                group[0].error = error
+            if len(group) == 1 or isinstance(error, StoreContended):
+                # A database that others hold is tried once for all: one by one, the last would wait for all before it.
+                for job in group:
+                    job.error = error
                 return
             # The whole transaction was undone: one by one, each gets its own answer. Receipts make that safe.
             for job in group:
@@ -108,6 +118,14 @@ class Writer:
                     self._transaction([job])
                 except BaseException as own:
                     job.error = own
+
+    def _confirm(self, group: list[Job]) -> None:
+        """Have nothing acknowledged that went into a file nobody will find again: one look for all."""
+        try:
+            self._file.check()
+        except BaseException as error:
+            for job in group:
+                job.error = job.error or error
 
     def _transaction(self, jobs: list[Job]) -> None:
         connection = self._connection
