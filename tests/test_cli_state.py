@@ -308,7 +308,7 @@ async def test_a_graph_built_with_another_store_is_used_on_the_one_named(file: P
     ("name", "url", "said"),
     [
         ("graph", "sqlite:///nowhere.db", "no file"),
-        ("graph", "sqlite:nowhere", "names no file"),
+        ("graph", "sqlite:nowhere", "does not name a file"),
         ("graph", "mysql://host", "not a store address"),
         ("sessionless", None, "with_session_store"),
         ("foreign", None, "Files"),

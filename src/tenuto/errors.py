@@ -724,7 +724,7 @@ class UpkeepFailed(StoreError):
     """An upkeep verb stopped part-way; `report` counts what it had done by then."""
 
     category = "upkeep_failed"
-    bucket = Bucket.RETRYABLE_TRANSIENT
+    bucket = _of_cause(Bucket.RETRYABLE_TRANSIENT)
     report: Any
 
 

@@ -21,11 +21,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the report for scrip
 
 def opening(url: str, schema: str | None, **options: Any) -> Opening:
     """Return the store about to be opened; a file that is not there is refused, since opening would make one."""
-    if url.startswith("sqlite:") and not Path(sqlite_path(url)).exists():
+    if url.startswith("sqlite:") and not _is_there(sqlite_path(url)):
         raise typer.BadParameter(f"there is no file {sqlite_path(url)!r}.", param_hint="--store")
     if schema is not None:
         options["schema"] = schema
     return open_store(url, **options)
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # such as a name that is too long for one
+        return False
 
 
 def named(place: str) -> Any:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +28,8 @@ from tenuto.session.worker import POLL_SECONDS, Worker, connections_for, settle_
 from tenuto.store.port import Store
 
 LEFT_UNDER_WAY = 1
+
+_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT") if hasattr(signal, name)]
 
 
 @dataclass(slots=True)
@@ -127,14 +130,15 @@ async def _work(work: Worker, progress: Progress, grace: float, every: float) ->
     loop = asyncio.get_running_loop()
 
     def end() -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(each)
+        for each in _ENDS:
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(each)
             signal.signal(each, signal.SIG_DFL)
         work.finish()
         told_to_end.set()
 
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, end)
+    for each in _ENDS:
+        _on_signal(loop, each, end)
     working = asyncio.create_task(work.work())
     reporting = asyncio.create_task(_report(progress, every))
     ending = asyncio.create_task(told_to_end.wait())
@@ -151,6 +155,14 @@ async def _work(work: Worker, progress: Progress, grace: float, every: float) ->
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+
+def _on_signal(loop: asyncio.AbstractEventLoop, number: signal.Signals, act: Callable[[], None]) -> None:
+    """Have the loop do something when a signal comes, also on systems whose loops know no signals."""
+    try:
+        loop.add_signal_handler(number, act)
+    except NotImplementedError:
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(act))
 
 
 async def _report(progress: Progress, every: float) -> None:

@@ -104,6 +104,7 @@ class Arrivals:
         if key in (inside := _beginning.get()):  # a listener, or a hook, that sends to the session it is called for
             yield
             return
+        self._store.backend.check_use()
         arriving = self._arriving.setdefault(key, asyncio.Lock())
         mine = not arriving.locked() and await arriving.acquire()
         if not mine:

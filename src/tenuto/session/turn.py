@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tenuto.errors import LaneLost, StoreError, TenutoError, VersionConflict
+from tenuto.errors import LaneLost, StoreContended, StoreError, StoreUnavailable, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import (
     Append,
@@ -387,14 +387,26 @@ class Turn:
     def _lose(self) -> None:
         if self._holding is None:
             return  # told too late: the turn is over, and its task does something else
-        self.lost = LaneLost(
-            f"Another runner took over {self.key}; this turn was stopped and can write nothing more.",
-            key=self.key,
-            expected=self.lane.generation if self.lane else None,
-            found=None,
-        )
+        self.lost = self._why_lost(self._holding.cause)
         if self._task is not None:
             self._task.cancel()
+
+    def _why_lost(self, cause: Exception | None) -> TenutoError:
+        if cause is None:
+            return LaneLost(
+                f"Another runner took over {self.key}; this turn was stopped and can write nothing more.",
+                key=self.key,
+                expected=self.lane.generation if self.lane else None,
+                found=None,
+            )
+        kind = StoreContended if isinstance(cause, StoreContended) else StoreUnavailable
+        why = str(cause) or "The store did not answer in time."
+        lost = kind(
+            f"The turn of {self.key} could not be kept alive and was stopped; it can write nothing more. {why}",
+            key=self.key,
+        )
+        lost.__cause__ = cause
+        return lost
 
     def release(self) -> None:
         """Let the keeper renew this turn no longer."""

@@ -110,6 +110,10 @@ class Backend(Protocol):
         """Say that the session's stream has grown; called after the transaction that did it."""
         ...
 
+    def check_use(self) -> None:
+        """Refuse use as every other verb does: closed, or outside the event loop and process that opened it."""
+        ...
+
     async def sibling(self) -> "Backend":
         """Open the same data once more, for use in another thread and event loop, with few connections."""
         ...

@@ -6,6 +6,7 @@ until what is held would have lapsed. What is lost is told to its holder, once, 
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -34,11 +35,15 @@ _END_SECONDS = 30.0
 
 
 class Holding:
-    """Something this process holds: a lane, or a run without one; `lost` is called on its event loop if it is lost."""
+    """Something this process holds: a lane, or a run without one; `lost` is called on its event loop if it is lost.
+
+    `cause` is then what kept it from being renewed until it lapsed; without one, somebody else has it.
+    """
 
     def __init__(self, held: Lane | RunRef, lost: Callable[[], None], ttl: float) -> None:
         self.held = held
         self.expires = time.monotonic() + ttl
+        self.cause: Exception | None = None
         self._lost = lost
         self._loop = asyncio.get_running_loop()
 
@@ -56,6 +61,7 @@ class Keeper:
         self._every = every
         self._store = store
         self._holdings: set[Holding] = set()
+        self._pid = os.getpid()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,6 +85,8 @@ class Keeper:
 
     async def aclose(self) -> None:
         """End the thread and its connection."""
+        if os.getpid() != self._pid:
+            return  # a forked child has neither, and perhaps a lock that nobody there will let go of
         with self._guard:
             self._closing = True
             self._holdings.clear()
@@ -113,9 +121,12 @@ class Keeper:
                         sibling = sibling or await self._store.sibling()
                         await self._renew(sibling, due, asked)
                     pause = self._every
-                except (TenutoError, TimeoutError, OSError):
+                except (TenutoError, TimeoutError, OSError) as error:
                     pause = min(_RETRY_EVERY, self._every)
-                    self._give_up([holding for holding in due if holding.expires <= time.monotonic()])
+                    lapsed = [holding for holding in due if holding.expires <= time.monotonic()]
+                    for holding in lapsed:
+                        holding.cause = error
+                    self._give_up(lapsed)
         finally:
             if sibling is not None:
                 with contextlib.suppress(TenutoError):

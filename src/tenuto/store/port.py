@@ -125,8 +125,8 @@ class Store:
 
     async def aclose(self) -> None:
         """Finish what is under way and close the backend; a second call does nothing."""
+        await self.backend.aclose()  # which refuses a caller from another event loop
         await self.keeper.aclose()
-        await self.backend.aclose()
 
     async def sibling(self) -> "Store":
         """Open the same data once more, for use in another thread and event loop."""

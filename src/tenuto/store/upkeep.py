@@ -64,9 +64,13 @@ async def _reporting(verb: str, report: GcReport | PruneReport | ExpiryReport) -
         yield progress
     except TenutoError as error:
         raise UpkeepFailed(
-            f"{verb} stopped part-way: {error.message} Run it again; what it did so far is in `report`.",
+            f"{verb} stopped part-way: {error.message} {_next(error)}; what it did so far is in `report`.",
             report=progress.report,
         ) from error
+
+
+def _next(error: TenutoError) -> str:
+    return "Run it again" if error.retryable else "Running it again does not help before that is mended"
 
 
 class Upkeep:

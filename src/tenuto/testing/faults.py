@@ -124,6 +124,10 @@ class FaultyBackend:
         if not self._lines["cut"]:
             self.inner.announce(key)
 
+    def check_use(self) -> None:
+        """See `Backend.check_use`."""
+        self.inner.check_use()
+
     async def sibling(self) -> "FaultyBackend":
         """Return a sibling of the wrapped backend, with the same line: cut for one is cut for both."""
         other = FaultyBackend(await self.inner.sibling())

@@ -95,6 +95,10 @@ class MemoryBackend:
         """See `Backend.announce`."""
         self.tables.wakeups.wake(key)
 
+    def check_use(self) -> None:
+        """See `Backend.check_use`; nothing here belongs to an event loop."""
+        self._check_open()
+
     async def sibling(self) -> "MemoryBackend":
         """See `Backend.sibling`."""
         other = MemoryBackend()

@@ -141,6 +141,10 @@ class PostgresBackend:
         """See `Backend.announce`."""
         self._notices.announce(key)
 
+    def check_use(self) -> None:
+        """See `Backend.check_use`."""
+        self._home.check()
+
     async def sibling(self) -> "PostgresBackend":
         """See `Backend.sibling`."""
         return await PostgresBackend.open(self._url, migrate=False, schema=self.schema, pool_size=1, **self._options)

@@ -50,6 +50,9 @@ def make_pool(url: str, schema: str, size: object, options: Mapping[str, Any]) -
     given = dict(options)
     silence = positive(given.pop("command_timeout", 35.0), "command_timeout")
     connect_within = positive(given.pop("timeout", 10.0), "timeout")
+    for name in ("user", "database"):
+        if not isinstance(given.get(name), str | None):
+            raise InvalidInput(f"{name} must be text, got {type(given[name]).__name__}.")
     settings = given.pop("server_settings", None) or {}
     if not isinstance(settings, Mapping) or not all(
         isinstance(text, str) for item in settings.items() for text in item

@@ -202,6 +202,10 @@ class SqliteBackend:
         """See `Backend.announce`."""
         self._wakeups.wake(key)
 
+    def check_use(self) -> None:
+        """See `Backend.check_use`."""
+        self._home.check()
+
     async def sibling(self) -> "SqliteBackend":
         """See `Backend.sibling`."""
         return await SqliteBackend.open(self.path, migrate=False, **self._options)
@@ -346,8 +350,8 @@ class SqliteView:
         return True
 
     def _read(self, name: str, params: Row) -> list[Row]:
-        self._backend._before(name)
         try:
+            self._backend._before(name)
             # A reader waits only while another process recovers the WAL or switches a new file to it.
             return patiently(partial(self._fetch, name, params), self._backend.lock_timeout)
         except (apsw.Error, UnicodeDecodeError) as error:

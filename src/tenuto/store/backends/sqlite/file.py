@@ -12,7 +12,7 @@ _inherited: set[Identity] = set()
 
 
 class DatabaseFile:
-    """A file known by its device and inode; one on a VFS of the user's own, which may keep it elsewhere, is not judged."""
+    """A file known by its device and inode; with a VFS of the user's own, which may keep it elsewhere, nothing is."""
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
         self._path = path
