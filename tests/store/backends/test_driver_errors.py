@@ -99,6 +99,10 @@ def _raised(kind: type[BaseException]) -> BaseException:
     return kind("injected")
 
 
+def _is_of(statement: str, kind: str) -> bool:
+    return statement.lstrip().upper().startswith(kind)
+
+
 class FaultyFile(apsw.Connection):
     """A connection whose statements of one kind fail."""
 
@@ -106,10 +110,10 @@ class FaultyFile(apsw.Connection):
     kind = ""
 
     def execute(self, statements: str, *rest: Any, **named: Any) -> Any:
-        if FaultyFile.fails is not None and statements.lstrip().upper().startswith(FaultyFile.kind):
-            # Values are what Python's own errors are about.
-            if isinstance(FaultyFile.fails, apsw.Error) or rest:
-                raise FaultyFile.fails
+        fault = FaultyFile.fails
+        # Python's own errors are about the values given.
+        if fault is not None and _is_of(statements, FaultyFile.kind) and (isinstance(fault, apsw.Error) or rest):
+            raise fault
         return super().execute(statements, *rest, **named)
 
     def pragma(self, name: str, *rest: Any, **named: Any) -> Any:
@@ -145,7 +149,7 @@ class FaultyServer(asyncpg.Connection):
     kind = ""
 
     def _hit(self, query: str) -> None:
-        if FaultyServer.fails is not None and query.lstrip().upper().startswith(FaultyServer.kind):
+        if FaultyServer.fails is not None and _is_of(query, FaultyServer.kind):
             raise FaultyServer.fails
 
     async def fetch(self, query: str, *rest: Any, **named: Any) -> Any:
