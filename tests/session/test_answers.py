@@ -197,8 +197,9 @@ async def test_an_answer_after_the_consumed_deadline_is_late_and_the_model_is_to
         await runtime.answer(wait.wait_id, "once more")
     assert (await runtime.send("s", "and now?")).output == "Thanks."
     (told,) = await notices(runtime)
-    assert "came too late" in told
-    assert '"clicked"' in told
+    assert told == f"An answer to 'c1' (wait {wait.wait_id}) came too late and was not used: its wait is expired."
+    (message,) = [each for each in (await runtime.get("s")).messages if each["role"] == "system"]
+    assert message["metadata"] == {"notice": {"wait_id": wait.wait_id}, "data": "clicked"}
     roles = [message["role"] for message in script.requests[-1].messages]
     assert roles == ["user", "assistant", "tool", "assistant", "system", "user"]
 

@@ -486,7 +486,8 @@ async def test_settling_by_hand_after_the_run_gave_up_is_one_notice_to_the_model
     session = await second.get("s")
     (told,) = [message for message in session.messages if message["role"] == "system"]
     assert "'pay', whose outcome was unknown, turned out failed" in told["content"]
-    assert told["metadata"]["notice"]["error"] == {"category": "declined", "message": "no funds"}
+    assert "no funds" not in told["content"]
+    assert told["metadata"]["data"] == {"error": {"category": "declined", "message": "no funds"}}
     await second.drain()
     assert len((await second.get("s")).messages) == len(session.messages)
 

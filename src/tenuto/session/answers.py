@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from tenuto.codec import JSON, dumps, encode
+from tenuto.codec import JSON, dumps
 from tenuto.errors import (
     AlreadyAnswered,
     AnswerMismatch,
@@ -30,7 +30,7 @@ from tenuto.session.notices import Listeners, WaitSettled
 from tenuto.session.outcome import Outcome
 from tenuto.session.outcomes import Outcomes
 from tenuto.session.resuming import declared_names, refuse_pause_of_graph, refuse_unknown
-from tenuto.session.sending import WAKE
+from tenuto.session.sending import WAKE, notice_body
 from tenuto.session.tenancy import stands_above
 from tenuto.store.port import Store
 
@@ -263,13 +263,11 @@ class Answers:
         )
 
     async def _leave_notice(self, wait: Wait, state: str, given: JSON) -> None:
-        """Let the next model call be told, once, of an answer that came too late, and what it was."""
-        text = (
-            f"An answer to {wait.signal_id or wait.kind!r} came too late (its wait is {state}), "
-            f"and was not used as one: {encode(given)}"
-        )
-        notice = {"text": text, "wait_id": wait.wait_id, "late": given}
-        new = NewInput(kind=InputKind.WAKE, body={"notice": notice}, key=f"late:{wait.wait_id}")
+        """Let the next model call be told, once, of an answer that came too late; what it was stays apart from that."""
+        name = wait.signal_id or wait.kind
+        text = f"An answer to {name!r} (wait {wait.wait_id}) came too late and was not used: its wait is {state}."
+        body = notice_body(text, given, wait_id=wait.wait_id)
+        new = NewInput(kind=InputKind.WAKE, body=body, key=f"late:{wait.wait_id}")
         with suppress(SessionError):  # another late one was first, or the session is closed: there is nobody to tell
             await self._store.inbox.enqueue(wait.key, new)
 

@@ -12,7 +12,7 @@ from tenuto.session.answers import Answers, error_data
 from tenuto.session.deliveries import Deliveries
 from tenuto.session.effects import Place
 from tenuto.session.notices import EffectSettled, Listeners
-from tenuto.session.sending import WAKE
+from tenuto.session.sending import WAKE, notice_body
 from tenuto.session.tools import IN_DOUBT
 from tenuto.store.port import Store
 
@@ -60,14 +60,14 @@ class Doubts:
             error=None if error is None else error_data(error),
         )
         text = f"The call {effect.call_id or effect.effect_key!r}, whose outcome was unknown, turned out {outcome}."
-        told = {"text": text, "effect": place.record(), "result": result, "error": error}
+        told = notice_body(text, {"result": result} if error is None else {"error": error}, effect=place.record())
         commit = Commit(
             key=effect.key,
             operation_id=new_id(),
             life=effect.life,
             effects=(settle,),
             events=(notice.event(),),
-            outgoing=(NewOutgoing(kind=WAKE, target=effect.key, body={"notice": told}),),
+            outgoing=(NewOutgoing(kind=WAKE, target=effect.key, body=told),),
         )
         receipt = await self._store.commit(commit)
         await self._listeners.tell(notice)

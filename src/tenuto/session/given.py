@@ -13,6 +13,7 @@ from tenuto.session.program import Declared
 from tenuto.store.port import Store
 
 _ROLLS_BACK = "rolls_back"
+_FORMER = "Something came too late to be used, or was settled by hand."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +90,19 @@ def is_notice(queued: Input) -> bool:
 
 
 def notice_message(queued: Input, declared: Declared) -> JSON | None:
-    """Return what tells the model of an input's notice; None if it brings none, or the program has no form for it."""
+    """Return what tells the model of an input's notice; None if it brings none, or the program has no form for it.
+
+    It speaks with our voice, so it is our sentence alone; what somebody gave is in the metadata.
+    """
     if not is_notice(queued):
         return None
     body: Any = queued.body
     notice = body["notice"]
     if not isinstance(notice, Mapping) or not isinstance(notice.get("text"), str):
         raise InvalidInput(f"The input {queued.input_id} of {queued.key} has a notice without a text.")
-    return declared.notice({"role": "system", "content": notice["text"], "metadata": {"notice": notice}})
+    about = dict(notice)
+    text = about.pop("text")
+    if "data" not in about:  # queued by a version whose text had it too
+        about, text = {"data": about}, _FORMER
+    data = about.pop("data")
+    return declared.notice({"role": "system", "content": text, "metadata": {"notice": about, "data": data}})
