@@ -2,9 +2,9 @@
 
 import pytest
 
-from tenuto.errors import VersionConflict
+from tenuto.errors import SessionNotFound, VersionConflict
 from tenuto.model.commit import BeginRun, Held, NewCheckpoint
-from tenuto.model.session import SessionKey
+from tenuto.model.session import Profile, SessionKey
 from tenuto.store.port import Store
 from tenuto.testing.contract.watching import rows, unchanged
 from tenuto.testing.factories import a_commit, a_save
@@ -51,3 +51,31 @@ async def test_a_value_goes_when_its_own_tenant_lets_go_of_it(store: Store) -> N
     record = await store.load(THEIRS)
     assert record is not None
     assert record.state == {"big": big}
+
+
+async def test_an_operators_copy_goes_across_tenants_and_shares_nothing(store: Store) -> None:
+    """Entries and values are the copy's own; nothing points back, and a repeat is the same copy."""
+    big, target = "x" * 3000, SessionKey("copy", tenant="mine")
+    profile = Profile(title="t", parent="p", root="p", tags=("a",))
+    await store.create(THEIRS, state={"big": big, "m": ["one", "two"]}, logs={"m"}, profile=profile)
+    receipt = await store.copy_across(THEIRS, target, operation_id="once")
+    assert (await store.copy_across(THEIRS, target, operation_id="once")).commit_number == receipt.commit_number
+    await store.commit(a_save(THEIRS, "three", log="m"))
+    await store.delete(THEIRS)
+    await store.upkeep.gc(grace=0)
+    record = await store.load(target)
+    assert record is not None
+    assert record.state == {"big": big, "m": ["one", "two"]}
+    assert record.head is not None
+    copied = record.head.profile
+    assert (copied.title, copied.tags, copied.parent, copied.root, copied.forked_from) == (
+        "t",
+        ("a",),
+        None,
+        None,
+        None,
+    )
+    families = {row["family"] for row in (await store.dump())["session"]}
+    assert len(families) == 2
+    with pytest.raises(SessionNotFound):
+        await store.copy_across(THEIRS, SessionKey("again", tenant="mine"))
