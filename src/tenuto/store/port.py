@@ -113,9 +113,9 @@ class Store:
         self.effects = Effects(self)
         self.usage = Usage(self)
         self.outbox = Outbox(self)
-        self.upkeep = Upkeep(self)
+        self._deletions = Deletions(self)
+        self.upkeep = Upkeep(self, self._deletions)
         self.keeper = Keeper(self)
-        self.deletions = Deletions(self)
 
     async def __aenter__(self) -> "Store":
         return self
@@ -375,11 +375,11 @@ class Store:
         tombstone on: repeated, it goes on where it was cut off, and gives the whole report until gc forgets it; gc
         finishes it too. The id may be used again: its version, commit number, generation and event numbers go on.
         """
-        return await self.deletions.delete(as_key(key), cascade=check_flag(cascade, "cascade"))
+        return await self._deletions.delete(as_key(key), cascade=check_flag(cascade, "cascade"))
 
     async def bury(self, key: Key) -> DeleteReport:
         """Write the tombstone of a delete and report what it ends; what that leaves is gc's."""
-        return (await self.deletions.bury(as_key(key))).report
+        return (await self._deletions.bury(as_key(key))).report
 
     async def list(
         self,

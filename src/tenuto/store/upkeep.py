@@ -17,6 +17,7 @@ from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, columns_of, family_lock, session_lock
 from tenuto.store.damage import name_of
 from tenuto.store.damage import report as report_damage
+from tenuto.store.deletions import Deletions
 from tenuto.store.rules.collect import ROWS_PER_SLICE, decide_collect, gather_family
 from tenuto.store.rules.events import decide_elide, gather_run_events
 from tenuto.store.rules.found import Ask, gather
@@ -76,8 +77,9 @@ def _next(error: TenutoError) -> str:
 class Upkeep:
     """Housekeeping for a store; run it from one place or many, as often as you like."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: "Store", deletions: Deletions) -> None:
         self._store = store
+        self._deletions = deletions
 
     async def expire(self) -> ExpiryReport:
         """Delete every session whose `expires_at` has come; one that a runner holds is left and named.
@@ -129,7 +131,7 @@ class Upkeep:
 
         Cheap when there is none. Each session ends in the life it had when it was found, or not at all.
         """
-        return await self._store.deletions.finish()
+        return await self._deletions.finish()
 
     async def prune(
         self,

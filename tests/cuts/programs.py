@@ -1,0 +1,78 @@
+"""What the sessions run whose verbs are cut off."""
+
+from typing import Annotated, Any
+
+from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
+from tenuto.errors import TenutoError
+from tenuto.graph.reducers import append
+from tenuto.session.live import LiveTurn
+from tenuto.session.program import program
+from tenuto.session.tools import Tool
+from tenuto.testing.agent import Script, ScriptedAgent, calls
+
+
+@program
+async def echo(turn: LiveTurn) -> None:
+    """Answer with what was said, in two commits."""
+    said: Any = turn.input
+    turn.set(last=said["content"])
+    await turn.commit()
+    turn.append({"role": "assistant", "content": f"re: {said['content']}"}, once="reply")
+
+
+@program
+async def waits(turn: LiveTurn) -> Any:
+    """Wait for an answer."""
+    turn.append({"role": "assistant", "content": str(await turn.wait("question"))}, once="reply")
+
+
+@program
+async def fails(turn: LiveTurn) -> None:
+    """Fail the first time."""
+    if not turn.get("tried"):
+        turn.set(tried=True)
+        await turn.commit()
+        raise TenutoError("not yet")
+    turn.append({"role": "assistant", "content": "at last"}, once="reply")
+
+
+PROGRAMS: list[Any] = [
+    echo,
+    waits,
+    fails,
+    ScriptedAgent(model=Script(calls(("c1", "ask", {})), "thanks"), tools=[Tool(name="ask")]),
+]
+
+
+class Desk(State):
+    """The state of a graph."""
+
+    messages: Annotated[list[str], append] = []
+    approved: bool | None = None
+
+
+class Memory(SessionState):
+    """What of it is kept."""
+
+    messages: list[str]
+
+
+async def _read(state: Desk) -> dict[str, Any]:
+    return {"messages": ["read"]}
+
+
+async def _gate(state: Desk) -> dict[str, Any]:
+    if state.messages[0] == "ask":
+        await suspend(SignalDescriptor("approval", {}))
+    return {}
+
+
+async def _reply(state: Desk) -> dict[str, Any]:
+    return {"messages": ["done"]}
+
+
+def graph_on(store: Store) -> Any:
+    """Return a graph that keeps its session and its checkpoints in a store."""
+    builder = GraphBuilder(Desk).add_node("read", _read).add_node("gate", _gate).add_node("reply", _reply)
+    builder = builder.add_edge("read", "gate").add_edge("gate", "reply").add_edge("reply", END).set_entry("read")
+    return builder.with_session_store(store, state=Memory).with_checkpointer(store).compile()
