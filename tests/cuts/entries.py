@@ -289,6 +289,9 @@ ENTRIES: dict[str, Entry] = {
     "store.fork": Entry(
         scene=talked, call=lambda w: w.store.fork(w.id(), w.id("fork"), first=_first("x"), operation_id="op")
     ),
+    "store.copy_across": Entry(
+        scene=stored, call=lambda w: w.store.copy_across(w.id(), w.id("copy"), operation_id="op")
+    ),
     "store.commit": Entry(scene=stored, call=lambda w: w.store.commit(_commit(w))),
     "store.save": Entry(scene=stored, call=lambda w: w.store.save(w.id(), _record(w))),
     "store.delete": Entry(scene=stored, call=lambda w: w.store.delete(w.id()), sweeps=True),
@@ -312,6 +315,9 @@ ENTRIES: dict[str, Entry] = {
     ),
     "store.inbox.enqueue": Entry(scene=idle, call=lambda w: w.store.inbox.enqueue(w.id(), _first("x"))),
     "store.inbox.cancel": Entry(scene=queued, call=lambda w: w.store.inbox.cancel(w.id(), [w.facts["input"]])),
+    "store.inbox.refuse": Entry(
+        scene=queued, call=lambda w: w.store.inbox.refuse(w.id(), w.facts["input"], {"category": "no"})
+    ),
     "store.outbox.mark": Entry(
         scene=sent,
         call=lambda w: w.store.outbox.mark(w.facts["outgoing"], OutgoingStatus.DONE),
