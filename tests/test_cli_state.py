@@ -17,7 +17,7 @@ import apsw
 import pytest
 from typer.testing import CliRunner
 
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, open_store, suspend
+from tenuto import END, GraphBuilder, SessionRuntime, SessionState, SignalDescriptor, State, Store, open_store, suspend
 from tenuto.cli import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
 from tenuto.graph.compiled import CompiledGraph
@@ -25,7 +25,7 @@ from tenuto.graph.migrating import StoredStates
 from tenuto.graph.reducers import append
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
-from tenuto.model.session import ANY_TENANT, SessionKey
+from tenuto.model.session import ANY_TENANT, Profile, SessionKey
 from tests.servers import SCHEMA
 
 MODULE = """
@@ -147,7 +147,7 @@ async def stored(store: Store, session_id: str, version: str = "1", tenant: str 
     key = SessionKey(session_id, tenant=tenant)
     first = {"1": {"name": session_id, "messages": ["hi"]}, "2": {"full_name": session_id, "messages": ["hi"]}}
     given = first.get(version, {"full_name": session_id, "messages": [{"text": "hi"}]}) | state
-    await store.create(key, state=given, logs={"messages"}, schema_version=version)
+    await store.create(key, state=given, logs={"messages"}, schema_version=version, profile=Profile(agent="chat"))
     return key
 
 
@@ -162,7 +162,13 @@ async def test_check_tells_per_version_what_fits_and_why_the_rest_does_not_and_w
         await stored(store, "named")
         for number in range(6):
             messages = {"messages": [str(number)]}
-            await store.create(f"nameless-{number}", state=messages, logs={"messages"}, schema_version="1")
+            await store.create(
+                f"nameless-{number}",
+                state=messages,
+                logs={"messages"},
+                schema_version="1",
+                profile=Profile(agent="chat"),
+            )
         await stored(store, "two", "2")
         await stored(store, "three", "3")
         await stored(store, "old-age", "2", age="very")
@@ -236,7 +242,9 @@ async def test_migrate_writes_what_a_load_would_see_and_a_second_run_has_nothing
 async def test_what_cannot_be_migrated_stays_as_it_was_and_the_others_are_written(place: Place, module: str) -> None:
     async with place.open() as store:
         await stored(store, "good")
-        await store.create("bad", state={"messages": []}, logs={"messages"}, schema_version="1")
+        await store.create(
+            "bad", state={"messages": []}, logs={"messages"}, schema_version="1", profile=Profile(agent="chat")
+        )
         bad = await store.load("bad")
     ran = await tenuto("migrate", f"{module}:graph", *place.arguments)
     assert ran.code == 1
@@ -437,7 +445,9 @@ async def test_suspended_runs_are_tried_on_their_own_and_go_on_after_their_sessi
 
 async def test_a_long_log_is_written_in_slices_and_shown_at_once(store: Store) -> None:
     texts = [str(number) for number in range(7_000)]
-    await store.create("s", state={"log": texts, "asked": ""}, logs={"log"}, schema_version="a")
+    await store.create(
+        "s", state={"log": texts, "asked": ""}, logs={"log"}, schema_version="a", profile=Profile(agent="asking")
+    )
     states = StoredStates(new_graph(store), store)
     (tally,) = await states.migrate(await states.versions(), nothing)
     assert (tally.passed, tally.failed) == (1, 0)
@@ -451,7 +461,9 @@ async def test_a_long_log_is_written_in_slices_and_shown_at_once(store: Store) -
 async def test_a_session_that_moves_meanwhile_is_tried_again_a_few_times(
     store: Store, moves: int, passed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await store.create("s", state={"log": ["0"], "asked": ""}, logs={"log"}, schema_version="a")
+    await store.create(
+        "s", state={"log": ["0"], "asked": ""}, logs={"log"}, schema_version="a", profile=Profile(agent="asking")
+    )
     load, left = store.load, moves
 
     async def moving(key: Any) -> Any:
@@ -485,9 +497,9 @@ async def test_a_migration_that_leaves_out_what_the_state_requires_is_refused_be
         schema_version: ClassVar[str] = "b"
         needed: str
 
-    builder = GraphBuilder(Strict).with_session_store(store).with_session_migration("a", "b", lambda _: {})
+    builder = GraphBuilder(Strict, "asking").with_session_store(store).with_session_migration("a", "b", lambda _: {})
     graph = builder.add_node("ask", ask).add_edge("ask", END).set_entry("ask").compile()
-    await store.create("s", state={"gone": 1}, schema_version="a")
+    await store.create("s", state={"gone": 1}, schema_version="a", profile=Profile(agent="asking"))
     states = StoredStates(graph, store)
     for tally in (*await states.check(["a"], nothing), *await states.migrate(["a"], nothing)):
         (reason,) = tally.reasons.values()
@@ -500,7 +512,9 @@ async def test_a_migration_that_leaves_out_what_the_state_requires_is_refused_be
 async def test_a_session_deleted_since_it_was_listed_is_not_counted_as_failed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await store.create("s", state={"log": [], "asked": ""}, logs={"log"}, schema_version="a")
+    await store.create(
+        "s", state={"log": [], "asked": ""}, logs={"log"}, schema_version="a", profile=Profile(agent="asking")
+    )
     states = StoredStates(new_graph(store), store)
     page = await store.list()
     await store.delete("s")
@@ -518,7 +532,9 @@ async def test_a_session_deleted_since_it_was_listed_is_not_counted_as_failed(
 async def test_a_store_that_fails_ends_the_work_instead_of_being_counted_against_sessions(
     store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await store.create("s", state={"log": [], "asked": ""}, logs={"log"}, schema_version="a")
+    await store.create(
+        "s", state={"log": [], "asked": ""}, logs={"log"}, schema_version="a", profile=Profile(agent="asking")
+    )
     states = StoredStates(new_graph(store), store)
 
     async def unplugged(key: Any) -> Any:
@@ -533,10 +549,12 @@ async def test_where_every_session_fails_in_its_own_way_the_report_stays_short(s
     def picky(values: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(values["asked"])
 
-    builder = GraphBuilder(New).with_session_store(store, Kept).with_session_migration("a", "b", picky)
+    builder = GraphBuilder(New, "asking").with_session_store(store, Kept).with_session_migration("a", "b", picky)
     graph = builder.add_node("ask", ask).add_edge("ask", END).set_entry("ask").compile()
     for number in range(50):
-        await store.create(f"s{number}", state={"asked": str(number)}, schema_version="a")
+        await store.create(
+            f"s{number}", state={"asked": str(number)}, schema_version="a", profile=Profile(agent="asking")
+        )
     (tally,) = await StoredStates(graph, store, batch=7).check(["a"], nothing)
     assert (tally.failed, len(tally.reasons)) == (50, 21)
 
@@ -544,3 +562,103 @@ async def test_where_every_session_fails_in_its_own_way_the_report_stays_short(s
 async def test_a_batch_below_one_is_refused(store: Store) -> None:
     with pytest.raises(InvalidInput, match="batch"):
         StoredStates(new_graph(store), store, batch=0)
+
+
+class Bill(State):
+    schema_version: ClassVar[str] = "1"
+    log: Annotated[list[str], append] = []
+
+
+class Bill2(State):
+    schema_version: ClassVar[str] = "2"
+    log: Annotated[list[str], append] = []
+    due: str = ""
+
+
+async def add(_: Any) -> dict[str, Any]:
+    return {"log": ["x"]}
+
+
+def billing(store: Store, kind: type[State], name: str) -> CompiledGraph[Any]:
+    builder = (
+        GraphBuilder(kind, name).with_session_store(store).with_session_migration("1", "2", lambda s: dict(s, due=""))
+    )
+    builder.with_state_migration("1", "2", lambda s: dict(s, due=""))
+    return builder.add_node("add", add).add_edge("add", END).set_entry("add").compile()
+
+
+async def test_what_others_made_is_neither_judged_nor_touched_and_is_counted(store: Store) -> None:
+    mine, theirs = billing(store, Bill, "mine"), billing(store, Bill, "theirs")
+    await mine.run(session_id="m")
+    await theirs.run(session_id="t")
+    runtime = SessionRuntime(store, [billing(store, Bill, "mine").as_program(name="talker", input="log", entry=str)])
+    await runtime.create("talker", session_id="p")
+    await runtime.send("p", "hi")
+    await store.create("u", state={"log": []}, logs={"log"}, schema_version="1")
+    assert {each.session_id: each.agent for each in await store.list(None)} == {
+        "m": "mine",
+        "t": "theirs",
+        "p": "talker",
+        "u": None,
+    }
+    states = StoredStates(billing(store, Bill2, "mine"), store)
+    assert await states.versions() == {"1": 1}
+    assert states.others == {"theirs": 1, "talker": 1, None: 1}
+    before = {key: await store.head(key) for key in ("t", "p", "u")}
+    (checked,) = await states.check(["1"], nothing)
+    (migrated,) = await states.migrate(["1"], nothing)
+    assert (checked.passed, checked.failed, migrated.passed, migrated.failed) == (1, 0, 1, 0)
+    assert before == {key: await store.head(key) for key in ("t", "p", "u")}
+    assert (await theirs.run(session_id="t")).completed
+    talker = StoredStates(billing(store, Bill2, "mine"), store, owner="talker", unowned=True)
+    (migrated,) = await talker.migrate(["1"], nothing)
+    assert migrated.passed == 2
+    head = await store.head("u")
+    assert head is not None
+    assert (head.schema_version, head.profile.agent) == ("2", "talker")
+
+
+async def test_a_session_without_an_owner_is_taken_in_by_the_graph_that_saves_it(store: Store) -> None:
+    await store.create("s", state={"log": []}, logs={"log"}, schema_version="1")
+    graph = billing(store, Bill, "mine")
+    for _ in range(2):
+        assert (await graph.run(session_id="s")).completed
+    head = await store.head("s")
+    assert head is not None
+    assert head.profile.agent == "mine"
+    assert (await billing(store, Bill, "theirs").run(session_id="s")).completed
+    head = await store.head("s")
+    assert head is not None
+    assert head.profile.agent == "mine"
+
+
+async def test_pauses_of_others_are_not_judged(store: Store) -> None:
+    for name in ("asking", "other"):
+        builder = GraphBuilder(Old, name).with_session_store(store)
+        graph = builder.add_node("ask", ask).add_edge("ask", END).set_entry("ask").compile()
+        assert (await graph.run({"asked": name}, session_id=name)).suspended
+        assert (await graph.run({"asked": name})).suspended
+    (tally,) = await StoredStates(new_graph(store), store).check_suspended(nothing)
+    assert (tally.passed, tally.failed) == (2, 0), tally.reasons
+
+
+async def test_sessions_of_nobody_are_reported_and_only_taken_in_if_told_to(file: Place, module: str) -> None:
+    async with file.open() as store:
+        await stored(store, "ours")
+        await store.create("theirs", state={"x": 1}, schema_version="1", profile=Profile(agent="invoice"))
+        state = {"name": "nobody", "messages": ["hi"]}
+        await store.create("nobody", state=state, logs={"messages"}, schema_version="1")
+    for verb, done in (("check", "fit"), ("migrate", "migrated")):
+        ran = await tenuto(verb, f"{module}:graph", *file.arguments)
+        assert ran.code == 1
+        assert f"version '1': 1 {done}" in ran.out
+        assert "Left alone: 1 made by 'invoice'" in ran.out
+        assert "--unowned" in ran.out
+    left = await tenuto("check", f"{module}:graph", *file.arguments, "--no-unowned", "--json")
+    assert (left.code, left.told["others"], left.told["unowned"]) == (0, {"invoice": 1}, 1)
+    taken = await tenuto("migrate", f"{module}:graph", *file.arguments, "--unowned", "--json")
+    assert (taken.code, counts(taken.told["sessions"])) == (0, {"1": (1, 0)})
+    async with file.open() as store:
+        head = await store.head("theirs")
+    assert head is not None
+    assert (head.schema_version, head.version) == ("1", 1)

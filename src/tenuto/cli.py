@@ -30,6 +30,18 @@ app.command("worker")(worker)
 Place = Annotated[str, typer.Argument(help="Where the graph is: module:name, a graph or a function of the store.")]
 Tenant = Annotated[str | None, typer.Option(help="Only this tenant's sessions.", show_default="all tenants")]
 
+Owner = Annotated[
+    str | None, typer.Option(help="Whose sessions: the graph's, or a program's of it.", show_default="the graph's name")
+]
+Unowned = Annotated[
+    bool | None,
+    typer.Option(
+        "--unowned/--no-unowned",
+        help="Also sessions that do not say whose they are, as older ones and those made by hand.",
+        show_default="ends with 1 if there are any",
+    ),
+]
+
 Work = Callable[[StoredStates, Progress], Awaitable[dict[str, list[Tally]]]]
 
 
@@ -59,10 +71,19 @@ def _leads_to(edge: Any) -> str | list[str]:
 
 
 @states.command("check")
-def check(place: Place, store: Address, tenant: Tenant = None, schema: Schema = None, as_json: AsJson = False) -> None:
-    """Try the graph's migrations over every stored session and suspended run; write nothing.
+def check(
+    place: Place,
+    store: Address,
+    tenant: Tenant = None,
+    schema: Schema = None,
+    owner: Owner = None,
+    unowned: Unowned = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try the graph's migrations over every session and suspended run it has stored; write nothing.
 
-    Ends with 0 if all of them fit, and with 1 if some do not.
+    Those of other graphs and programs are left alone and counted. Ends with 0 if all of the graph's fit, and with 1 if
+    some do not, or if it is not known whose some are.
     """
 
     async def work(found: StoredStates, progress: Progress) -> dict[str, list[Tally]]:
@@ -71,8 +92,9 @@ def check(place: Place, store: Address, tenant: Tenant = None, schema: Schema = 
         suspended = await found.check_suspended(_steps(progress, "suspended runs", None))
         return {"sessions": sessions, "suspended": suspended}
 
-    found, tallies = _run(place, store, work, tenant=tenant, schema=schema, batch=DEFAULT_BATCH, migrate=False)
-    _tell(found, tallies, as_json=as_json, done="fit", kept="do not")
+    options = {"tenant": ANY_TENANT if tenant is None else tenant, "owner": owner, "unowned": bool(unowned)}
+    found, tallies = _run(place, store, work, schema=schema, migrate=False, **options)
+    _tell(found, tallies, as_json=as_json, done="fit", kept="do not", asks=unowned is None)
 
 
 @states.command("migrate")
@@ -81,12 +103,15 @@ def migrate(
     store: Address,
     tenant: Tenant = None,
     schema: Schema = None,
+    owner: Owner = None,
+    unowned: Unowned = None,
     batch: Annotated[int, typer.Option(min=1, help="How many sessions are listed at a time.")] = DEFAULT_BATCH,
     as_json: AsJson = False,
 ) -> None:
-    """Write every stored session as the graph's migrations leave it; run it again to go on where it stopped.
+    """Write every session of the graph as its migrations leave it; run it again to go on where it stopped.
 
-    Suspended runs are migrated when they are resumed. Ends with 0 if nothing is left to do, and with 1 if something is.
+    Sessions of other graphs and programs are left alone and counted. Suspended runs are migrated when they are resumed.
+    Ends with 0 if nothing is left to do, and with 1 if something is, or if it is not known whose some are.
     """
 
     async def work(found: StoredStates, progress: Progress) -> dict[str, list[Tally]]:
@@ -94,12 +119,18 @@ def migrate(
         old = sum(count for version, count in versions.items() if version != found.plan.schema_version)
         return {"sessions": await found.migrate(versions, _steps(progress, "sessions", old))}
 
-    found, tallies = _run(place, store, work, tenant=tenant, schema=schema, batch=batch, migrate=True)
-    _tell(found, tallies, as_json=as_json, done="migrated", kept="left as they were")
+    options = {
+        "tenant": ANY_TENANT if tenant is None else tenant,
+        "owner": owner,
+        "unowned": bool(unowned),
+        "batch": batch,
+    }
+    found, tallies = _run(place, store, work, schema=schema, migrate=True, **options)
+    _tell(found, tallies, as_json=as_json, done="migrated", kept="left as they were", asks=unowned is None)
 
 
 def _run(
-    place: str, url: str, work: Work, *, tenant: str | None, schema: str | None, batch: int, migrate: bool
+    place: str, url: str, work: Work, *, schema: str | None, migrate: bool, **options: Any
 ) -> tuple[StoredStates, dict[str, list[Tally]]]:
     """Open the store, find the graph, do the work; what keeps it from being done at all ends the program with 2."""
     found_there = _import(place)
@@ -110,9 +141,7 @@ def _run(
             graph = found_there if isinstance(found_there, CompiledGraph) else found_there(store)
             if inspect.isawaitable(graph):
                 graph = await graph
-            found = StoredStates(
-                _graph(graph, place), store, tenant=ANY_TENANT if tenant is None else tenant, batch=batch
-            )
+            found = StoredStates(_graph(graph, place), store, **options)
             with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
                 return found, await work(found, progress)
 
@@ -128,23 +157,43 @@ def _steps(progress: Progress, what: str, total: int | None) -> Step:
     return lambda: progress.advance(task)
 
 
-def _tell(found: StoredStates, tallies: dict[str, list[Tally]], *, as_json: bool, done: str, kept: str) -> None:
+def _tell(
+    found: StoredStates, tallies: dict[str, list[Tally]], *, as_json: bool, done: str, kept: str, asks: bool
+) -> None:
     targets = {"sessions": found.plan.schema_version, "suspended": found.graph.kind.schema_version}
     failed = sum(tally.failed for each in tallies.values() for tally in each)
+    unsure = asks and found.others[None]
     if as_json:
         parts = {
             name: {"target": targets[name], "versions": [_plain(t) for t in each]} for name, each in tallies.items()
         }
-        typer.echo(json.dumps({"graph": found.graph.name, "ok": not failed, **parts}))
+        told = {"graph": found.graph.name, "ok": not failed and not unsure, **parts}
+        others = {owner: count for owner, count in found.others.items() if owner is not None}
+        typer.echo(json.dumps({**told, "others": others, "unowned": found.others[None]}))
     else:
         titles = {"sessions": "Sessions", "suspended": "Suspended runs"}
         for name, each in tallies.items():
             typer.echo(f"{titles[name]}, to version {targets[name]!r}:{'' if each else ' none'}")
             for tally in each:
                 _tell_of(tally, done, kept)
+        _tell_of_others(found, asks=asks)
         typer.secho("Nothing failed." if not failed else f"{failed} {kept}.", fg="red" if failed else "green")
-    if failed:
+    if failed or unsure:
         raise typer.Exit(1)
+
+
+def _tell_of_others(found: StoredStates, *, asks: bool) -> None:
+    for owner, count in sorted(found.others.items(), key=lambda each: each[0] or ""):
+        if owner is not None:
+            typer.echo(f"Left alone: {count} made by {owner!r}")
+        elif asks:
+            typer.secho(
+                f"Left alone: {count} that do not say whose they are. Take them in with --unowned if they are this "
+                "graph's, or leave them with --no-unowned.",
+                fg="yellow",
+            )
+        else:
+            typer.echo(f"Left alone: {count} that do not say whose they are")
 
 
 def _tell_of(tally: Tally, done: str, kept: str) -> None:

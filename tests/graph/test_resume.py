@@ -394,3 +394,21 @@ async def test_a_run_whose_first_node_fails_can_be_resumed_with_its_first_state(
     broken = False
     final = await graph.invoke(resume_invocation="early")
     assert (final.n, final.log) == (42, ["given", "first"])
+
+
+async def test_a_node_that_is_gone_is_told_with_what_was_and_what_is(harness: OurHarness) -> None:
+    store = await harness.open()
+    with pytest.raises(Crash):
+        await versioned(V1, store, Bomb(2)).compile().run(invocation_id="v1")
+
+    async def nothing(_: Any) -> dict[str, Any]:
+        return {}
+
+    other = GraphBuilder(V3, "newer").add_node("elsewhere", nothing).add_edge("elsewhere", END).set_entry("elsewhere")
+    outcome = await other.with_checkpointer(store).compile().run(resume_invocation="v1")
+    assert isinstance(outcome.error, CheckpointRecordInvalid)
+    details = outcome.error.details()
+    assert (details["graph"], details["stored_version"], details["current_version"]) == ("newer", "1", "3")
+    assert details["stored_by"]
+    assert "'1'" in outcome.error.message
+    assert "'3'" in outcome.error.message

@@ -2,14 +2,18 @@
 
 import asyncio
 import gc
+import re
 import tracemalloc
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 
+from tenuto import observe
 from tenuto.errors import (
     EdgeException,
     GraphCompileError,
+    InvalidInput,
     NodeException,
     RoutingError,
     StateValidationError,
@@ -20,7 +24,7 @@ from tenuto.graph.builder import END, GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.middleware.retry import Retry
 from tenuto.graph.reducers import append
-from tenuto.graph.scope import current_scope, get_invocation_metadata, set_invocation_metadata
+from tenuto.graph.scope import RESERVED, current_scope, get_invocation_metadata, set_invocation_metadata
 from tenuto.graph.state import State
 
 
@@ -328,3 +332,26 @@ def test_a_drawing_shows_subgraphs_fan_outs_and_branches() -> None:
     assert drawn.count("subgraph ") == drawn.count("    end\n") == 3
     for label in ('"fan (each of items)"', '"both"', '"left"', '"right"', '"double"'):
         assert label in drawn
+
+
+@pytest.mark.parametrize(
+    "name", ["session_id", "invocation_id", "correlation_id", "node.name", "node_name", "fan_out_index", "tenuto.x"]
+)
+async def test_metadata_cannot_have_a_name_the_engine_writes_itself(name: str) -> None:
+    with pytest.raises(InvalidInput, match="another name"):
+        await single(up).run(metadata={name: "mine"})
+
+    async def sets(_: Count) -> dict[str, Any]:
+        with pytest.raises(InvalidInput, match="another name"):
+            set_invocation_metadata(**{name: "mine"})
+        set_invocation_metadata(tenant="free", user_id="too")
+        return {}
+
+    assert (await single(sets).run(metadata={"tenantId": "t"})).completed
+
+
+def test_every_attribute_of_a_span_is_a_reserved_name() -> None:
+    source = "".join(path.read_text() for path in Path(observe.__file__).parent.glob("*.py"))
+    written = set(re.findall(r'"openarmature\.([a-z_.]+)"', source)) - {"user.", "invocation"}
+    assert {"session_id", "node.step"} < written
+    assert written <= RESERVED

@@ -42,7 +42,7 @@ class GraphBuilder(Generic[S]):
         if not (isinstance(state, type) and issubclass(state, State)):
             raise InvalidInput(f"A graph needs a State class, got {state!r}.")
         self._kind = state
-        self._name = name or state.__name__
+        self._name = state.__name__ if name is None else check_name(name, "A graph")
         self._nodes: dict[str, Node] = {}
         self._edges: list[tuple[str, Any]] = []
         self._entry: str | None = None
@@ -252,7 +252,12 @@ class GraphBuilder(Generic[S]):
             return None
         options = dict(self._session)
         plan = SessionPlan(
-            options.pop("store"), schema, checkpoints=self._store, migrations=self._session_migrations, **options
+            options.pop("store"),
+            schema,
+            checkpoints=self._store,
+            migrations=self._session_migrations,
+            owner=self._name,
+            **options,
         )
         if plan.is_whole:
             # The session is the whole state, so both kinds of records change in the same way.

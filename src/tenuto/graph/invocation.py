@@ -149,6 +149,7 @@ def _journal(
         Progress(batch=graph.fan_out_batch),
         session=session,
         every_node=graph.store is not None,
+        graph=graph.name,
         beside={"session_id": scope.session_id} if named else {},
     )
 

@@ -57,6 +57,7 @@ class Journal:
     session: OwnSession | ForeignSession | None = None
     every_node: bool = True
     beside: dict[str, JSON] = field(default_factory=dict)
+    graph: str = ""
     ledger: Ledger = field(default_factory=Ledger)
     stops: Stops = field(init=False)
     _cursor: dict[str, Any] = field(default_factory=dict)
@@ -386,7 +387,8 @@ class Journal:
             raise _unwritten(turn, error) from error
 
     def _point(self, **told: Any) -> Point:
-        cursor = self._cursor | {"step": self.step, "underway": self.progress.underway} | self.beside | told
+        place = {"graph": self.graph, "step": self.step, "underway": self.progress.underway}
+        cursor = self._cursor | place | self.beside | told
         version = self.schema_version
         if isinstance(self.session, OwnSession):
             # A fork at this point is a session, so the point is of the session's version; the state's stands beside it.

@@ -37,6 +37,7 @@ class OwnSession:
         self.removed: frozenset[str] = frozenset()
         self._values: Mapping[str, Any] = loaded.values
         self._size = loaded.size
+        self._owner = None if loaded.owned else plan.owner
 
     @property
     def overwrites(self) -> bool:
@@ -53,6 +54,7 @@ class OwnSession:
             schema_version=plan.schema_version,
             removed=self.removed,
             overwrites=self.overwrites,
+            owner=self._owner,
         )
 
     def migration(self) -> tuple[dict[str, LogChange], Save]:
@@ -71,6 +73,7 @@ class OwnSession:
             schema_version=plan.schema_version,
             removed=loaded.rewrite.removed,
             carries=True,
+            owner=self._owner,
         )
         return logs, save
 
@@ -78,6 +81,7 @@ class OwnSession:
         """Note that the session now is as in this state."""
         values = self.plan.values(state)
         self._values = values
+        self._owner = None
         self.removed = frozenset()
         self._size += added
         assert turn.life is not None

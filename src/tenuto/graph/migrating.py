@@ -1,7 +1,8 @@
 """Stored sessions and a graph's migrations: trying them without a write, or writing them, for a whole store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ from tenuto.graph.restoring import restore
 from tenuto.graph.sessions import Loaded, SessionPlan
 from tenuto.ids import new_id
 from tenuto.model.commit import EndRun
-from tenuto.model.run import RunStatus, Wait
-from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, Tenant
+from tenuto.model.run import Checkpoint, RunStatus, Wait
+from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, SessionPage, Tenant
 from tenuto.session.resuming import Found, read_logs
 from tenuto.session.turn import Turn
 from tenuto.session.warm import WarmStates
@@ -86,12 +87,23 @@ class Tally:
 class StoredStates:
     """What a store holds of a graph's state, whatever store the graph itself was built with.
 
+    Only what the graph itself made is looked at: sessions and runs that say so by `owner`, the graph's name unless
+    given otherwise (a program of it may have another), and, with `unowned`, those that say nothing, as older records
+    do. What was left alone is counted in `others`, by its owner.
+
     That is in every tenant, unless one is named. `batch` is how many sessions are listed at a time; up to 16 of them
     are worked on at once.
     """
 
     def __init__(
-        self, graph: "CompiledGraph[Any]", store: Store, *, tenant: Tenant = ANY_TENANT, batch: int = DEFAULT_BATCH
+        self,
+        graph: "CompiledGraph[Any]",
+        store: Store,
+        *,
+        tenant: Tenant = ANY_TENANT,
+        batch: int = DEFAULT_BATCH,
+        owner: str | None = None,
+        unowned: bool = False,
     ) -> None:
         if type(batch) is not int or batch < 1:
             raise InvalidInput(f"batch must be 1 or more, got {batch!r}.")
@@ -100,14 +112,22 @@ class StoredStates:
         self._store = store
         self._tenant = tenant
         self._batch = batch
+        self.owner = graph.name if owner is None else owner
+        self.plan.owner = self.owner
+        self.others: Counter[str | None] = Counter()
+        self._unowned = unowned
 
     async def versions(self) -> dict[str, int]:
-        """Return the schema versions sessions are stored under, and how many each has."""
-        found: dict[str, int] = {}
+        """Return the schema versions the graph's sessions are stored under, and how many each has."""
+        found: Counter[str] = Counter()
+        self.others = Counter()
         async for page in self._pages(None):
-            for _, version in page:
-                found[version] = found.get(version, 0) + 1
+            found.update(each.schema_version for each in page if self._is_ours(each.agent))
+            self.others.update(each.agent for each in page if not self._is_ours(each.agent))
         return dict(sorted(found.items()))
+
+    def _is_ours(self, owner: str | None) -> bool:
+        return self._unowned if owner is None else owner == self.owner
 
     async def check(self, versions: Iterable[str], step: Step) -> list[Tally]:
         """Load every session of these versions as a run would, through migrations and validation; write nothing."""
@@ -138,7 +158,7 @@ class StoredStates:
     async def _check_run(self, wait: Wait, tallies: dict[str, Tally]) -> None:
         run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
         checkpoint = await self._store.checkpoints.latest(wait.key, run_id=wait.run_id)
-        if run is None or run.status != RunStatus.SUSPENDED:
+        if run is None or run.status != RunStatus.SUSPENDED or not await self._is_our_pause(wait, checkpoint):
             return
         if checkpoint is None:
             missing = CheckpointNotFound("The run has no record left to go on from.", invocation_id=run.invocation_id)
@@ -155,6 +175,17 @@ class StoredStates:
                 raise
             tally.fail(wait.key, error)
 
+    async def _is_our_pause(self, wait: Wait, checkpoint: Checkpoint | None) -> bool:
+        """Tell whether a run that waits is of this graph: its checkpoint says so, or else its session."""
+        cursor: Any = checkpoint.cursor if checkpoint else None
+        marks = cursor if isinstance(cursor, Mapping) else {}
+        if "program" in marks or "graph" in marks:
+            return self.owner in (str(marks.get("program", "")).rpartition("@")[0], marks.get("graph"))
+        if marks and "frames" not in marks:
+            return False
+        head = await self._store.head(wait.key)
+        return self._is_ours(head.profile.agent if head else None)
+
     async def _each(self, version: str, work: Callable[[SessionKey], Awaitable[bool]], step: Step) -> Tally:
         tally, places = Tally(version), asyncio.Semaphore(_AT_ONCE)
         blocked = self._blocked(version)
@@ -169,8 +200,9 @@ class StoredStates:
                     step()
 
         async for page in self._pages(version):
-            results = await asyncio.gather(*(one(key) for key, _ in page), return_exceptions=True)
-            for (key, _), result in zip(page, results, strict=True):
+            keys = [each.key for each in page if self._is_ours(each.agent)]
+            results = await asyncio.gather(*map(one, keys), return_exceptions=True)
+            for key, result in zip(keys, results, strict=True):
                 if isinstance(result, TenutoError) and not _is_outage(result):
                     tally.fail(key, result)
                 elif isinstance(result, BaseException):
@@ -180,11 +212,11 @@ class StoredStates:
                     tally.left += not result
         return tally
 
-    async def _pages(self, version: str | None) -> AsyncIterator[list[tuple[SessionKey, str]]]:
+    async def _pages(self, version: str | None) -> AsyncIterator[SessionPage]:
         wanted, after = SessionFilter(tenant=self._tenant, schema_version=version), None
         while True:
             page = await self._store.list(wanted, limit=self._batch, after=after)
-            yield [(summary.key, summary.schema_version) for summary in page]
+            yield page
             after = page.next
             if after is None:
                 return

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tenuto.errors import InvalidInput
 from tenuto.graph.state import State
 from tenuto.graph.suspending import Suspending
+from tenuto.ids import MAX_ID_BYTES
+from tenuto.quote import quote
 from tenuto.session.invocation import signal_in
 
 if TYPE_CHECKING:
@@ -49,10 +51,10 @@ class Node:
         raise NotImplementedError  # port
 
 
-def check_name(name: Any) -> str:
-    """Return a node's name; anything but text is refused."""
-    if not isinstance(name, str) or not name:
-        raise InvalidInput(f"A node needs a name, got {name!r}.")
+def check_name(name: Any, what: str = "A node") -> str:
+    """Return the name of a node, or of a graph; anything but a text that an id may be long is refused."""
+    if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MAX_ID_BYTES:
+        raise InvalidInput(f"{what} needs a name of 1 to {MAX_ID_BYTES} bytes, got {quote(name)}.")
     return name
 
 

@@ -188,6 +188,7 @@ class GraphProgram:
             Progress(batch=graph.fan_out_batch),
             session=RidingSession(plan, turn, loaded),
             every_node=graph.store is not None,
+            graph=graph.name,
         )
         entry = plan.entry(loaded, None, graph.name)
         return riding, Opened(scope=scope, journal=journal, entry=entry, existed=True)

@@ -26,7 +26,12 @@ def restore(found: Found, graph: "CompiledGraph[Any]") -> Journal:
     underway = cursor["underway"]
     progress = Progress.found(graph.fan_out_batch, underway, found.logs.get(underway, ()))
     journal = Journal(
-        None, graph.kind.schema_version, progress, step=cursor["step"], every_node=graph.store is not None
+        None,
+        graph.kind.schema_version,
+        progress,
+        step=cursor["step"],
+        every_node=graph.store is not None,
+        graph=graph.name,
     )
     if note is not None and plan is not None:
         journal.ledger.names = plan.names
@@ -38,10 +43,10 @@ def restore(found: Found, graph: "CompiledGraph[Any]") -> Journal:
             inner = owner.nodes.get(path[-1])
             within = inner.graphs() if inner else []
             if len(within) != 1:
-                raise _misfit(f"The graph {owner.name!r} has no subgraph node {path[-1]!r}.")
+                raise _missing(cursor, owner, graph, f"subgraph node {path[-1]!r}", version)
             owner = within[0]
         if node is not None and node not in owner.nodes:
-            raise _misfit(f"The graph {owner.name!r} has no node {node!r}, where the run would go on.")
+            raise _missing(cursor, owner, graph, f"node {node!r}, where the run would go on", version)
         graphs.append((path, owner, entry))
     raw = [_values(found, path, note) for path, _, _ in graphs]
     migrated = graph.migrations.apply(version, graph.kind.schema_version, raw)
@@ -72,10 +77,27 @@ def _values(found: Found, path: Path, note: dict[str, Any] | None) -> dict[str, 
     values = {own: stored[name] for name, own in inner.items() if "/" not in own and own != PROGRESS}
     if not path and note is not None:
         names = [name for name in found.checkpoint.document if "/" not in name]
-        names += [name for name in note["logs"] if name in found.logs]
-        values |= {note["mapping"].get(name, name): stored[name] for name in names}
+        # A log that nothing was ever added to is not in the store, but migrations expect it.
+        values |= {note["mapping"].get(name, name): stored.get(name, []) for name in (*names, *note["logs"])}
     return values
 
 
-def _misfit(message: str) -> CheckpointRecordInvalid:
-    return CheckpointRecordInvalid(f"{message} Deploy the graph that wrote the checkpoint, or start anew.")
+def _missing(
+    cursor: Any, owner: "CompiledGraph[Any]", graph: "CompiledGraph[Any]", what: str, version: str
+) -> CheckpointRecordInvalid:
+    """Say that a node is gone, with what was there when the checkpoint was written and what is here now."""
+    now = graph.kind.schema_version
+    wrote = cursor.get("program") or cursor.get("graph") or None
+    by = f" by {wrote!r}" if wrote else ""
+    return _misfit(
+        f"The graph {owner.name!r} (state version {now!r}) has no {what}; the checkpoint was written{by} under state "
+        f"version {version!r}.",
+        graph=owner.name,
+        stored_version=version,
+        current_version=now,
+        stored_by=wrote,
+    )
+
+
+def _misfit(message: str, **details: Any) -> CheckpointRecordInvalid:
+    return CheckpointRecordInvalid(f"{message} Deploy the graph that wrote the checkpoint, or start anew.", **details)

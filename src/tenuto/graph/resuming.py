@@ -25,7 +25,7 @@ from tenuto.graph.sessions import Loaded
 from tenuto.graph.state import rebuilt
 from tenuto.model.commit import SettleWait
 from tenuto.model.run import Run
-from tenuto.model.session import Kind, SessionKey
+from tenuto.model.session import Kind, SessionHead, SessionKey
 from tenuto.session.lanes import DEFAULT_LANE_WAIT, take_lane
 from tenuto.session.resuming import (
     Found,
@@ -133,6 +133,10 @@ async def open_lost(graph: "CompiledGraph[Any]", call: Call, scope: Scope, stack
     return Opened(scope=scope, journal=journal, entry=journal.stops.entry())
 
 
+def _is_owned(head: SessionHead | None) -> bool:
+    return head is not None and head.profile.agent is not None
+
+
 def _scope_of(scope: Scope, run: Run, call: Call, invocation_id: str, found: Found) -> Scope:
     held = run.key.session_id if run.key.kind is Kind.SESSION else found.checkpoint.cursor.get("session_id")
     if scope.session_id is not None and scope.session_id != held:
@@ -151,7 +155,7 @@ def _restored(graph: "CompiledGraph[Any]", paused: Paused) -> Journal:
     except CheckpointRecordInvalid as error:
         raise SuspensionRecordInvalid(
             f"The record of invocation {invocation_id!r} does not fit this graph: {error.message}",
-            invocation_id=invocation_id,
+            **{"invocation_id": invocation_id, **error.details()},
         ) from error
 
 
@@ -249,7 +253,7 @@ async def _bind_session(
         journal.stops.insist(plan, now.ends.keys() - found.checkpoint.ends.keys())
     turn.stand(now)
     # Nothing is known of what is stored, so that the next save writes every field.
-    session = journal.session = OwnSession(plan, key, Loaded(turn.life or 0, now, True, {}, {}))
+    session = journal.session = OwnSession(plan, key, Loaded(turn.life or 0, now, True, {}, {}, owned=_is_owned(head)))
     if head is not None and head.schema_version != plan.schema_version:
         # It writes the session as its migrations leave it, without the fields they removed.
         rewrite = (loaded or await plan.load(key)).rewrite

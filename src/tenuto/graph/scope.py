@@ -6,8 +6,53 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tenuto.errors import InvalidInput
+from tenuto.quote import quote
 
-_RESERVED_PREFIXES = ("openarmature.", "gen_ai.")
+_RESERVED_PREFIXES = ("openarmature.", "gen_ai.", "tenuto.")
+
+RESERVED = frozenset(
+    {
+        "attempt_index",
+        "branch_name",
+        "correlation_id",
+        "error.category",
+        "fan_out.concurrency",
+        "fan_out.error_policy",
+        "fan_out.item_count",
+        "fan_out.parent_node_name",
+        "fan_out_index",
+        "graph.entry_node",
+        "graph.spec_version",
+        "implementation.name",
+        "implementation.version",
+        "invocation_id",
+        "namespace",
+        "node.attempt_index",
+        "node.branch_name",
+        "node.fan_out_index",
+        "node.name",
+        "node.namespace",
+        "node.step",
+        "node_name",
+        "outcome",
+        "parallel_branches.branch_count",
+        "parallel_branches.error_policy",
+        "parallel_branches.parent_node_name",
+        "run_id",
+        "session_id",
+        "subgraph.name",
+        "suspension.metadata",
+        "suspension.signal_id",
+    }
+)
+"""Names that the engine itself gives to spans, log records and events, without their prefix."""
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "_")
+
+
+_TAKEN = frozenset(map(_flat, RESERVED))
 
 
 class Metadata:
@@ -99,9 +144,13 @@ def set_invocation_metadata(**values: Any) -> None:
 
 def checked_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata whose names are free and whose values are scalars, or lists of one kind of them."""
+    if not isinstance(values, Mapping):
+        raise InvalidInput(f"Invocation metadata is a mapping of names to values, got {quote(values)}.")
     for name, value in values.items():
-        if not isinstance(name, str) or not name or name.startswith(_RESERVED_PREFIXES):
-            raise InvalidInput(f"{name!r} cannot be the name of invocation metadata.", name=name)
+        if not isinstance(name, str) or not name:
+            raise InvalidInput(f"{quote(name)} cannot be the name of invocation metadata.", name=name)
+        if name.startswith(_RESERVED_PREFIXES) or _flat(name) in _TAKEN:
+            raise InvalidInput(f"The engine itself writes {quote(name)}; give the metadata another name.", name=name)
         parts = value if isinstance(value, list | tuple) else [value]
         if not all(isinstance(part, str | bool | int | float) for part in parts):
             raise InvalidInput(

@@ -37,7 +37,10 @@ class Rewrite(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A session as a run finds it: its valid values by the state's fields, and how many entries each log has stored."""
+    """A session as a run finds it: its valid values by the state's fields, and how many entries each log has stored.
+
+    `owned` says that its profile names whose it is.
+    """
 
     life: int
     base: Base
@@ -47,6 +50,7 @@ class Loaded(NamedTuple):
     size: int = 0
     rewrite: Rewrite | None = None
     record: JSON = None
+    owned: bool = True
 
 
 class SessionPlan:
@@ -64,12 +68,14 @@ class SessionPlan:
         lane_wait: float,
         migrations: MigrationRegistry,
         checkpoints: Store | None = None,
+        owner: str | None = None,
     ) -> None:
         try:
             self.concurrency = Concurrency(concurrency)
         except ValueError as error:
             raise InvalidInput(f"Unknown concurrency {concurrency!r}; known are {', '.join(Concurrency)}.") from error
         self.store = store
+        self.owner = owner
         # In another store than the checkpoints, a session is saved beside them, as in a store of the user's own.
         self.own = store if isinstance(store, Store) and checkpoints in (None, store) else None
         if self.own is None and store is not None:
@@ -103,14 +109,14 @@ class SessionPlan:
         while True:
             stamp = await store.stamp(key)
             if stamp is None:
-                return Loaded(await store.life(key), Base(), False, {}, {})
+                return Loaded(await store.life(key), Base(), False, {}, {}, owned=False)
             if warm := self.warm.get(key, stamp):
                 return Loaded(warm.life, warm.base, True, warm.values, warm.counts, warm.size)
             record = await store.load(key)
             if record is None or record.head is None:
                 continue  # deleted in between
             found = self.read(key, record, Base(version=record.version, ends=record.head.ends), record.head.life)
-            if found.rewrite is None:
+            if found.rewrite is None and found.owned:
                 self.remember(key, found.life, found.base, found.values, found.size)
             return found
 
@@ -147,7 +153,9 @@ class SessionPlan:
         rewrite = self._rewrite(stored, fields, logs) if changed else None
         counts = {name: len(stored[name]) for name in self.logs & stored.keys() & set(logs)}
         size = len(encode(stored))
-        return Loaded(life, base, True, values, counts, size, rewrite, stored if self.own is None else None)
+        head = getattr(record, "head", None)
+        owned = head is None or head.profile.agent is not None
+        return Loaded(life, base, True, values, counts, size, rewrite, stored if self.own is None else None, owned)
 
     def check(self, key: SessionKey, fields: Mapping[str, Any], logs: frozenset[str] | None) -> None:
         """Refuse a record with fields nobody declares, or, with `logs`, one that keeps them in another way."""

@@ -317,9 +317,10 @@ class Turn:
             "schema_version": save.schema_version,
             "expected_version": self.base.version,
         }
+        owned = {} if save.owner is None else {"profile": {"agent": save.owner}}
         try:
             return await self._commit(
-                operation_id, parts | saving | {"document": self._handles.short(save.document), "logs": plain}
+                operation_id, parts | saving | owned | {"document": self._handles.short(save.document), "logs": plain}
             )
         except VersionConflict as conflict:
             if not save.overwrites or self.lane is not None or conflict.expected is None:

@@ -52,7 +52,8 @@ class Save(NamedTuple):
     """What a commit does to the session's head.
 
     `document` has the fields that changed, `whole` returns all of them; `logs` names all session logs. With
-    `overwrites`, a session that moved on since the base is overwritten with the turn's own view of it.
+    `overwrites`, a session that moved on since the base is overwritten with the turn's own view of it. `owner` goes
+    into the profile, as the agent, of a session that has none yet.
     """
 
     document: Mapping[str, JSON]
@@ -62,6 +63,7 @@ class Save(NamedTuple):
     removed: frozenset[str] = frozenset()
     carries: bool = False
     overwrites: bool = False
+    owner: str | None = None
 
 
 class Rider(Protocol):
