@@ -9,7 +9,7 @@ import pytest
 
 from tenuto import SessionState, State, Store
 from tenuto.errors import InvalidInput
-from tenuto.graph.reducers import append
+from tenuto.graph.reducers import append, bounded_append, merge_by_key
 from tenuto.graph.scope import current_invocation_id, current_session_id
 from tenuto.graph.warnings import SessionNotKept, SessionStateDoubled
 from tests.graph.conftest import FaultyStore
@@ -270,3 +270,19 @@ async def test_tenants_have_sessions_of_their_own(store: Store) -> None:
 
 def test_the_session_state_says_its_own_version() -> None:
     assert (Memory.schema_version, Talk.schema_version) == ("memory-5", "talk-3")
+
+
+class Recent(State):
+    last: Annotated[list[str], bounded_append(5)] = []
+    unique: Annotated[list[dict[str, str]], merge_by_key(lambda each: each["id"])] = []
+
+
+async def test_passing_a_bounded_log_back_warns_too_and_what_cannot_double_does_not(store: Store) -> None:
+    async def add(_: Recent) -> dict[str, Any]:
+        return {"last": ["x"], "unique": [{"id": "1"}]}
+
+    graph = line(add, store=store, kind=Recent, state=None)
+    await graph.run(session_id="s")
+    with pytest.warns(SessionStateDoubled, match="'last'"):
+        await graph.run({"last": ["x", "new"]}, session_id="s")
+    assert (await graph.run({"unique": [{"id": "1"}]}, session_id="s")).completed

@@ -247,9 +247,10 @@ class SessionPlan:
     def _warn_of_doubling(self, loaded: Loaded, given: Mapping[str, Any]) -> None:
         for name, value in given.items():
             held = loaded.values.get(name)
-            if not held or not self._schema.fields[name].reducer.is_log or not isinstance(value, list):
+            if not held or not isinstance(value, list):
                 continue
-            if value[: len(held)] == held:
+            reducer = self._schema.fields[name].reducer
+            if (reducer.is_log or not reducer.idempotent) and value[: len(held)] == held:
                 warnings.warn(
                     SessionStateDoubled(
                         f"The initial state repeats all that the session has in {name!r}, which is now there twice; "
