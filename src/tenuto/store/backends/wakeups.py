@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from tenuto.model.session import SessionKey
+
+_LONGEST_SECONDS = 10.0
+"""After so long a watcher looks for itself, so that a wake that got lost is not missed for good."""
 
 
 class Wakeups:
@@ -27,7 +30,9 @@ class Wakeups:
 
         async def changes() -> AsyncIterator[None]:
             while True:
-                await changed.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LONGEST_SECONDS):
+                        await changed.wait()
                 changed.clear()
                 yield
 

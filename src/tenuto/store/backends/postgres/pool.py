@@ -8,7 +8,7 @@ no answer for too long, and cuts the connection.
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any
 
@@ -23,6 +23,9 @@ _HEAL_SECONDS = 1.0
 
 _GOODBYE_SECONDS = 1.0
 _LOOKS_PER_SILENCE = 8
+
+_AT_ONCE = nullcontext()
+"""A connection is free: nothing is waited for, and a limit would only cost."""
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
@@ -134,11 +137,8 @@ class Pool:
 
     async def _room(self) -> None:
         """Wait until one of the connections is free; not for ever."""
-        if not self._free.locked():
-            await self._free.acquire()
-            return
         try:
-            async with asyncio.timeout(self.silence):
+            async with asyncio.timeout(self.silence) if self._free.locked() else _AT_ONCE:
                 await self._free.acquire()
         except TimeoutError as error:
             raise StoreContended(
