@@ -3,7 +3,7 @@
 from typing import Any
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import Bucket, NotJson, bucket_of, bucket_of_record, cause_of
+from tenuto.errors import Bucket, NotJson, TenutoError, bucket_of, bucket_of_record, cause_of
 
 
 def error_record(error: BaseException) -> JSON:
@@ -18,7 +18,8 @@ def error_record(error: BaseException) -> JSON:
     passes = bucket_of(error) is Bucket.RETRYABLE_TRANSIENT
     if passes is not (bucket_of_record(record) is Bucket.RETRYABLE_TRANSIENT):
         record["transient"] = passes
-    details = {name: value for name, value in getattr(error, "_details", {}).items() if _is_plain(value)}
+    public = error.public_details() if isinstance(error, TenutoError) else {}
+    details = {name: value for name, value in public.items() if _is_plain(value)}
     return record | {"details": details} if details else record
 
 
