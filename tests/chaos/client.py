@@ -34,7 +34,7 @@ _TALKED_TO = [role for role in CAST for _ in range(3 if role.program == "agent" 
 
 _WEIGHTS = {
     "say": 40,
-    "hurry": 8,
+    "hurry": 12,
     "answer": 24,
     "overrule": 8,
     "ask": 4,
@@ -150,11 +150,10 @@ class Client:
         await self._performer.repeat(facts, dice)
 
     async def hurry(self, dice: random.Random) -> None:
-        """Queue several messages for one session, one right after the other."""
+        """Queue several messages for one session, all at once."""
         role = dice.choice([role for role in CAST if role.program in ("talker", "notes")])
-        for _ in range(5):
-            facts = self._message(role, dice) | {"verb": "enqueue", "boundary": None, "delay": None}
-            await self._performer.repeat(facts, dice)
+        options = {"verb": "enqueue", "boundary": None, "delay": None}
+        await asyncio.gather(*(self._performer.repeat(self._message(role, dice) | options, dice) for _ in range(5)))
 
     def _message(self, role: Role, dice: random.Random, session: str | None = None) -> Note:
         self._said += 1
