@@ -7,8 +7,15 @@ from typing import Protocol
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
 SECOND = 1_000_000
 """One second, in the store's unit."""
+
+
+def since_boot() -> float:
+    """Return the seconds since this machine was started, those it slept through included where it can tell."""
+    return time.clock_gettime(_BOOT) if _BOOT is not None else time.monotonic()
 
 
 class Clock(Protocol):

@@ -7,13 +7,14 @@ import random
 import signal
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenuto import Store, open_store
+from tenuto.errors import TenutoError
 from tenuto.model.run import RunStatus
 from tenuto.session.live import LiveTurn
 from tenuto.session.outcome import Outcome, Standing
@@ -173,7 +174,7 @@ class World:
 
 def programs(world: World) -> list[Program]:
     """Return every program the tests know."""
-    return [_desk(world), _chat(world), _teller(world), waiter]
+    return [_desk(world), _chat(world), _teller(world), _caller(world), waiter]
 
 
 def _desk(world: World) -> Program:
@@ -228,6 +229,34 @@ def _teller(world: World) -> Program:
             turn.append({"role": "assistant", "content": f"part {told}"})
 
     return teller
+
+
+def _caller(world: World) -> Program:
+    @program
+    async def caller(turn: LiveTurn) -> None:
+        """Put a call on record, ask the outside, and only then make it, or, asked for that, another one of a model."""
+        said: Any = turn.input
+        kind = said["content"]
+        if kind == "tool" and not turn.open_calls:
+            turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "pay", "name": "pay"}]})
+            turn.start_call("pay", {}, idempotent=True)
+            await turn.save()
+        await world.ask([kind, turn.attempt])
+
+        async def call() -> str:
+            world.act(turn.session_id, f"{kind} {turn.attempt}")
+            return "done"
+
+        def record(result: Any, _: Any) -> None:
+            if kind == "tool":
+                turn.append({"role": "tool", "tool_call_id": "pay", "content": result})
+
+        call_id = "pay" if kind == "tool" else None
+        with suppress(TenutoError):  # a program that takes no for an answer, and goes on
+            await turn.effect("pay", call, {}, kind=kind, idempotent=True, call_id=call_id, record=record)
+        await turn.effect("more", call, kind="model")
+
+    return caller
 
 
 @program

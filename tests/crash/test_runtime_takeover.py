@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenuto import Store
-from tenuto.errors import StoreUnavailable
+from tenuto.errors import LaneLost
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.keeper import Keeper
@@ -199,6 +199,49 @@ async def test_a_runner_that_stood_still_too_long_is_displaced_and_its_late_writ
     assert world.requests == [["hello", 1], ["hello", 2]]
 
 
+@pytest.mark.parametrize("kind", ["tool", "model"])
+async def test_a_runner_that_stood_still_begins_no_call_once_it_is_displaced(database: Database, kind: str) -> None:
+    """Its tool's start is on record, and nothing but its own clock can tell it before the call."""
+    async with outside() as world, database.open() as store:
+        still, other = Colleague(database, port=world.port, keeper=NEVER_RENEWED), Colleague(database, port=world.port)
+        async with mates(still, other):
+            acted = World(folder=database.folder)
+            runtime = runtime_of(store, acted)
+            await runtime.create("caller", session_id="chat")
+            world.keep(lambda request: request == [kind, 1])
+            still.order("send", session="chat", text=kind)
+            await world.asked(1)
+            still.stop()
+            other.order("work", poll=POLL)
+            await _until(lambda: _completed(store))
+            world.release()
+            still.go_on()
+            refused = await still.heard()
+    assert refused == {"refused": "session_execution_lease_lost"}
+    assert acted.acts("chat") == [f"{kind} 2"] * 2
+
+
+async def test_a_lapsed_lane_that_nobody_took_lets_its_runner_go_on(database: Database) -> None:
+    async with outside() as world, database.open() as store:
+        still = Colleague(database, port=world.port, keeper=NEVER_RENEWED)
+        async with mates(still):
+            acted = World(folder=database.folder)
+            await runtime_of(store, acted).create("caller", session_id="chat")
+            world.keep(lambda request: request == ["model", 1])
+            still.order("send", session="chat", text="model")
+            await world.asked(1)
+            await _until(lambda: _lapsed(store))
+            world.release()
+            ended = await still.heard()
+    assert ended["status"] == "completed"
+    assert acted.acts("chat") == ["model 1"] * 2
+
+
+async def _lapsed(store: Store) -> bool:
+    lane = await store.lanes.inspect("chat")
+    return lane is not None and lane.state != "held"
+
+
 async def test_a_displaced_runner_whose_keeper_has_not_noticed_can_write_nothing(database: Database) -> None:
     async with outside() as world, database.open() as store:
         lapsed, other = Colleague(database, port=world.port, keeper=NEVER_RENEWED), Colleague(database, port=world.port)
@@ -275,7 +318,7 @@ async def test_renewals_that_fail_until_the_lane_lapses_stop_the_turn_and_its_in
         store, task = await _in_its_turn(line, world, database, ttl=1.0)
         line.cut()
         # The program is never answered: nothing but the keeper ends this.
-        with pytest.raises(StoreUnavailable, match="could not be kept alive"):
+        with pytest.raises(LaneLost):
             await asyncio.wait_for(task, 30)
         line.heal()
         async with mates(Colleague(database, port=world.port)) as (other,):

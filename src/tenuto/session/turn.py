@@ -409,6 +409,22 @@ class Turn:
         lost.__cause__ = cause
         return lost
 
+    @property
+    def has_lapsed(self) -> bool:
+        """Whether the lane was not renewed in time, as far as this process knows."""
+        return self._holding is not None and self._holding.has_lapsed
+
+    async def make_sure(self) -> None:
+        """Ask the store whether a lane that has lapsed is still this turn's; one that is not is `LaneLost`.
+
+        A process that was stopped for a while looks before it begins anything on the outside.
+        """
+        holding = self._holding
+        if holding is None or await self.store.keeper.confirm(holding):
+            return
+        self.lost = self._why_lost(holding.cause)
+        raise self.lost
+
     def release(self) -> None:
         """Let the keeper renew this turn no longer."""
         running_here.discard(self.run_id)

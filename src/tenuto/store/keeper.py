@@ -8,11 +8,11 @@ import asyncio
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenuto.clock import since_boot
 from tenuto.errors import TenutoError
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
@@ -42,10 +42,15 @@ class Holding:
 
     def __init__(self, held: Lane | RunRef, lost: Callable[[], None], ttl: float) -> None:
         self.held = held
-        self.expires = time.monotonic() + ttl
+        self.expires = since_boot() + ttl
         self.cause: Exception | None = None
         self._lost = lost
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def has_lapsed(self) -> bool:
+        """Whether it was not renewed in time, by this process's own clock: somebody else may have it."""
+        return self.expires <= since_boot()
 
     def tell_lost(self) -> None:
         """Tell the holder; a loop that is closed has nobody left to tell."""
@@ -83,6 +88,11 @@ class Keeper:
         with self._guard:
             self._holdings.discard(holding)
 
+    async def confirm(self, holding: Holding) -> bool:
+        """Renew something that has lapsed, here and now, and tell whether it is still held."""
+        await self._renew(self._store, [holding], since_boot())
+        return not holding.has_lapsed
+
     async def aclose(self) -> None:
         """End the thread and its connection."""
         if os.getpid() != self._pid:
@@ -115,7 +125,7 @@ class Keeper:
                     due = list(self._holdings)
                 if not due:
                     continue
-                asked = time.monotonic()
+                asked = since_boot()
                 try:
                     async with asyncio.timeout(_PATIENCE):
                         sibling = sibling or await self._store.sibling()
@@ -123,7 +133,7 @@ class Keeper:
                     pause = self._every
                 except (TenutoError, TimeoutError, OSError) as error:
                     pause = min(_RETRY_EVERY, self._every)
-                    lapsed = [holding for holding in due if holding.expires <= time.monotonic()]
+                    lapsed = [holding for holding in due if holding.expires <= since_boot()]
                     for holding in lapsed:
                         holding.cause = error
                     self._give_up(lapsed)
