@@ -18,6 +18,7 @@ from tenuto.session.given import is_notice, notice_message
 from tenuto.session.invocation import Invocation
 from tenuto.session.live import LiveTurn
 from tenuto.session.notices import LaneTakenOver, Notice, SessionLoaded
+from tenuto.session.pages import all_effects
 from tenuto.session.running import is_let_go
 from tenuto.session.tools import ANSWERS_CALLS, answer_message
 from tenuto.session.turn import Turn
@@ -137,7 +138,7 @@ async def take_over_run(beginnings: Beginnings, copy: Copy, lane: Lane, run: Run
 
 async def _put_up(beginnings: Beginnings, copy: Copy, writer: Turn, run: Run, *, resumes: str | None) -> LiveTurn:
     """Put up a turn with everything former runs of its invocation left."""
-    effects = await beginnings.store.effects.list(copy.key, origin_id=run.origin_id, limit=10_000)
+    effects = await all_effects(beginnings.store, copy.key, origin_id=run.origin_id)
     waits = await beginnings.store.waits.of_invocation(copy.key, run.origin_id)
     runs = await beginnings.store.runs.of_invocation(run.invocation_id, tenant=copy.key.tenant)
     before = sum(each.steps for each in runs if each.run_id != run.run_id)

@@ -30,6 +30,7 @@ from tenuto.session.actions import as_message
 from tenuto.session.answers import Answers
 from tenuto.session.creating import Creations, NewSession
 from tenuto.session.forking import begin_point
+from tenuto.session.pages import all_inputs, all_sent
 from tenuto.session.runner import Runner
 from tenuto.session.sending import token_of
 from tenuto.session.stopping import stop_run
@@ -214,7 +215,7 @@ class Deliveries:
         """Stop what a child does for a parent that waits no more; done only once nothing of it runs or is queued."""
         body: Any = item.body
         child = item.target
-        queued = [each for each in await self._store.inbox.list(child) if token_of(each.body) == body["token"]]
+        queued = [each async for each in all_inputs(self._store, child) if token_of(each.body) == body["token"]]
         if queued:
             await self._store.inbox.cancel(child, [each.input_id for each in queued])
         run = await self._store.runs.current(child)
@@ -231,11 +232,13 @@ class Deliveries:
 
     async def _is_to_begin(self, item: Outgoing) -> bool:
         """Tell whether the child that is to stop has yet to be told what to do."""
-        sent = await self._store.outbox.of_session(item.key, limit=10_000)
-        pending = [each for each in sent if (each.kind, each.status) == (sending.CHILD, OutgoingStatus.PENDING)]
         stopped: Any = item.body
-        bodies: list[Any] = [each.body for each in pending]
-        return any(body["token"] == stopped["token"] for body in bodies)
+        async for each in all_sent(self._store, item.key):
+            body: Any = each.body
+            begins = (each.kind, each.status) == (sending.CHILD, OutgoingStatus.PENDING)
+            if begins and body["token"] == stopped["token"]:
+                return True
+        return False
 
     async def _token_of_run(self, run: Run) -> str | None:
         point = await begin_point(self._store, run)

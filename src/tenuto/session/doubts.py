@@ -12,6 +12,7 @@ from tenuto.session.answers import Answers, error_data
 from tenuto.session.deliveries import Deliveries
 from tenuto.session.effects import Place
 from tenuto.session.notices import EffectSettled, Listeners
+from tenuto.session.pages import all_effects
 from tenuto.session.sending import WAKE, notice_body
 from tenuto.session.tools import IN_DOUBT
 from tenuto.store.port import Store
@@ -28,7 +29,7 @@ class Doubts:
 
     async def of_session(self, key: SessionKey) -> tuple[Effect, ...]:
         """Return a session's calls in doubt."""
-        return await self._store.effects.list(key, in_doubt=True)
+        return await all_effects(self._store, key, in_doubt=True)
 
     async def settle(self, effect: Effect, *, result: JSON, error: JSON) -> None:
         """Answer the run that asks about a call, or settle it on record and leave a notice for the model."""

@@ -10,6 +10,7 @@ from tenuto.session.ending import given_up, is_answered_call, result_for_parent
 from tenuto.session.forking import begin_point
 from tenuto.session.history import not_executed, outcome_unknown
 from tenuto.session.live import LiveTurn
+from tenuto.session.pages import all_effects
 from tenuto.session.rewinding import rewind
 from tenuto.session.tools import answer_message
 from tenuto.session.value import MESSAGES
@@ -49,7 +50,7 @@ async def give_up(store: Store, live: LiveTurn, run_id: str) -> None:
         await _void(store, live, run, waits)
     known = {str(w.metadata["call_id"]): answer_message(w) for w in waits if is_answered_call(w)}
     doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == "in_doubt"}
-    doubtful |= {str(each.call_id) for each in await store.effects.list(live.key, in_doubt=True)}
+    doubtful |= {str(each.call_id) for each in await all_effects(store, live.key, in_doubt=True)}
     _close(live, {call: outcome_unknown(call) for call in doubtful} | known)
 
 

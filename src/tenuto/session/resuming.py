@@ -20,6 +20,7 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import Checkpoint, Run, RunStatus, Wait, WaitStatus
 from tenuto.model.session import Kind, SessionKey
 from tenuto.session.lanes import under
+from tenuto.session.pages import all_runs
 from tenuto.session.running import is_let_go
 from tenuto.store.host import is_dead
 from tenuto.store.port import Store
@@ -123,7 +124,7 @@ async def find_stopped(store: Store, key: SessionKey) -> Run:
 async def is_alive(store: Store, run: Run) -> bool:
     """Tell whether a running run's runner may still be there."""
     if run.generation is None:
-        return not is_let_go(run) and run.run_id not in {each.run_id for each in await store.lanes.orphans(1000)}
+        return not is_let_go(run) and run.expires_at is not None and run.expires_at > await store.moment()
     lane = await store.lanes.inspect(run.key)
     if is_let_go(run) or lane is None or lane.generation != run.generation or lane.state != "held":
         return False
@@ -132,7 +133,7 @@ async def is_alive(store: Store, run: Run) -> bool:
 
 async def end_former(store: Store, lane: Lane, origin_id: str) -> None:
     """End the runs of an origin whose runners are gone; a live one refuses whoever wants to go on in its place."""
-    for run in await store.runs.of_session(lane.key):
+    async for run in all_runs(store, lane.key):
         if run.origin_id != origin_id or run.status != RunStatus.RUNNING:
             continue
         gone = run.worker if is_let_go(run) else None
