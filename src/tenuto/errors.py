@@ -85,8 +85,7 @@
 
 `category` is the stable word for programs, `bucket` says who can do something about it, and `retryable` whether the
 same call may simply be made again. An error that only says where another one passed has the bucket of its cause
-(`bucket_of`). The data behind an error are attributes, listed by `details()`; what of them a class declares as `public`
-is all that a run's record keeps and a door passes on.
+(`bucket_of`). The data behind an error are attributes, listed by `details()`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -124,8 +123,6 @@ class TenutoError(Exception):
 
     category: str = "tenuto_error"
     bucket: ClassVar[Bucket] = Bucket.USER_CORRECTABLE
-    public: ClassVar[frozenset[str]] = frozenset()
-    """Which details anybody may see who gets to see the error; unless a class says so, none."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -140,12 +137,8 @@ class TenutoError(Exception):
         return self.bucket is Bucket.RETRYABLE_TRANSIENT
 
     def details(self) -> dict[str, Any]:
-        """Return the data behind the error, by name, for code and operators: not all of it is for everybody."""
+        """Return the data behind the error, by name."""
         return dict(self._details)
-
-    def public_details(self) -> dict[str, Any]:
-        """Return what of the data a run's record keeps, and a door may pass on."""
-        return {name: value for name, value in self._details.items() if name in self.public}
 
 
 class InvalidInput(TenutoError):
@@ -164,7 +157,6 @@ class NotJson(InvalidInput):
     """A value cannot be kept as JSON text; `path` names the offender."""
 
     category = "value_not_json"
-    public = frozenset({"path"})
     path: str
 
 
@@ -172,7 +164,6 @@ class CommitTooLarge(InvalidInput):
     """A commit is over its byte or row budget."""
 
     category = "commit_budget_exceeded"
-    public = frozenset({"measure", "size", "budget"})
     measure: str
     size: int
     budget: int
@@ -182,7 +173,6 @@ class CursorBeyondTail(InvalidInput):
     """An event cursor is ahead of the session's stream, so it belongs to another session or store."""
 
     category = "cursor_beyond_tail"
-    public = frozenset({"cursor", "tail"})
     cursor: int
     tail: int
 
@@ -191,7 +181,6 @@ class EffectCalledTwice(InvalidInput):
     """A program called an effect of one key twice in one step; `place` says which."""
 
     category = "effect_called_twice"
-    public = frozenset({"place"})
     place: list[Any]
 
 
@@ -199,7 +188,6 @@ class InvalidHistory(InvalidInput):
     """A message does not fit the history it is added to: a call without a result, or a result without a call."""
 
     category = "history_invalid"
-    public = frozenset({"call_id"})
     call_id: str | None
 
 
@@ -213,7 +201,6 @@ class ActionNotRegistered(InvalidInput):
     """A queued action's class is not registered here, or not in that form; it waits for a process that has it."""
 
     category = "action_not_registered"
-    public = frozenset({"action"})
     action: str
 
 
@@ -243,7 +230,6 @@ class SessionExists(SessionError):
     """A live session already has this id."""
 
     category = "session_exists"
-    public = frozenset({"found_version"})
     found_version: int
 
 
@@ -260,7 +246,6 @@ class StatusRefused(SessionError):
     """The session's status does not allow this."""
 
     category = "session_status_invalid"
-    public = frozenset({"found"})
     found: str
 
 
@@ -274,7 +259,6 @@ class OperationConflict(SessionError):
     """The operation id was used before for something else."""
 
     category = "operation_conflict"
-    public = frozenset({"operation_id"})
     operation_id: str
 
 
@@ -283,7 +267,6 @@ class VersionConflict(SessionError):
 
     category = "session_write_conflict"
     bucket = Bucket.RETRYABLE_TRANSIENT
-    public = frozenset({"expected", "found"})
     expected: int | None
     found: int | None
 
@@ -301,7 +284,6 @@ class ForkPointNotRetained(SessionError):
     """Nothing is kept of the session as it was at this commit; `nearest` lists points that are."""
 
     category = "fork_point_not_retained"
-    public = frozenset({"nearest"})
     nearest: Sequence[int]
 
 
@@ -310,7 +292,6 @@ class LaneBusy(SessionError):
 
     category = "session_execution_busy"
     bucket = Bucket.RETRYABLE_TRANSIENT
-    public = frozenset({"expires_at"})
     owner: str
     generation: int
     expires_at: Any
@@ -349,7 +330,6 @@ class ProgramNotRegistered(SessionError):
     """The session's program is not registered here; the session can be read, but not run."""
 
     category = "program_not_registered"
-    public = frozenset({"program"})
     program: str | None
     registered: Sequence[str]
 
@@ -363,7 +343,6 @@ class CommitRefused(SessionError):
 class RunNotLive(CommitRefused):
     """The run a commit belongs to is not running with this attempt."""
 
-    public = frozenset({"run_id", "found"})
     run_id: str
     found: str
 
@@ -371,7 +350,6 @@ class RunNotLive(CommitRefused):
 class StopRequested(CommitRefused):
     """The run was asked to stop, so it ends neither as completed nor as suspended; `stop` is the request."""
 
-    public = frozenset({"run_id"})
     run_id: str
     stop: Any
 
@@ -383,7 +361,6 @@ class StopWithdrawn(CommitRefused):
 class ClaimLost(CommitRefused):
     """An input is unknown, belongs elsewhere, or is not open any more."""
 
-    public = frozenset({"input_id", "found"})
     input_id: str
     found: str
 
@@ -392,17 +369,14 @@ class EffectMismatch(CommitRefused):
     """An effect was started before with another request; both digests are given."""
 
     category = "effect_mismatch"
-    public = frozenset({"place", "path"})
     place: Any
     found: str
     given: str
-    path: str
 
 
 class EffectNotOpen(CommitRefused):
     """An effect is done already, was not started, or was started by another runner."""
 
-    public = frozenset({"place", "found"})
     place: Any
     found: str
 
@@ -410,7 +384,6 @@ class EffectNotOpen(CommitRefused):
 class DeliveryLost(CommitRefused):
     """An outgoing item is not where its deliverer thinks it is."""
 
-    public = frozenset({"outbox_id", "found"})
     outbox_id: str
     found: str
 
@@ -418,7 +391,6 @@ class DeliveryLost(CommitRefused):
 class WaitNotOpen(CommitRefused):
     """A wait is unknown, belongs elsewhere, or is settled."""
 
-    public = frozenset({"wait_id", "found"})
     wait_id: str
     found: str
 
@@ -441,7 +413,6 @@ class EffectInDoubt(TurnError):
     """Nobody knows whether a call was carried out; settle it by hand, or declare it idempotent."""
 
     category = "effect_in_doubt"
-    public = frozenset({"place"})
     place: Any
 
 
@@ -449,7 +420,6 @@ class EffectResultDropped(TurnError):
     """A call was carried out, but its result is kept no longer; it is not called again."""
 
     category = "effect_result_dropped"
-    public = frozenset({"place"})
     place: Any
 
 
@@ -457,7 +427,6 @@ class StepBudgetExceeded(TurnError):
     """A turn took all the steps it may take; the next turn has a new budget."""
 
     category = "step_budget_exceeded"
-    public = frozenset({"limit"})
     limit: int
 
 
@@ -465,7 +434,6 @@ class WaitExpired(TurnError):
     """What a run waited for did not come in time."""
 
     category = "wait_expired"
-    public = frozenset({"wait_id"})
     wait_id: str
 
 
@@ -474,7 +442,6 @@ class RunFailed(TurnError):
 
     category = "run_failed"
     bucket = _of_cause(Bucket.USER_CORRECTABLE)
-    public = frozenset({"run_id", "status"})
     run_id: str | None
     status: str
     error: Any
@@ -485,7 +452,6 @@ class StreamDropped(TurnError):
 
     category = "stream_dropped"
     bucket = Bucket.RETRYABLE_TRANSIENT
-    public = frozenset({"cursor"})
     cursor: int
 
 
@@ -493,7 +459,6 @@ class AnswerRefused(TurnError):
     """An answer does not fit what is waited for; nothing was stored."""
 
     category = "answer_refused"
-    public = frozenset({"wait_id"})
     wait_id: str
 
 
@@ -521,7 +486,6 @@ class LateAnswer(AnswerRefused):
     """The wait is over: it timed out, was given up, or its run has ended."""
 
     category = "late_answer"
-    public = frozenset({"wait_id", "found"})
     found: str
 
 
@@ -595,7 +559,6 @@ class SuspensionRecordInvalid(GraphError):
     """There is no paused invocation to resume: it never was, is over, was cancelled or resumed, or its time is up."""
 
     category = "suspension_record_invalid"
-    public = frozenset({"invocation_id"})
     invocation_id: str
 
 
@@ -603,7 +566,6 @@ class SuspensionResumePayloadInvalid(GraphError):
     """What was given to a paused invocation does not fit its state; it is still paused."""
 
     category = "suspension_resume_payload_invalid"
-    public = frozenset({"invocation_id"})
     invocation_id: str
 
 
@@ -613,7 +575,6 @@ class GraphRunError(GraphError):
     `recoverable_state` is the state before it, or after it where the node itself was done.
     """
 
-    public = frozenset({"graph", "node_name"})
     graph: str | None
     node_name: str | None
     recoverable_state: Any
@@ -641,7 +602,6 @@ class BranchFailed(NodeException):
     """A branch of a parallel-branches node raised."""
 
     category = "parallel_branches_branch_failed"
-    public = frozenset({"graph", "node_name", "branch_name"})
     branch_name: str
 
 
@@ -656,7 +616,6 @@ class ReducerError(GraphRunError):
     """A reducer could not take an update."""
 
     category = "reducer_error"
-    public = frozenset({"graph", "node_name", "field", "reducer"})
     field: str
     reducer: str
 
@@ -695,7 +654,6 @@ class StepLimitReached(GraphRunError):
     """A run executed more nodes than it may; raise the limit if it is not a loop without end."""
 
     category = "step_limit_reached"
-    public = frozenset({"graph", "node_name", "limit"})
     limit: int
 
 
@@ -745,7 +703,6 @@ class SchemaMismatch(StoreError):
     """The database's tables and the code are of different versions."""
 
     category = "store_schema_mismatch"
-    public = frozenset({"found", "expected"})
     found: int
     expected: int
 

@@ -461,7 +461,7 @@ async def test_a_refusal_that_cannot_be_kept_as_it_is_is_kept_as_far_as_it_can(s
     await runtime.drain()
     outcome = await runtime.outcome(queued)
     assert (outcome.status, outcome.error["category"]) == (Standing.FAILED, "ValueError")
-    assert outcome.error["message"] == "? is no character"
+    assert outcome.error["message"] == "\ufffd is no character"
 
 
 async def test_a_sender_does_not_hear_what_went_wrong_with_a_lost_turn_it_found(

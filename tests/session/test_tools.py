@@ -8,11 +8,11 @@ import pytest
 
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus
-from tenuto.session.history import History
+from tenuto.session.history import History, result_message
 from tenuto.session.live import LiveTurn
 from tenuto.session.program import program
 from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool, result_message, run_calls
+from tenuto.session.tools import Tool, run_calls
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting
@@ -291,7 +291,7 @@ async def test_a_call_in_doubt_stays_in_doubt_if_its_second_start_was_refused(ha
         if not turn.open_calls:
             turn.append(calls(("c1", "pay", {})))
         if not ready[0]:
-            turn.set(big="x" * (17 * 1024 * 1024))
+            turn.set(big="x" * (9 * 1024 * 1024), as_big="y" * (9 * 1024 * 1024))
             await turn.effect("c1", lambda: pay(turn, {}), {}, call_id="c1")
         await run_calls(turn, [Tool(name="pay", run=pay)])
 
@@ -402,7 +402,7 @@ async def test_a_tool_that_breaks_the_turn_leaves_no_other_tool_running(harness:
 
     async def breaks(turn: LiveTurn, _: Any) -> str:
         await gate.reached.wait()
-        turn.set(big="x" * (17 * 1024 * 1024))
+        turn.set(big="x" * (9 * 1024 * 1024), as_big="y" * (9 * 1024 * 1024))
         return "done all the same"
 
     tools = [Tool(name="slow", run=slow), Tool(name="breaks", run=breaks)]

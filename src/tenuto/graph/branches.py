@@ -15,6 +15,7 @@ from tenuto.graph.scope import scope_variable
 from tenuto.graph.state import Series, State
 from tenuto.graph.subgraph import project_out
 from tenuto.graph.suspending import Suspending
+from tenuto.session.failure import clipped
 
 if TYPE_CHECKING:
     from tenuto.graph.compiled import CompiledGraph
@@ -144,4 +145,4 @@ class BranchesNode(Node):
 
 def _record(name: str, error: Exception) -> dict[str, str]:
     category = category_of(error) if isinstance(error, GraphRunError) else NodeException.category
-    return {"branch_name": name, "category": category or NodeException.category, "message": str(error)}
+    return {"branch_name": name, "category": category or NodeException.category, "message": clipped(error)}

@@ -9,6 +9,7 @@ from tenuto.graph.events import NodeEvent, started
 from tenuto.graph.nodes import Update
 from tenuto.graph.scope import scope_variable
 from tenuto.graph.suspending import Suspending
+from tenuto.session.failure import shown
 
 if TYPE_CHECKING:
     from tenuto.graph.run import Frame
@@ -76,7 +77,7 @@ class FunctionCall:
 
     def _failed(self, state: Any, error: Exception) -> NodeException:
         failed = NodeException(
-            f"{self._what} raised {error!r}.",
+            f"{self._what} raised {shown(error)}.",
             graph=self._frame.graph.name,
             node_name=self.name,
             recoverable_state=state,

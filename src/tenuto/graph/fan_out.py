@@ -27,6 +27,7 @@ from tenuto.graph.plain import difference, plain
 from tenuto.graph.scope import scope_variable
 from tenuto.graph.state import Field, Series, State
 from tenuto.graph.suspending import Suspending
+from tenuto.session.failure import clipped
 
 if TYPE_CHECKING:
     from tenuto.graph.compiled import CompiledGraph
@@ -299,7 +300,7 @@ class _Instances:
                 self.errors[index] = {
                     "fan_out_index": str(index),
                     "category": category or NodeException.category,
-                    "message": str(error),
+                    "message": clipped(error),
                 }
                 if self._kept:
                     await self._kept.keep(index, {"error": self.errors[index]})

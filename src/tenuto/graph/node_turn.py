@@ -9,6 +9,7 @@ from tenuto.graph.ledger import escaped
 from tenuto.graph.scope import Scope, scope_variable
 from tenuto.graph.suspending import SignalDescriptor, Suspending
 from tenuto.model.effect import EffectKind, EffectStatus
+from tenuto.session.arguments import check_once
 from tenuto.session.calling import call_effect, nobody_knows
 from tenuto.session.definition import Definition
 from tenuto.session.effects import Place
@@ -108,6 +109,7 @@ class NodeTurn:
 
     def use(self, model: str, source: str = "", *, once: str | None = None, **counted: int) -> None:
         """Count the tokens of a model call; see `LiveTurn.use`."""
+        check_once(once)
         self._live.use(model, source, once=None if once is None else f"{namespace_of(_scope())}:{once}", **counted)
 
 

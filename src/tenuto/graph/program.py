@@ -139,6 +139,7 @@ class GraphProgram:
         try:
             riding, opened = await self._opened(graph, turn)
         except TenutoError as error:
+            turn.note_store(error)
             return Result(outcome="errored", error=error)
         outcome = await graph.ran(call, opened)
         match outcome.outcome:

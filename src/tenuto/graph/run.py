@@ -23,6 +23,7 @@ from tenuto.graph.nodes import Node, Update, through
 from tenuto.graph.observers import Delivery, Subscription
 from tenuto.graph.scope import Scope, scope_variable
 from tenuto.graph.suspending import Suspending
+from tenuto.session.failure import shown
 
 if TYPE_CHECKING:
     from tenuto.graph.compiled import CompiledGraph
@@ -265,7 +266,7 @@ class Frame:
             target = edge(state)
         except Exception as error:
             raise EdgeException(
-                f"The edge after {name!r} of graph {graph.name!r} raised {error!r}.",
+                f"The edge after {name!r} of graph {graph.name!r} raised {shown(error)}.",
                 graph=graph.name,
                 node_name=name,
                 recoverable_state=state,
@@ -363,5 +364,5 @@ class _Attempt:
 
 def _node_exception(graph: str, node: str, state: Any, error: BaseException) -> NodeException:
     return NodeException(
-        f"Node {node!r} of graph {graph!r} raised {error!r}.", graph=graph, node_name=node, recoverable_state=state
+        f"Node {node!r} of graph {graph!r} raised {shown(error)}.", graph=graph, node_name=node, recoverable_state=state
     )

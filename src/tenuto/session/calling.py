@@ -2,13 +2,19 @@
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tenuto.codec import JSON, dumps, loads
-from tenuto.errors import CommitTooLarge, EffectCalledTwice, EffectInDoubt, InvalidHistory, InvalidInput
-from tenuto.model.effect import EffectKind, EffectStatus
-from tenuto.session.effects import InDoubt, Known, Place, check_same, failed, replayed
+from tenuto.codec import JSON, dumps, encode, loads
+from tenuto.errors import CommitTooLarge, EffectCalledTwice, EffectInDoubt, InvalidHistory, InvalidInput, StoreError
+from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
+from tenuto.session.arguments import check_callable, sized
+from tenuto.session.effects import InDoubt, Known, Place, check_same, failed, place_of, replayed
 from tenuto.session.failure import error_record
+from tenuto.session.history import result_message
+from tenuto.session.value import MESSAGES
+from tenuto.store.bounds import check_flag, check_word
 from tenuto.store.effects import check_effect
 
 if TYPE_CHECKING:
@@ -47,14 +53,13 @@ async def call_effect(
 ) -> JSON:
     """See `LiveTurn.effect`. Each `caller` may call an effect once: the program, or one attempt at a node."""
     turn.check_open()
-    if not isinstance(place.key, str) or not place.key:
-        raise InvalidInput("An effect needs a key.")
-    if kind not in list(EffectKind):
-        raise InvalidInput(f"Unknown kind of effect {kind!r}; known are {', '.join(EffectKind)}.", kind=kind)
-    kind = EffectKind(kind)
     check_effect(place.key, place.namespace, call_id)
-    # What the caller changes later is not what was asked.
-    request = loads(_sized(turn, dumps(request, "request"), f"request of {place}"), "request")
+    check_callable(call, "call")
+    check_flag(idempotent, "idempotent")
+    kind = EffectKind(check_word(kind, EffectKind, "kind"))
+    # What the caller changes later is not what was asked; it may come to stand in a wait's metadata.
+    asked = sized(dumps({"request": request}, "effect"), f"request of {place}", _most(turn))
+    request = loads(asked, "request")["request"]
     turn.check_stop()
     known = turn.journal.find(place)
     if known is not None:
@@ -82,39 +87,78 @@ async def call_effect(
     if begins:
         started = turn.journal.start(place, kind, request, idempotent=idempotent, call_id=call_id)
         turn.pending.effects.append(started)
+    if kind is not EffectKind.MODEL and begins:
+        await turn.commit()
+    if turn.writer.has_lapsed:
+        await _make_sure(turn)  # nothing is begun by a runner that was stopped for so long that another has the session
     if kind is EffectKind.MODEL:
         return await _called(turn, place, call, record)
-    if begins:
-        await turn.commit()
     turn.tools_under_way += 1
     try:
-        return await _called(turn, place, call, record)
+        result = await _called(turn, place, call, record)
     finally:
         turn.tools_under_way -= 1
         if turn.journal.is_over(place) and not turn.closed:
-            await turn.save()
+            await _save(turn)
             if not turn.tools_under_way:
                 turn.check_stop()  # it let the calls under way finish, and no more
+    known = turn.journal.find(place)
+    if known is not None and known.error is not None:
+        raise failed(place, known.error)  # nobody had room for its result
+    return result
 
 
-def _sized(turn: "LiveTurn", text: str, what: str) -> str:
-    """Refuse what would fill the commit it has to be written with: it stands there up to four times."""
-    most = turn.writer.store.budget.max_bytes // 4
-    if len(text) > most:
-        raise CommitTooLarge(
-            f"The {what} has {len(text)} characters; {most} are the most.",
-            measure="bytes",
-            size=len(text),
-            budget=most,
-        )
-    return text
+async def _make_sure(turn: "LiveTurn") -> None:
+    try:
+        await turn.writer.make_sure()
+    except StoreError as error:
+        turn.note_store(error)
+        raise
+
+
+def _most(turn: "LiveTurn") -> int:
+    """Return how big what is asked, or comes back, may be: it stands in its commit up to four times."""
+    return turn.writer.store.budget.max_bytes // 4
+
+
+async def _save(turn: "LiveTurn") -> None:
+    """Write what came back; results that no commit has room for together become errors of their calls."""
+    while True:
+        try:
+            return await turn.save()
+        except CommitTooLarge:
+            if not shorten_result(turn):
+                raise
+
+
+def shorten_result(turn: "LiveTurn") -> bool:
+    """See `LiveTurn.shorten_result`."""
+    effects = turn.pending.effects
+    came_back = [
+        (len(encode(each.result)), at, each)
+        for at, each in enumerate(effects)
+        if isinstance(each, FinishEffect | SettleEffect) and each.result is not None
+    ]
+    few = turn.writer.store.budget.max_bytes // 64  # what is smaller is not what fills a commit
+    came_back = [each for each in came_back if each[0] > few]
+    if not came_back:
+        return False
+    size, at, change = max(came_back, key=itemgetter(0))
+    told = error_record(CommitTooLarge(f"Its result was not kept: no commit had room for {size:,} characters."))
+    effects[at] = replace(change, result=None, error=told)
+    known = turn.journal.failed(place_of(change), told)
+    messages = turn.copy.messages
+    for index in range(turn.pending.written(MESSAGES), len(messages)):
+        if known.call_id is not None and messages[index].get("tool_call_id") == known.call_id:
+            messages[index] = result_message(known.call_id, None, told)
+    return True
 
 
 async def _called(turn: "LiveTurn", place: Place, call: Call, record: Record | None) -> JSON:
     before = _calling.set((turn, place))
     try:
         result = await call()
-        text = _sized(turn, dumps(result, f"result of {place}"), f"result of {place}")
+        text = sized(dumps(result, f"result of {place}"), f"result of {place}", _most(turn))
     except Exception as error:
         told = error_record(error)
         turn.pending.effects.append(turn.journal.finish(place, error=told))

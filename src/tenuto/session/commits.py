@@ -45,6 +45,8 @@ class Commits:
     async def write(self, end: EndRun | None, waits: tuple[OpenWait, ...]) -> Receipt:
         """Write what is pending; a reply that was lost is asked for again under the same operation."""
         await self._resolve()
+        if self._turn.chunks.is_heavy:
+            await self._turn.chunks.lighten()
         # What is pending is looked up only here: a commit that was under way, of a tool beside, took its part.
         pending, writer = self._turn.pending, self._turn.writer
         logs, ahead = pending.logs(), pending.ahead
@@ -107,6 +109,7 @@ class Commits:
                 if not failure.retryable:
                     raise
                 error = failure
+        self._turn.note_store(error)
         raise error
 
     def parts(self, waits: tuple[OpenWait, ...], end: EndRun | None) -> dict[str, Any]:

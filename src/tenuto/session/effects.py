@@ -156,6 +156,14 @@ class Journal:
         known.result, known.error = result, error
         return FinishEffect(key=place.key, step=place.step, namespace=place.namespace, result=result, error=error)
 
+    def failed(self, place: Place, error: JSON) -> Known:
+        """Note that a call that came back counts as failed, and return what is known of it."""
+        known = self._known[place]
+        known.result, known.error = None, error
+        if known.status is EffectStatus.DONE:
+            known.status = EffectStatus.FAILED
+        return known
+
     def undo(self, changes: Sequence[EffectChange]) -> list[EffectChange]:
         """Know nothing of starts that were not written and stand for nothing; return what is still to be written."""
         undone = {place_of(each) for each in unstarted(changes)}
@@ -164,6 +172,18 @@ class Journal:
             if former is not None:
                 self._known[place] = former
         return [each for each in changes if place_of(each) not in undone]
+
+    def forget(self, changes: Sequence[EffectChange]) -> None:
+        """Know nothing of changes that will not be written: what was begun has not come back."""
+        begun = {place_of(each) for each in changes if isinstance(each, StartEffect)}
+        for place in {place_of(each) for each in changes}:
+            known = self._known.pop(place)
+            if place in begun:
+                if known.former is not None:
+                    self._known[place] = known.former
+            else:
+                known.status, known.result, known.error = EffectStatus.STARTED, None, None
+                self._known[place] = known
 
     def disown(self) -> None:
         """Know nothing of calls that were begun here and have not come back: they were cut off."""

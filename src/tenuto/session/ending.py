@@ -10,11 +10,11 @@ from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import Stop, Wait, WaitStatus
 from tenuto.model.session import SessionKey
 from tenuto.session.effects import Journal
-from tenuto.session.history import not_executed, outcome_unknown
+from tenuto.session.history import not_executed, outcome_unknown, result_message
 from tenuto.session.live import LiveTurn
 from tenuto.session.sending import RESULT, STOP
 from tenuto.session.slices import MOST_AT_ONCE
-from tenuto.session.tools import ANSWERS_CALLS, answer_message, result_message
+from tenuto.session.tools import ANSWERS_CALLS, answer_message
 from tenuto.session.value import MESSAGES
 
 RUN_ABANDONED = "run_abandoned"

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import (
+    InvalidInput,
     LaneLost,
     RunNotLive,
     StopRequested,
@@ -28,7 +29,7 @@ from tenuto.session.ending import (
     outcome_record,
     result_for_parent,
 )
-from tenuto.session.failure import error_record
+from tenuto.session.failure import bare_record, clipped, error_record, shown, text_of
 from tenuto.session.hooks import Controller, Stage
 from tenuto.session.invocation import TurnSuspended
 from tenuto.session.live import LiveTurn
@@ -88,6 +89,7 @@ class Endings:
         except _StageFailed as fault:
             return await self.failed(live, fault.error, fault.notice)
         except Exception as error:
+            live.note_store(error)
             return await self.failed(live, error)
 
     async def _settle_hooks(self, live: LiveTurn) -> None:
@@ -121,6 +123,7 @@ class Endings:
         except _StageFailed as fault:
             return await self.failed(live, fault.error, fault.notice)
         except Exception as error:
+            live.note_store(error)
             return await self.failed(live, error)
 
     async def cut_off(self, live: LiveTurn, signal: BaseException) -> Outcome:
@@ -147,16 +150,19 @@ class Endings:
         keep_reply(live, stop)
         live.pending.further["sees_stop"] = True
         if stop.kind is StopKind.ABORT:
-            error = {"category": RUN_ABORTED, "message": stop.reason or "The run was aborted."}
+            error = {"category": RUN_ABORTED, "message": clipped(stop.reason or "The run was aborted.")}
             end = EndRun(status=RunStatus.FAILED, error=error)
         else:
             end = EndRun(status=RunStatus.INTERRUPTED, error=_stop_record(stop))
         return await self.close(live, end, "the run was stopped")
 
-    async def failed(self, live: LiveTurn, error: Exception, fault: Notice | None = None) -> Outcome:
-        """End a turn whose program, or a controller after it, failed; it keeps its message and what it had written."""
-        if isinstance(error, LaneLost | RunNotLive) or live.writer.lost is not None:
-            raise live.writer.lost or error
+    async def failed(self, live: LiveTurn, error: BaseException, fault: Notice | None = None) -> Outcome:
+        """End a turn whose program, or a controller after it, failed; it keeps its message and what it had written.
+
+        If the lane is lost, the commit says so; an error that says it may be of another session.
+        """
+        if live.writer.lost is not None:
+            raise live.writer.lost
         await self._check_known(live, error)
         live.discard()
         end = EndRun(status=RunStatus.FAILED, error=error_record(error))
@@ -165,8 +171,12 @@ class Endings:
     async def close(
         self, live: LiveTurn, end: EndRun, reason: str, told: Sequence[Notice] = (), *, fault: Notice | None = None
     ) -> Outcome:
-        """End a run that did not come to its own end: no wait and no call of it stays open."""
+        """End a run that did not come to its own end: no wait and no call of it stays open.
+
+        What is pending is left out, part by part, if no commit would take it.
+        """
         await self._check_known(live)
+        without = iter((_without_what_it_made, _without_anything))
         while True:
             waits = await self.store.waits.of_session(live.key, run_id=live.run_id, status=None)
             settled, owed = given_up(waits, live.key.tenant)
@@ -182,8 +192,13 @@ class Endings:
                 live.pending.outgoing.clear()
                 if results:
                     del live.copy.messages[-len(results) :]
+            except InvalidInput:
+                live.pending.settled.clear()
+                if (leave_out := next(without, None)) is None:
+                    raise
+                end, fault = leave_out(live, end), None
 
-    async def _check_known(self, live: LiveTurn, error: Exception | None = None) -> None:
+    async def _check_known(self, live: LiveTurn, error: BaseException | None = None) -> None:
         """Leave a run that the store failed to whoever takes it over, and sees what stands; nobody else is to blame.
 
         What was written last may have landed or not, and if that cannot be found out, no end can be written either.
@@ -192,7 +207,7 @@ class Endings:
         with suppress(StoreError):
             async with live.writer.writing:
                 await live.chunks.resolve()
-        failed_by_store = isinstance(error, StoreError) and error.retryable
+        failed_by_store = error is not None and error is live.store_failure
         if failed_by_store or live.writer.in_doubt or live.chunks.in_doubt:
             await live.writer.abandon()
             raise StoreUnavailable(
@@ -214,6 +229,9 @@ class Endings:
         steps = live.steps + int(_ends_step(live, end.status))
         notices = self._ending_notices(live, end, steps, fault)
         await live.chunks.settle()
+        if live.chunks.is_heavy:
+            async with live.writer.writing:
+                await live.chunks.lighten()
         pending.events.extend(live.chunks.take())
         marked = len(pending.events)
         pending.events.extend(notice.event() for notice in notices)
@@ -281,7 +299,7 @@ class Endings:
         try:
             await self.hooks.on_stage(Stage.AFTER_SAVE, live.copy.value())
         except Exception as error:
-            await self.listeners.tell(HookFailed(key=live.key, stage=str(Stage.AFTER_SAVE), error=repr(error)))
+            await self.listeners.tell(HookFailed(key=live.key, stage=str(Stage.AFTER_SAVE), error=shown(error)))
 
     async def _outcome(self, live: LiveTurn, end: EndRun, output: JSON) -> Outcome:
         waits: list[Wait] = []
@@ -304,11 +322,30 @@ class Endings:
         )
 
 
+def _without_what_it_made(live: LiveTurn, end: EndRun) -> EndRun:
+    """Leave out what a turn said and made that is not written, and results of calls that no commit has room for."""
+    live.discard()
+    live.chunks.take()
+    live.pending.events.clear()
+    while live.shorten_result():
+        pass
+    return end
+
+
+def _without_anything(live: LiveTurn, end: EndRun) -> EndRun:
+    """Leave out all that is pending, calls that came back included: of those nobody knows what became."""
+    live.discard()
+    pending = live.pending
+    live.journal.forget(pending.effects)
+    pending.effects, pending.usage, pending.events, pending.outgoing = [], [], [], []
+    return replace(end, error=bare_record(end.error))
+
+
 class _StageFailed(Exception):
     """A controller failed before the turn's last commit; the notice names the stage."""
 
     def __init__(self, error: Exception, notice: Notice) -> None:
-        super().__init__(str(error))
+        super().__init__(text_of(error))
         self.error = error
         self.notice = notice
 
@@ -337,4 +374,4 @@ def _told(live: LiveTurn, output: JSON) -> JSON:
 
 
 def _stop_record(stop: Stop) -> JSON:
-    return {"category": "run_interrupted", "message": stop.reason or "The run was interrupted."}
+    return {"category": "run_interrupted", "message": clipped(stop.reason or "The run was interrupted.")}

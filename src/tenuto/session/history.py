@@ -9,12 +9,21 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidHistory
+from tenuto.quote import quote
 
 Message = Mapping[str, Any]
 
 FRAME = "frame"
 ROLES = ("system", "user", "assistant", "tool", FRAME)
+
+_NATIVE_BLOCKS = ("tool_use", "tool_result", "function_call", "function_call_output")
+_FORM = (
+    "Convert it first: an assistant's message has 'tool_calls': [{'id': ..., 'name': ..., 'arguments': {...}}], and a "
+    "result is {'role': 'tool', 'tool_call_id': ..., 'content': ...}."
+)
+_LONGEST_ID = 256
 
 NOT_EXECUTED = "not_executed"
 """Marks the result of a call that was never carried out."""
@@ -98,19 +107,40 @@ def check_message(message: Any, where: str = "the message") -> str:
     if not isinstance(message, Mapping):
         raise InvalidHistory(f"{where} is {type(message).__name__}, not a mapping with a role.")
     role = message.get("role")
-    if role not in ROLES:
-        raise InvalidHistory(f"{where} has the role {role!r}; it must be one of {', '.join(ROLES)}.")
+    if not isinstance(role, str) or role not in ROLES:
+        raise InvalidHistory(f"{where} has the role {quote(role)}; it must be one of {', '.join(ROLES)}.")
     if role == "tool" and not (isinstance(message.get("tool_call_id"), str) and message["tool_call_id"]):
         raise InvalidHistory(f"{where} is a tool's result without a tool_call_id.")
     calls = message.get("tool_calls") or ()
-    if not isinstance(calls, Sequence):
-        raise InvalidHistory(f"{where} has tool_calls that are no list.")
+    if not isinstance(calls, Sequence) or isinstance(calls, str):
+        raise InvalidHistory(f"{where} has tool_calls that are not a list.")
     for call in calls:
         if role != "assistant":
             raise InvalidHistory(f"{where} has tool calls, but is of the {role}.")
-        if not isinstance(call, Mapping) or not isinstance(call.get("id"), str) or not call["id"]:
-            raise InvalidHistory(f"{where} has a tool call without an id.")
-    return str(role)
+        _check_call(call, where)
+    content = message.get("content")
+    blocks = [each.get("type") for each in content if isinstance(each, Mapping)] if isinstance(content, list) else ()
+    for block in blocks:
+        if block in _NATIVE_BLOCKS:
+            raise InvalidHistory(f"{where} has a block {block!r} in its content, which is a provider's form. {_FORM}")
+    if "function_call" in message:
+        raise InvalidHistory(f"{where} has a 'function_call', which is a provider's form. {_FORM}")
+    return role
+
+
+def _check_call(call: Any, where: str) -> None:
+    """Refuse a tool call that could not be carried out for what it is: a provider's own form would be misread."""
+    call_id = call.get("id") if isinstance(call, Mapping) else None
+    if not isinstance(call_id, str) or not call_id:
+        raise InvalidHistory(f"{where} has a tool call without an id. {_FORM}")
+    if len(call_id) > _LONGEST_ID or "\0" in call_id:
+        raise InvalidHistory(f"{where} has a tool call with the id {quote(call_id)}, which cannot be kept. {_FORM}")
+    if "function" in call:
+        raise InvalidHistory(
+            f"{where} has the tool call {quote(call_id)} with a 'function', which is a provider's form. {_FORM}"
+        )
+    if not isinstance(call.get("arguments"), Mapping | None):
+        raise InvalidHistory(f"{where}: the arguments of the tool call {quote(call_id)} are not a mapping. {_FORM}")
 
 
 def calls_of(message: Message) -> Sequence[Mapping[str, Any]]:
@@ -149,6 +179,16 @@ def outcome_unknown(call_id: str) -> dict[str, Any]:
         "content": "Outcome unknown: the call was begun, and nobody knows whether it was carried out.",
         "metadata": {OUTCOME_UNKNOWN: True},
     }
+
+
+def result_message(call_id: str, result: JSON, error: JSON = None) -> dict[str, Any]:
+    """Return the message that tells the model what became of a call; an error is kept whole beside the text."""
+    if error is None:
+        content = result if isinstance(result, str) else encode(result)
+        return {"role": "tool", "tool_call_id": call_id, "content": content}
+    told: Any = error if isinstance(error, Mapping) else {"category": "error", "message": str(error)}
+    content = f"Error: {told.get('message')}"
+    return {"role": "tool", "tool_call_id": call_id, "content": content, "metadata": {"error": dict(told)}}
 
 
 def repaired(messages: Iterable[Message]) -> list[dict[str, Any]]:

@@ -11,14 +11,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import InvalidInput, StepBudgetExceeded
+from tenuto.errors import InvalidInput, StepBudgetExceeded, StoreError
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.effect import EffectKind
 from tenuto.model.inbox import Boundary
 from tenuto.model.run import Stop, StopKind, WaitStatus
 from tenuto.model.session import SessionKey
-from tenuto.model.usage import NewUsage
-from tenuto.session.calling import call_effect, call_under_way, namespace_here
+from tenuto.session.arguments import (
+    check_callable,
+    check_child,
+    check_fields,
+    check_frame,
+    check_log,
+    check_once,
+    check_sleep,
+    check_values,
+    check_waits,
+    sized,
+    usage_of,
+)
+from tenuto.session.calling import call_effect, call_under_way, namespace_here, shorten_result
 from tenuto.session.children import ask, spawning
 from tenuto.session.chunks import Chunks
 from tenuto.session.commits import Commits
@@ -27,15 +39,16 @@ from tenuto.session.definition import Definition
 from tenuto.session.effects import ONCE, USED, InDoubt, Journal, Place
 from tenuto.session.frames import FrameKind, frame_mark, seen_since
 from tenuto.session.handoff import hand_off
-from tenuto.session.history import calls_of, with_unique_calls
+from tenuto.session.history import calls_of, check_message, with_unique_calls
 from tenuto.session.invocation import Invocation, TurnStopped, TurnSuspended
 from tenuto.session.pending import Pending
 from tenuto.session.program import Declared, Programs
 from tenuto.session.steering import take_in
 from tenuto.session.turn import Turn
-from tenuto.session.value import MESSAGES, LogView, Session, check_names
+from tenuto.session.value import MESSAGES, LogView, Session
 from tenuto.session.waiting import WaitFor, Waits, answer_of
-from tenuto.store.usage import check_new_usage
+from tenuto.session.words import word_of
+from tenuto.store.bounds import check_name, check_timeout
 
 if TYPE_CHECKING:
     from tenuto.session.following import Following
@@ -73,6 +86,7 @@ class LiveTurn:
     step_over: bool = False
     said: str = ""
     cut: bool = False
+    store_failure: StoreError | None = None
     tools_under_way: int = 0
     called: dict[Place, object] = field(default_factory=dict)
     first_entry: dict[str, int] = field(default_factory=dict)
@@ -161,19 +175,20 @@ class LiveTurn:
 
     def get(self, name: str, default: JSON = None) -> JSON:
         """Return a field of the session's document."""
+        check_name(name, "a field's name")
         return self.copy.document.get(name, default)
 
     def set(self, **fields: JSON) -> None:
         """Set fields of the session's document."""
         self.check_open()
-        check_names(fields)
-        for name, value in fields.items():
-            dumps(value, name)
+        check_fields(fields, self.copy.logs, self.writer.store.budget)
         self.copy.document = self.copy.document | fields
         self.pending.document |= fields
 
     def update(self, name: str, change: Callable[[Any], JSON], default: JSON = None) -> JSON:
         """Change a field by a function of its value; tools that run side by side lose nothing this way."""
+        check_name(name, "a field's name")
+        check_callable(change, "change")
         value = change(self.copy.document.get(name, default))
         self.set(**{name: value})
         return value
@@ -184,29 +199,37 @@ class LiveTurn:
         With `once`, a program that runs again does not add them again: the key is journaled with them.
         """
         self.check_open()
+        check_once(once)
+        used, made = self.copy.history.used, set[str]()
+        if any(isinstance(each, Mapping) and each.get("tool_calls") for each in messages):
+            made = self.pending.calls()
+        added, budget = [], self.writer.store.budget
+        for message in messages:
+            if not isinstance(message, Mapping):
+                if self.declared.is_conversation:
+                    check_message(message)
+                check_values([message], "message", budget)
+                added.append(message)
+                continue
+            unique = with_unique_calls(message, used, made)
+            check_values([unique], "message", budget)
+            added.append(unique)
+            made |= {call["id"] for call in calls_of(unique)}
         if once is not None and self._was_done(once):
             return []
-        used, made = self.copy.history.used, self.pending.calls()
-        added = []
-        for message in messages:
-            unique = with_unique_calls(message, used, made) if isinstance(message, Mapping) else message
-            dumps(unique, "message")
-            added.append(unique)
-            if isinstance(unique, Mapping) and unique.get("role") == "assistant":
-                self.said = ""
-                made |= {call["id"] for call in calls_of(unique)}
+        if any(isinstance(each, Mapping) and each.get("role") == "assistant" for each in added):
+            self.said = ""
         self.pending.add(MESSAGES, added)
         return added
 
     def add(self, log: str, *items: JSON, once: str | None = None) -> None:
         """Add items to a log that is not the conversation."""
         self.check_open()
-        if "/" in log or log == MESSAGES:
-            raise InvalidInput(f"{log!r} cannot be added to this way; messages are appended.")
+        check_log(log, self.copy.document, MESSAGES)
+        check_once(once)
+        check_values(items, log, self.writer.store.budget)
         if once is not None and self._was_done(once):
             return
-        for item in items:
-            dumps(item, log)
         self.pending.add(log, items)
 
     def _was_done(self, once: str, namespace: str = ONCE) -> bool:
@@ -221,6 +244,10 @@ class LiveTurn:
         """Take back what is not written, as if it had not been done; what came of calls to the outside stays."""
         self.pending.effects = self.journal.undo(self.pending.effects)
         self.pending.discard()
+
+    def shorten_result(self) -> bool:
+        """Let the largest result that is not written be its call's error instead; tell whether there was one."""
+        return shorten_result(self)
 
     async def save(self) -> None:
         """Write everything done so far, in one commit."""
@@ -332,9 +359,9 @@ class LiveTurn:
     async def wait_all(self, wanted: Sequence[WaitFor], *, partial: bool = False) -> list[JSON]:
         """Return the answers to several waits; until all are settled, the turn suspends here."""
         self.check_open()
-        step = self.step
-        found = [self.waits.next(each, step) for each in wanted]
-        missing = [each.opening(step) for each, wait in zip(wanted, found, strict=True) if wait is None]
+        step, waits = self.step, check_waits(wanted, self.writer.store.budget)
+        found = [self.waits.next(each, step) for each in waits]
+        missing = [each.opening(step) for each, wait in zip(waits, found, strict=True) if wait is None]
         if missing or any(wait is not None and wait.status is WaitStatus.OPEN for wait in found):
             self.suspend(missing, partial=partial)
         return [answer_of(wait) for wait in found if wait is not None]
@@ -354,8 +381,7 @@ class LiveTurn:
 
     async def sleep(self, seconds: float, name: str = "sleep") -> None:
         """Sleep without a process: the turn suspends and a worker wakes it."""
-        if seconds < 0:
-            raise InvalidInput(f"A turn cannot sleep {seconds} seconds.")
+        check_sleep(seconds, name)
         if seconds == 0:
             return
         wanted = WaitFor(signal_id=name, kind="time", timeout=seconds)
@@ -369,11 +395,11 @@ class LiveTurn:
         Text, or the `text` of a mapping, also counts as said, should the turn be interrupted before the message.
         """
         self.check_open()
-        dumps(chunk, "chunk")
+        size = len(sized(dumps({"chunk": chunk}, "turn"), "chunk", self.writer.store.budget.max_bytes // 4))
         text = chunk.get("text") if isinstance(chunk, Mapping) else chunk
         if isinstance(text, str):
             self.said += text
-        self.chunks.add(self.step, chunk)
+        self.chunks.add(self.step, chunk, size)
 
     def discard_chunks(self) -> None:
         """Mark what was emitted since the last finished step as taken back, before it is said again."""
@@ -387,14 +413,15 @@ class LiveTurn:
         again from counting again.
         """
         self.check_open()
-        usage = NewUsage(model=model, source=source, **counted)
-        check_new_usage(usage)
+        usage = usage_of(model, source, counted)
+        check_once(once)
         if once is None or not self._was_done(once, USED):
             self.pending.usage.append(usage)
 
     def frame(self, kind: FrameKind | str = FrameKind.COMPACTION, *, summary: str | None = None, keep: int = 0) -> None:
         """Begin a frame: from here on the program sees the summary, the last `keep` messages, and what follows."""
-        self.append(frame_mark(FrameKind(kind), self.copy.messages, summary=summary, keep=keep))
+        check_frame(summary, keep, self.writer.store.budget)
+        self.append(frame_mark(word_of(FrameKind, kind, "kind"), self.copy.messages, summary=summary, keep=keep))
 
     def hand_off(self, program: str, *, summary: str | None = None, keep: int = 0, message: JSON = None) -> None:
         """Let another program go on with the session from the next turn, and perhaps tell it something to begin with.
@@ -402,6 +429,9 @@ class LiveTurn:
         Frame, definition and message are one commit; the message is queued once that stands. A program that is only
         registered elsewhere is named with its version: `name@version`.
         """
+        check_name(program, "program")
+        check_frame(summary, keep, self.writer.store.budget)
+        check_values([message], "message", self.writer.store.budget)
         hand_off(self, program, summary=summary, keep=keep, message=message)
 
     async def child(
@@ -419,6 +449,9 @@ class LiveTurn:
         The child is begun once this is committed. The answer has its `result` or its `error`, and its `session_id`: an
         earlier child that is named by it is consulted again, with its history.
         """
+        check_child(program, message, name, call_id, self.writer.store.budget)
+        if timeout is not None:
+            check_timeout(timeout)
         wanted, sent = spawning(
             self, program, message, session_id=session_id, seconds=timeout, call_id=call_id, name=name
         )
@@ -457,6 +490,11 @@ class LiveTurn:
         self.writer.rider = None
         self.commits.let_go()
         self.foresee = self.following = None
+
+    def note_store(self, error: BaseException) -> None:
+        """Note that the turn's own store failed it for now; the same error from elsewhere is the program's."""
+        if isinstance(error, StoreError) and error.retryable:
+            self.store_failure = error
 
     def check_stop(self) -> None:
         """Leave the program if its run was asked to stop."""

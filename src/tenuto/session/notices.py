@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 from tenuto.codec import JSON
 from tenuto.model.event import NewEvent
 from tenuto.model.session import SessionKey
+from tenuto.session.failure import category_of, shown, text_of
 
 _log = logging.getLogger("tenuto.session")
 
@@ -219,10 +220,10 @@ async def _fault(listener: Listener, notice: Notice) -> ListenerFailed | None:
     except Exception as error:
         name = getattr(listener, "__qualname__", type(listener).__name__)
         _log.exception("The listener %s failed on %s of %s", name, notice.type, notice.key)
-        return ListenerFailed(key=notice.key, listener=name, notice=notice.type, error=repr(error))
+        return ListenerFailed(key=notice.key, listener=name, notice=notice.type, error=shown(error))
     return None
 
 
 def failure(error: BaseException) -> dict[str, Any]:
     """Return what a failure notice says of an error."""
-    return {"error": str(error), "category": getattr(error, "category", type(error).__name__)}
+    return {"error": text_of(error), "category": category_of(error)}

@@ -19,6 +19,7 @@ from tenuto.model.session import Profile, SessionKey, SessionStatus
 from tenuto.session.actions import Action
 from tenuto.session.copy import Copy
 from tenuto.session.ending import given_up
+from tenuto.session.failure import shown
 from tenuto.session.history import History
 from tenuto.session.hooks import Controller, Stage, same_session
 from tenuto.session.info import head_of
@@ -234,7 +235,7 @@ class Pipeline:
         try:
             return await self._stage(stage, session)
         except Exception as error:
-            await self._listeners.tell(HookFailed(key=session.key, stage=str(stage), error=repr(error)))
+            await self._listeners.tell(HookFailed(key=session.key, stage=str(stage), error=shown(error)))
             return session
 
 

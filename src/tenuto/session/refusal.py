@@ -18,20 +18,18 @@ from tenuto.errors import (
     Unsupported,
 )
 from tenuto.model.inbox import Input
-from tenuto.session.failure import error_record
+from tenuto.session.failure import error_record, text_of
 from tenuto.store.port import Store
 
 NOT_HERE = (ProgramNotRegistered, ActionNotRegistered, StateMigrationError)
 """What this process lacks and another may have: the program, its version, an action's class, a migration."""
-
-_LONGEST_MESSAGE = 2000
 
 
 class Declined(Exception):
     """A controller refused a session, or a program the form of a message; `error` is what it raised."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
+        super().__init__(text_of(error))
         self.error = error
 
 
@@ -66,9 +64,4 @@ def _refusals() -> list[type[InvalidInput]]:
 
 async def refuse(store: Store, given: Input, error: Exception) -> bool:
     """Settle an input as refused; whatever the error contains, its reason is kept as far as that can be."""
-    try:
-        return await store.inbox.refuse(given.key, given.input_id, error_record(error))
-    except InvalidInput:
-        text = str(error).encode("utf-8", "replace").decode()[:_LONGEST_MESSAGE]
-        category = getattr(error, "category", type(error).__name__)
-        return await store.inbox.refuse(given.key, given.input_id, {"category": str(category), "message": text})
+    return await store.inbox.refuse(given.key, given.input_id, error_record(error))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from tenuto.errors import (
     StopWithdrawn,
@@ -65,6 +66,9 @@ class Runner:
             return await self._endings.suspended(live, signal)
         except (TurnStopped, asyncio.CancelledError) as signal:
             live.runs_in(None)
+            own = isinstance(signal, asyncio.CancelledError) and task.cancelling() <= cancels
+            if own and live.stop is None and live.writer.lost is None:
+                return await self._endings.failed(live, signal)  # of something the program waited for
             if live.cut and isinstance(signal, TurnStopped):
                 task.uncancel()  # the program took the stop's cancellation for itself
             outcome = await self._endings.cut_off(live, signal)
@@ -73,6 +77,15 @@ class Runner:
             if cancelled and task.cancelling() > cancels:
                 raise asyncio.CancelledError from None  # the caller went away beside the stop
             return outcome
+        except GeneratorExit:
+            raise  # nothing can be awaited any more
+        except BaseException as signal:
+            live.runs_in(None)
+            if not isinstance(signal, KeyboardInterrupt | SystemExit):
+                return await self._endings.failed(live, signal)
+            with suppress(TenutoError):
+                await self._endings.failed(live, signal)
+            raise
         live.runs_in(None)
         if result.error is not None:
             return await self._endings.failed(live, result.error)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tenuto.codec import JSON, dumps
+from tenuto.errors import StoreError
 from tenuto.model.inbox import Boundary, Consume
 from tenuto.session.value import MESSAGES
 
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 
 async def take_in(turn: "LiveTurn", boundary: Boundary) -> list[Any]:
     """Look for what was sent for this boundary, write it in one commit with what is pending, and return it."""
+    try:
+        return await _taken_in(turn, boundary)
+    except StoreError as error:
+        turn.note_store(error)
+        raise
+
+
+async def _taken_in(turn: "LiveTurn", boundary: Boundary) -> list[Any]:
     store = turn.writer.store
     stamp = await store.stamp(turn.key)
     if stamp is not None:

@@ -18,7 +18,7 @@ from tenuto.model.run import Wait, WaitStatus
 from tenuto.session.calling import nobody_knows, settle
 from tenuto.session.children import spawning
 from tenuto.session.effects import InDoubt, Known, Place
-from tenuto.session.history import not_executed, outcome_unknown
+from tenuto.session.history import not_executed, outcome_unknown, result_message
 from tenuto.session.invocation import TurnStopped
 from tenuto.session.live import LiveTurn
 from tenuto.session.waiting import WaitFor
@@ -85,11 +85,11 @@ async def _side_by_side(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
 
     A stop is no break: it lets what is under way finish.
     """
-    tasks = [asyncio.create_task(job) for job in jobs]
+    tasks = [asyncio.create_task(_held_back(job)) for job in jobs]
     left = set(tasks)
     try:
         while left and not any(_broke(task) for task in tasks):
-            _, left = await asyncio.wait(left, return_when=asyncio.FIRST_EXCEPTION)
+            _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in left:
             task.cancel()
@@ -99,8 +99,19 @@ async def _side_by_side(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
         raise raised[0]
 
 
-def _broke(task: "asyncio.Task[None]") -> bool:
-    failure = task.exception() if task.done() and not task.cancelled() else None
+async def _held_back(job: Coroutine[Any, Any, None]) -> BaseException | None:
+    """Do a job; what would end the event loop from a task of its own is returned, for the program's to raise."""
+    try:
+        await job
+    except (KeyboardInterrupt, SystemExit) as signal:
+        return signal
+    return None
+
+
+def _broke(task: "asyncio.Task[BaseException | None]") -> bool:
+    if not task.done() or task.cancelled():
+        return False
+    failure = task.exception() or task.result()
     return failure is not None and not isinstance(failure, TurnStopped)
 
 
@@ -223,13 +234,3 @@ def answer_message(wait: Wait) -> dict[str, Any]:
         return not_executed(call_id, "no answer came in time")
     answer: Any = wait.answer or {}
     return result_message(call_id, answer.get("result"), answer.get("error"))
-
-
-def result_message(call_id: str, result: JSON, error: JSON = None) -> dict[str, Any]:
-    """Return the message that tells the model what became of a call; an error is kept whole beside the text."""
-    if error is None:
-        content = result if isinstance(result, str) else encode(result)
-        return {"role": "tool", "tool_call_id": call_id, "content": content}
-    told: Any = error if isinstance(error, Mapping) else {"category": "error", "message": str(error)}
-    content = f"Error: {told.get('message')}"
-    return {"role": "tool", "tool_call_id": call_id, "content": content, "metadata": {"error": dict(told)}}
