@@ -1,15 +1,17 @@
 """What a session is without its state: its head, and its turns with what they wait for and what they cost."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tenuto.errors import SessionDeleted, SessionNotFound, TenutoError
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionHead, SessionKey
 from tenuto.model.usage import UsageReport
 from tenuto.store.port import Store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +43,10 @@ async def head_of(store: Store, key: SessionKey) -> SessionHead:
     return head
 
 
-@asynccontextmanager
-async def within_life(store: Store, key: SessionKey, life: int) -> AsyncIterator[None]:
-    """Say of what fails because the session was deleted meanwhile that it was: `SessionDeleted`."""
+async def within_life(store: Store, key: SessionKey, life: int, work: Awaitable[T]) -> T:
+    """Do something with a session; if it fails because the session was deleted meanwhile, that is `SessionDeleted`."""
     try:
-        yield
+        return await work
     except TenutoError as error:
         found = life
         with suppress(TenutoError):

@@ -249,10 +249,9 @@ class SessionRuntime:
 
     async def _finish(self, begun: LiveTurn | Input, when_busy: WhenBusy | str | None) -> Outcome:
         if isinstance(begun, LiveTurn):
-            async with within_life(self.store, begun.key, begun.copy.life):
-                return await self._dispatcher.run(begun)
-        async with within_life(self.store, begun.key, begun.life):
-            return await self._arrivals.settled(begun.key, begun.input_id, self._policy(when_busy))
+            return await within_life(self.store, begun.key, begun.copy.life, self._dispatcher.run(begun))
+        settled = self._arrivals.settled(begun.key, begun.input_id, self._policy(when_busy))
+        return await within_life(self.store, begun.key, begun.life, settled)
 
     def _policy(self, when_busy: WhenBusy | str | None) -> WhenBusy:
         return word_of(WhenBusy, when_busy or self._when_busy, "when_busy")
@@ -458,8 +457,8 @@ class SessionRuntime:
         receipt = await forking.fork(self.store, new, fork, self._beginnings.load, partial(self._admit, said))
         outcome = None
         if said is not None:
-            async with within_life(self.store, fork, receipt.life):
-                outcome = await self._arrivals.settled(fork, receipt.input_ids[0])
+            settled = self._arrivals.settled(fork, receipt.input_ids[0])
+            outcome = await within_life(self.store, fork, receipt.life, settled)
         copy, _ = await self._beginnings.load(fork)
         return Forked.of(await self._pipeline.look(copy), outcome)
 

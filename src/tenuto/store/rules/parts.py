@@ -5,6 +5,7 @@ JSON values are checked where they are encoded, and what goes together with what
 
 from dataclasses import fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from tenuto.errors import InvalidInput
@@ -53,6 +54,7 @@ class Shape:
         self.kind = kind
         defaults = {each.name: each.default for each in fields(kind)}
         self._rows = tuple((name, defaults[name], check) for name, check in checks.items())
+        self._values = attrgetter(*checks)  # of two or more, which it returns as a tuple
 
     def __call__(self, value: Any, what: str) -> None:
         """Refuse a value of another class, and one with a field that cannot be kept; `what` goes before its name."""
@@ -71,8 +73,9 @@ class Shape:
         """Refuse a value as the call does; its fields are named by themselves."""
         if type(value) is not self.kind:
             refuse(f"the {self.kind.__name__.lower()}", f"a {self.kind.__name__}", value)
-        for name, default, check in self._rows:
-            if (given := getattr(value, name)) is not default:
+        # All values at once: every part of every commit comes through here.
+        for given, (name, default, check) in zip(self._values(value), self._rows, strict=True):
+            if given is not default:
                 check(given, name)
 
 
