@@ -99,7 +99,7 @@ class Lanes:
         if expiries:
             expires_at = min(expiries)
         else:
-            ((moment,),) = await self._store.backend.read("moment", now)
+            ((moment,),) = await self._store.backend.read("lease_moment", now)
             expires_at = moment + term
         return Renewal(
             expires_at=to_datetime(expires_at),
@@ -123,7 +123,7 @@ class Lanes:
         key = as_key(key)
         async with self._store.backend.view() as view:
             rows = await view.read("session_by_key", *columns_of(key))
-            ((now,),) = await view.read("moment", self._store.now())
+            ((now,),) = await view.read("lease_moment", self._store.now())
         row = SessionRow(*rows[0]) if rows else None
         return view_of(row, now) if row and row.generation else None
 

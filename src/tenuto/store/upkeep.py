@@ -89,7 +89,7 @@ class Upkeep:
         async with _reporting("Expiry", ExpiryReport()) as progress:
             async with self._store.backend.view() as view:
                 rows = await view.read("expired", self._store.now())
-                ((now,),) = await view.read("moment", self._store.now())
+                ((now,),) = await view.read("lease_moment", self._store.now())
             for row in rows:
                 with progress.passing_over(name_of(row)):
                     session = SessionRow(*row)

@@ -16,11 +16,19 @@ T = TypeVar("T")
 _REMEMBERED = 10_000
 
 
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC if hasattr(time, "CLOCK_MONOTONIC") else None)
+
+
+def _passed() -> float:
+    """Return a time that never jumps; where it can, it goes on while the machine sleeps, as the database's does."""
+    return time.clock_gettime(_BOOT_CLOCK) if _BOOT_CLOCK is not None else time.monotonic()
+
+
 class WarmMemory:
     """A guess at what a read would find. The write's guard confirms it, and a wrong one costs a look.
 
     A repeat is not seen in it, but its receipt is there already and makes the write miss. The clock is the database's
-    as last read, carried forward by this machine's monotonic one.
+    as last read, carried forward by this machine's boot clock.
     """
 
     def __init__(self) -> None:
@@ -31,8 +39,11 @@ class WarmMemory:
         left, since = self._left.pop(warm.key, (None, 0.0))
         if left is None:
             return None
-        now = left.now + int((time.monotonic() - since) * 1_000_000) if warm.now is None else warm.now
-        found = left.found(now)
+        if warm.now is None:
+            passed = int((_passed() - since) * 1_000_000)
+            found = left.found(left.now + passed, left.lease + passed)
+        else:
+            found = left.found(warm.now, warm.now)
         if warm.begins or not warm.run_id:
             found.run = None
         elif found.run is None or found.run.run_id != warm.run_id or (warm.saves and not stands_on_head(found)):
@@ -68,6 +79,6 @@ class WarmMemory:
             return
         if left.run is not None and left.run.ended_at is not None:
             left = left._replace(run=None)  # nothing is written for it any more
-        self._left[key] = (left, time.monotonic())
+        self._left[key] = (left, _passed())
         if len(self._left) > _REMEMBERED:
             self._left.popitem(last=False)

@@ -124,13 +124,13 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     if commit.count_resume:
         changes["resume_count"] = next_count(old.resume_count, "the resume count")
     if commit.rearm or commit.disarm:
-        changes |= _lane_changes(commit, now)
+        changes |= _lane_changes(commit, found.lease)
     if begin:
         changes["run_seq"] = next_count(old.run_seq, "the run number")
     if commit.generation is not None and isinstance(commit.run, BeginRun | TakeRun):
         changes["current_run"] = commit.run.run_id
     row = old._replace(**changes)
-    after = begun_run(packed, begin, row, log, found) if begin else run_after(packed, run, row, log, now)
+    after = begun_run(packed, begin, row, log, found) if begin else run_after(packed, run, row, log, found)
     draft = Draft(packed, found, old, row, after, log)
     following = follow(draft) if commit.next_run else None
     if following:

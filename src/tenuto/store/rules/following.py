@@ -34,7 +34,7 @@ def follow(draft: Draft) -> Following:
         run_seq=next_count(before.run_seq, "the run number"),
         event_seq=next_count(before.event_seq, "the event number", len(following.events)),
         current_run=following.begin.run_id,
-        lane_expires_at=max(before.lane_expires_at or 0, now + to_duration(following.begin.ttl)),
+        lane_expires_at=max(before.lane_expires_at or 0, draft.found.lease + to_duration(following.begin.ttl)),
     )
     stand = (heads, heads, None)
     run = new_run(following.begin, row, draft.found, row.generation, before.event_seq, row.version, stand)

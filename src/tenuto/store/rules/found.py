@@ -97,12 +97,13 @@ class Ask(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What stood in the store at one instant.
+    """What stood in the store at one instant; `lease` is the time that leases are judged by.
 
     `inputs` and `effects` are None where nobody looked: then the guard of the write that names one decides.
     """
 
     now: int
+    lease: int
     life_floor: int
     event_floor: int
     next_sid: int
@@ -136,16 +137,18 @@ class Left(NamedTuple):
     """What a plan's writes leave for a plain read to find."""
 
     now: int
+    lease: int
     life_floor: int
     event_floor: int
     next_sid: int
     session: SessionRow
     run: RunRow | None
 
-    def found(self, now: int) -> Found:
+    def found(self, now: int, lease: int) -> Found:
         """Return it as what was found at a later time."""
         return Found(
             now=now,
+            lease=lease,
             life_floor=self.life_floor,
             event_floor=self.event_floor,
             next_sid=self.next_sid,
@@ -162,14 +165,15 @@ _RECEIPT = _SESSION + len(ReceiptRow._fields)
 
 
 def gather(ask: Ask, now: int | None) -> Script[Found]:
-    """Read everything `ask` names."""
+    """Read everything `ask` names. A backend whose clock does not jump gives no time of its own for leases."""
     key = ask.key
     (row,) = yield "find_session", (now, key.tenant, key.kind, key.session_id, ask.operation_id, ask.run_id)
-    moment, life_floor, event_floor, next_sid, *columns = row
+    moment, lease, life_floor, event_floor, next_sid, *columns = row
     session = SessionRow(*columns[:_SESSION]) if columns[0] is not None else None
     receipt, run = columns[_SESSION:_RECEIPT], columns[_RECEIPT:]
     found = Found(
         now=moment,
+        lease=moment if lease is None else lease,
         life_floor=life_floor,
         event_floor=event_floor,
         next_sid=next_sid,
@@ -292,7 +296,7 @@ def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:
 
 def found_after(found: Found, row: SessionRow, run: RunRow | None = None) -> Left:
     """Return what the next plain read will find; the numbers for new rows do not matter, since this one is there."""
-    return Left(found.now, found.life_floor, found.event_floor, found.next_sid, row, run)
+    return Left(found.now, found.lease, found.life_floor, found.event_floor, found.next_sid, row, run)
 
 
 def stands_on_head(found: Found) -> bool:

@@ -25,7 +25,7 @@ from tenuto.store.rules.waits import check_waits
 def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow | None:
     """Check everything after life and receipt; return the run the commit goes on with."""
     commit = packed.commit
-    _check_lane(commit, row, found.now)
+    _check_lane(commit, row, found.lease)
     run = _check_run(commit, row, found)
     if commit.next_run:
         _check_new(commit.next_run.begin, found.next_run, found)
@@ -68,7 +68,12 @@ def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
             return None
         case RunRef() | TakeRun():
             check_run_live(commit.key, wanted, row, run, laned=commit.generation is not None)
-            if isinstance(wanted, TakeRun) and run and (run.expires_at or 0) > found.now and not _is_gone(wanted, run):
+            if (
+                isinstance(wanted, TakeRun)
+                and run
+                and (run.expires_at or 0) > found.lease
+                and not _is_gone(wanted, run)
+            ):
                 raise RunNotLive(
                     f"Run {run.run_id} of {commit.key} is still renewed by its runner; it cannot be taken over.",
                     key=commit.key,

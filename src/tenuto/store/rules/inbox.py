@@ -29,7 +29,7 @@ def decide_enqueue(key: SessionKey, packed: PackedInput, found: Found) -> Plan[E
     row, given = found.session, packed.given
     if row is None or not row.alive:
         raise SessionNotFound(f"There is no {key} to send to; create it first.", key=key)
-    lane = view_of(row, found.now)
+    lane = view_of(row, found.lease)
     known = found.input_keys.get(given.key) if given.key is not None else None
     if known:
         check_same_content(known, packed)

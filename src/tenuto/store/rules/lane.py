@@ -57,7 +57,7 @@ def decide_acquire(
 
     `dead` is a generation and its holder whose process is proven gone; it counts as lapsed.
     """
-    now = found.now
+    now = found.lease
     row = found.session or blank_row(key, found)
     if life is not None:
         check_life(key, life, row)

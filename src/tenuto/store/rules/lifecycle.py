@@ -133,7 +133,7 @@ def _vacant(key: SessionKey, intent: str, found: Found) -> SessionRow | Receipt:
             key=key,
             found_version=row.version,
         )
-    if is_live(row, found.now):
+    if is_live(row, found.lease):
         raise busy(key, row)
     return row
 

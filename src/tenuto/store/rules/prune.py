@@ -57,7 +57,7 @@ def decide_remove(found: Found) -> Plan[int]:
     row = found.session
     if row is None or row.alive or row.status == SessionStatus.DELETED:
         return Plan(0)
-    if found.kin or found.counts["runs"] or found.counts["checkpoints"] or is_live(row, found.now):
+    if found.kin or found.counts["runs"] or found.counts["checkpoints"] or is_live(row, found.lease):
         return Plan(0)
     owned = ("receipts", "inputs", "effects", "usage", "outgoing", "entries", "branches", "events", "holdings")
     writes = [

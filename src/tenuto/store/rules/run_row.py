@@ -82,16 +82,16 @@ def new_run(
         outcome,
         found.now,
         found.now if ended else None,
-        None if ended or generation is not None else found.now + to_duration(begin.ttl),
+        None if ended or generation is not None else found.lease + to_duration(begin.ttl),
         holds,
         None,
         row.commit_no,
     )
 
 
-def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: LogWriter, now: int) -> RunRow | None:
+def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: LogWriter, found: Found) -> RunRow | None:
     """Return a run's row as the commit leaves it."""
-    commit = packed.commit
+    commit, now = packed.commit, found.now
     if run is None:
         return None
     base, ends, own = _stand_texts(log, commit.end)
@@ -109,7 +109,7 @@ def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: Lo
     if isinstance(commit.run, TakeRun):
         laned = commit.generation is not None
         changes |= {"attempt": run.attempt + 1, "generation": commit.generation, "worker": commit.run.worker}
-        changes["expires_at"] = None if laned else now + to_duration(commit.run.ttl)
+        changes["expires_at"] = None if laned else found.lease + to_duration(commit.run.ttl)
         if commit.run.base_version is not None and not commit.save:
             changes["base_version"] = commit.run.base_version
     if commit.end:

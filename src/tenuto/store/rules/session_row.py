@@ -102,7 +102,7 @@ def session_write(found: Found, row: SessionRow, *, free_lane: bool = False) -> 
     if old is None:
         return Write("insert_session", [row], must=True)
     counters = (old.life, old.commit_no, old.generation, old.armed, old.event_seq)
-    guard = (old.sid, *counters, 0 if free_lane else 1, found.now)
+    guard = (old.sid, *counters, 0 if free_lane else 1, found.lease)
     return Write("move_session", [row[4:] + guard], must=True)
 
 

@@ -34,10 +34,13 @@ class Reads(RuntimeReads):
         row = self._row(tenant, kind, session_id)
         receipt = t.receipt.get((row.sid, row.life, operation_id)) if row else None
         run = t.run.get(run_id)
-        numbers = (moment_of(now), t.meta["life_floor"], t.meta["event_floor"], t.meta["next_sid"])
+        numbers = (moment_of(now), None, t.meta["life_floor"], t.meta["event_floor"], t.meta["next_sid"])
         return [numbers + (row or _EMPTY_SESSION) + (receipt or _EMPTY_RECEIPT) + (run or _EMPTY_RUN)]
 
     def moment(self, now: int | None) -> list[Row]:
+        return [(moment_of(now),)]
+
+    def lease_moment(self, now: int | None) -> list[Row]:
         return [(moment_of(now),)]
 
     def session_by_key(self, tenant: str, kind: str, session_id: str) -> list[Row]:

@@ -2,10 +2,14 @@
 The time: the one given, or the database's.
 SELECT moment($1)
 
+-- lease_moment --
+The time that leases are judged by: the server's own.
+SELECT moment($1)
+
 -- find_session --
 A session's row with the receipt of one operation and the row of one run, and the numbers a new row would get.
 SELECT
-    moment($1), meta.life_floor, meta.event_floor, coalesce(s.sid, nextval('session_sid')),
+    moment($1), NULL, meta.life_floor, meta.event_floor, coalesce(s.sid, nextval('session_sid')),
     s.*, o.*, r.*
 FROM meta
 LEFT JOIN session s ON s.tenant = $2 AND s.kind = $3 AND s.session_id = $4

@@ -19,6 +19,7 @@ from tenuto.store.backends.sql import migrations, queries
 from tenuto.store.backends.sqlite.connection import check_tables, check_version, connect, migrate, patiently
 from tenuto.store.backends.sqlite.faults import translate, translated, unstorable
 from tenuto.store.backends.sqlite.file import DatabaseFile
+from tenuto.store.backends.sqlite.lease_clock import LeaseClock
 from tenuto.store.backends.sqlite.writer import Writer
 from tenuto.store.backends.threads import Threads, in_thread
 from tenuto.store.backends.wakeups import Wakeups
@@ -89,12 +90,13 @@ class SqliteBackend:
         synchronous = _word(synchronous)
         _check_vfs(vfs)
         path = os.path.abspath(path)  # noqa: ASYNC240, PTH100 - links stay; the working directory may change
-        writer, file = await in_thread(partial(_open_writer, path, migrate, synchronous, lock_timeout, vfs))
+        clock = LeaseClock()
+        writer, file = await in_thread(partial(_open_writer, path, clock, migrate, synchronous, lock_timeout, vfs))
         return cls(
             path,
             writer,
             file,
-            partial(connect, path, synchronous=synchronous, vfs=vfs, readonly=True),
+            partial(connect, path, lease_now=clock.now, synchronous=synchronous, vfs=vfs, readonly=True),
             lock_timeout,
             {"synchronous": synchronous, "lock_timeout": lock_timeout, "vfs": vfs},
         )
@@ -392,10 +394,10 @@ class Statements(dict[str, str]):
 
 
 def _open_writer(
-    path: str, migrating: bool, synchronous: str, timeout: float, vfs: str | None
+    path: str, clock: LeaseClock, migrating: bool, synchronous: str, timeout: float, vfs: str | None
 ) -> tuple[apsw.Connection, DatabaseFile]:
     DatabaseFile(path, vfs)  # refused before anything is opened
-    connection = connect(path, synchronous=synchronous, vfs=vfs)
+    connection = connect(path, lease_now=clock.now, synchronous=synchronous, vfs=vfs)
     try:
         file = DatabaseFile(path, vfs)
         if migrating:
@@ -411,6 +413,7 @@ def _open_writer(
                 )
         with translated(path):
             patiently(partial(check_tables, connection, path), timeout)
+            clock.anchor(connection, timeout)
     except BaseException as error:
         with suppress(apsw.Error):
             connection.close()

@@ -38,8 +38,15 @@ FROM pragma_application_id, pragma_user_version
 """
 
 
-def connect(path: str, *, synchronous: str = "FULL", vfs: str | None = None, readonly: bool = False) -> apsw.Connection:
-    """Open the file, creating it readable by its owner only."""
+def connect(
+    path: str,
+    *,
+    lease_now: Callable[..., int],
+    synchronous: str = "FULL",
+    vfs: str | None = None,
+    readonly: bool = False,
+) -> apsw.Connection:
+    """Open the file, creating it readable by its owner only; its statements ask `lease_now` for the time of leases."""
     _make_private(path)
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     with translated(path):
@@ -48,6 +55,7 @@ def connect(path: str, *, synchronous: str = "FULL", vfs: str | None = None, rea
             # No busy handler: it backs off to long sleeps and starves short writes. `patiently` retries in its place,
             # here while another process switches a new file to WAL.
             connection.set_busy_timeout(0)
+            connection.create_scalar_function("lease_now", lease_now, 0)
             patiently(partial(_configure, connection, path, synchronous), _CONFIGURE_SECONDS)
             if readonly:
                 connection.pragma("query_only", True)

@@ -2,10 +2,15 @@
 The time: the one given, or the database's.
 SELECT coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
 
+-- lease_moment --
+The time that leases are judged by, which does not jump with the machine's clock.
+SELECT coalesce(?1, lease_now())
+
 -- find_session --
 A session's row with the receipt of one operation and the row of one run, and the numbers a new row would get.
 SELECT
     coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
+    coalesce(?1, lease_now()),
     meta.life_floor,
     meta.event_floor,
     CASE WHEN s.sid IS NULL
@@ -165,7 +170,7 @@ SELECT s.sid, s.tenant, s.kind, s.session_id FROM (
     SELECT DISTINCT session FROM input
     WHERE status = 'open' AND session > ?2 AND coalesce(due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
 ) i JOIN session s ON s.sid = i.session
-WHERE s.alive AND s.status = 'active' AND NOT (s.armed AND coalesce(s.lane_expires_at, 0) > coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)))
+WHERE s.alive AND s.status = 'active' AND NOT (s.armed AND coalesce(s.lane_expires_at, 0) > coalesce(?1, lease_now()))
 ORDER BY s.sid LIMIT ?3
 
 -- held_sessions --
@@ -174,7 +179,7 @@ SELECT s.* FROM (
     SELECT DISTINCT session FROM input
     WHERE status = 'open' AND coalesce(due_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
 ) i JOIN session s ON s.sid = i.session
-WHERE s.alive AND s.status = 'active' AND s.armed AND s.lane_expires_at > coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+WHERE s.alive AND s.status = 'active' AND s.armed AND s.lane_expires_at > coalesce(?1, lease_now())
 ORDER BY s.lane_expires_at, s.sid LIMIT ?2
 
 -- next_input --
@@ -304,9 +309,9 @@ Running runs whose lane or renewal has lapsed, oldest first.
 SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
 WHERE r.status = 'running' AND CASE
     WHEN r.generation IS NULL
-        THEN coalesce(r.expires_at, 0) <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+        THEN coalesce(r.expires_at, 0) <= coalesce(?1, lease_now())
     ELSE NOT (s.armed AND s.generation = r.generation
-        AND coalesce(s.lane_expires_at, 0) > coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)))
+        AND coalesce(s.lane_expires_at, 0) > coalesce(?1, lease_now()))
     END
 ORDER BY r.started_at, r.run_id LIMIT ?2
 
@@ -794,7 +799,7 @@ DELETE FROM event WHERE session = ?1
 -- renew_lanes --
 Renew the lanes of a JSON list of [tenant, kind, session_id, life, generation, nonce] that are still held so.
 UPDATE session SET lane_expires_at = max(
-    coalesce(lane_expires_at, 0), coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) + ?2)
+    coalesce(lane_expires_at, 0), coalesce(?1, lease_now()) + ?2)
 FROM json_each(?3) p
 WHERE tenant = p.value ->> 0 AND session.kind = p.value ->> 1 AND session_id = p.value ->> 2
     AND life = p.value ->> 3 AND generation = p.value ->> 4 AND nonce = p.value ->> 5 AND armed
@@ -803,7 +808,7 @@ RETURNING tenant, kind, session_id, nonce, lane_expires_at
 -- renew_runs --
 Renew the runs of a JSON list of [run_id, attempt] that run without a lane; a null tenant means any.
 UPDATE run SET expires_at = max(
-    coalesce(expires_at, 0), coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) + ?2)
+    coalesce(expires_at, 0), coalesce(?1, lease_now()) + ?2)
 FROM json_each(?3) p
 WHERE run_id = p.value ->> 0 AND attempt = p.value ->> 1 AND status = 'running' AND generation IS NULL
     AND (?4 IS NULL OR tenant = ?4)
