@@ -8,9 +8,13 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+import pytest
+
 T = TypeVar("T")
 
 EIGHTH, ALL = 8, 1
+
+MATRIX = pytest.mark.long("each moment of a matrix is a process of its own that is killed")
 
 
 @cache

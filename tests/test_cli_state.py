@@ -255,6 +255,7 @@ async def test_what_cannot_be_migrated_stays_as_it_was_and_the_others_are_writte
         assert (await store.head("good")).schema_version == "3"
 
 
+@pytest.mark.long("thousands of sessions")
 async def test_thousands_of_sessions_are_paged_through_each_once(place: Place, module: str) -> None:
     async with place.open() as store:
         await asyncio.gather(*(stored(store, f"s{n}", tenant=f"t{n % 3}") for n in range(2_500)))

@@ -169,7 +169,33 @@ def test_a_stored_error_keeps_the_category_of_its_cause() -> None:
         "category": "node_exception",
         "message": "at a",
         "cause": "provider_rate_limit",
-    } | {"details": {"graph": None, "node_name": None, "recoverable_state": None}}
+    } | {"details": {"graph": None, "node_name": None}}
     assert "cause" not in error_record(LaneBusy("busy"))
     marked = error_record(caused(NODE("at a"), Provider(transient=True)))
     assert marked["transient"] is True
+
+
+def every_error() -> list[type[TenutoError]]:
+    kinds: list[type[TenutoError]] = [TenutoError]
+    for kind in kinds:
+        kinds += [each for each in kind.__subclasses__() if each.__module__.startswith("tenuto.")]
+    return kinds
+
+
+@pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
+def test_an_error_shows_only_details_it_declares_and_documents(kind: type[TenutoError]) -> None:
+    documented = {name for each in kind.__mro__ for name in vars(each).get("__annotations__", {})}
+    assert kind.public <= documented
+    assert not kind.public & {"nonce", "holder", "owner", "host", "url", "sql", "key", "tenant"}
+
+
+def test_a_stored_error_has_the_public_details_alone() -> None:
+    busy = LaneBusy("busy", owner="host:7", generation=3, expires_at=5, holder="h", key="k")
+    assert busy.public_details() == {"expires_at": 5}
+    assert error_record(busy)["details"] == {"expires_at": 5}
+    assert "details" not in error_record(TenutoError("undeclared", anything="secret"))
+
+    class Own(TenutoError):
+        public = frozenset({"shown"})
+
+    assert error_record(Own("own", shown=1, hidden=2))["details"] == {"shown": 1}

@@ -85,7 +85,8 @@
 
 `category` is the stable word for programs, `bucket` says who can do something about it, and `retryable` whether the
 same call may simply be made again. An error that only says where another one passed has the bucket of its cause
-(`bucket_of`). The data behind an error are attributes, listed by `details()`.
+(`bucket_of`). The data behind an error are attributes, listed by `details()`; what of them a class declares as `public`
+is all that a run's record keeps and a door passes on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,6 +124,8 @@ class TenutoError(Exception):
 
     category: str = "tenuto_error"
     bucket: ClassVar[Bucket] = Bucket.USER_CORRECTABLE
+    public: ClassVar[frozenset[str]] = frozenset()
+    """Which details anybody may see who gets to see the error; unless a class says so, none."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -137,8 +140,12 @@ class TenutoError(Exception):
         return self.bucket is Bucket.RETRYABLE_TRANSIENT
 
     def details(self) -> dict[str, Any]:
-        """Return the data behind the error, by name."""
+        """Return the data behind the error, by name, for code and operators: not all of it is for everybody."""
         return dict(self._details)
+
+    def public_details(self) -> dict[str, Any]:
+        """Return what of the data a run's record keeps, and a door may pass on."""
+        return {name: value for name, value in self._details.items() if name in self.public}
 
 
 class InvalidInput(TenutoError):
@@ -157,6 +164,7 @@ class NotJson(InvalidInput):
     """A value cannot be kept as JSON text; `path` names the offender."""
 
     category = "value_not_json"
+    public = frozenset({"path"})
     path: str
 
 
@@ -164,6 +172,7 @@ class CommitTooLarge(InvalidInput):
     """A commit is over its byte or row budget."""
 
     category = "commit_budget_exceeded"
+    public = frozenset({"measure", "size", "budget"})
     measure: str
     size: int
     budget: int
@@ -173,6 +182,7 @@ class CursorBeyondTail(InvalidInput):
     """An event cursor is ahead of the session's stream, so it belongs to another session or store."""
 
     category = "cursor_beyond_tail"
+    public = frozenset({"cursor", "tail"})
     cursor: int
     tail: int
 
@@ -181,6 +191,7 @@ class EffectCalledTwice(InvalidInput):
     """A program called an effect of one key twice in one step; `place` says which."""
 
     category = "effect_called_twice"
+    public = frozenset({"place"})
     place: list[Any]
 
 
@@ -188,6 +199,7 @@ class InvalidHistory(InvalidInput):
     """A message does not fit the history it is added to: a call without a result, or a result without a call."""
 
     category = "history_invalid"
+    public = frozenset({"call_id"})
     call_id: str | None
 
 
@@ -201,6 +213,7 @@ class ActionNotRegistered(InvalidInput):
     """A queued action's class is not registered here, or not in that form; it waits for a process that has it."""
 
     category = "action_not_registered"
+    public = frozenset({"action"})
     action: str
 
 
@@ -230,6 +243,7 @@ class SessionExists(SessionError):
     """A live session already has this id."""
 
     category = "session_exists"
+    public = frozenset({"found_version"})
     found_version: int
 
 
@@ -246,6 +260,7 @@ class StatusRefused(SessionError):
     """The session's status does not allow this."""
 
     category = "session_status_invalid"
+    public = frozenset({"found"})
     found: str
 
 
@@ -259,6 +274,7 @@ class OperationConflict(SessionError):
     """The operation id was used before for something else."""
 
     category = "operation_conflict"
+    public = frozenset({"operation_id"})
     operation_id: str
 
 
@@ -267,6 +283,7 @@ class VersionConflict(SessionError):
 
     category = "session_write_conflict"
     bucket = Bucket.RETRYABLE_TRANSIENT
+    public = frozenset({"expected", "found"})
     expected: int | None
     found: int | None
 
@@ -284,6 +301,7 @@ class ForkPointNotRetained(SessionError):
     """Nothing is kept of the session as it was at this commit; `nearest` lists points that are."""
 
     category = "fork_point_not_retained"
+    public = frozenset({"nearest"})
     nearest: Sequence[int]
 
 
@@ -292,6 +310,7 @@ class LaneBusy(SessionError):
 
     category = "session_execution_busy"
     bucket = Bucket.RETRYABLE_TRANSIENT
+    public = frozenset({"expires_at"})
     owner: str
     generation: int
     expires_at: Any
@@ -330,6 +349,7 @@ class ProgramNotRegistered(SessionError):
     """The session's program is not registered here; the session can be read, but not run."""
 
     category = "program_not_registered"
+    public = frozenset({"program"})
     program: str | None
     registered: Sequence[str]
 
@@ -343,6 +363,7 @@ class CommitRefused(SessionError):
 class RunNotLive(CommitRefused):
     """The run a commit belongs to is not running with this attempt."""
 
+    public = frozenset({"run_id", "found"})
     run_id: str
     found: str
 
@@ -350,6 +371,7 @@ class RunNotLive(CommitRefused):
 class StopRequested(CommitRefused):
     """The run was asked to stop, so it ends neither as completed nor as suspended; `stop` is the request."""
 
+    public = frozenset({"run_id"})
     run_id: str
     stop: Any
 
@@ -361,6 +383,7 @@ class StopWithdrawn(CommitRefused):
 class ClaimLost(CommitRefused):
     """An input is unknown, belongs elsewhere, or is not open any more."""
 
+    public = frozenset({"input_id", "found"})
     input_id: str
     found: str
 
@@ -369,14 +392,17 @@ class EffectMismatch(CommitRefused):
     """An effect was started before with another request; both digests are given."""
 
     category = "effect_mismatch"
+    public = frozenset({"place", "path"})
     place: Any
     found: str
     given: str
+    path: str
 
 
 class EffectNotOpen(CommitRefused):
     """An effect is done already, was not started, or was started by another runner."""
 
+    public = frozenset({"place", "found"})
     place: Any
     found: str
 
@@ -384,6 +410,7 @@ class EffectNotOpen(CommitRefused):
 class DeliveryLost(CommitRefused):
     """An outgoing item is not where its deliverer thinks it is."""
 
+    public = frozenset({"outbox_id", "found"})
     outbox_id: str
     found: str
 
@@ -391,6 +418,7 @@ class DeliveryLost(CommitRefused):
 class WaitNotOpen(CommitRefused):
     """A wait is unknown, belongs elsewhere, or is settled."""
 
+    public = frozenset({"wait_id", "found"})
     wait_id: str
     found: str
 
@@ -413,6 +441,7 @@ class EffectInDoubt(TurnError):
     """Nobody knows whether a call was carried out; settle it by hand, or declare it idempotent."""
 
     category = "effect_in_doubt"
+    public = frozenset({"place"})
     place: Any
 
 
@@ -420,6 +449,7 @@ class EffectResultDropped(TurnError):
     """A call was carried out, but its result is kept no longer; it is not called again."""
 
     category = "effect_result_dropped"
+    public = frozenset({"place"})
     place: Any
 
 
@@ -427,6 +457,7 @@ class StepBudgetExceeded(TurnError):
     """A turn took all the steps it may take; the next turn has a new budget."""
 
     category = "step_budget_exceeded"
+    public = frozenset({"limit"})
     limit: int
 
 
@@ -434,6 +465,7 @@ class WaitExpired(TurnError):
     """What a run waited for did not come in time."""
 
     category = "wait_expired"
+    public = frozenset({"wait_id"})
     wait_id: str
 
 
@@ -442,6 +474,7 @@ class RunFailed(TurnError):
 
     category = "run_failed"
     bucket = _of_cause(Bucket.USER_CORRECTABLE)
+    public = frozenset({"run_id", "status"})
     run_id: str | None
     status: str
     error: Any
@@ -452,6 +485,7 @@ class StreamDropped(TurnError):
 
     category = "stream_dropped"
     bucket = Bucket.RETRYABLE_TRANSIENT
+    public = frozenset({"cursor"})
     cursor: int
 
 
@@ -459,6 +493,7 @@ class AnswerRefused(TurnError):
     """An answer does not fit what is waited for; nothing was stored."""
 
     category = "answer_refused"
+    public = frozenset({"wait_id"})
     wait_id: str
 
 
@@ -486,6 +521,7 @@ class LateAnswer(AnswerRefused):
     """The wait is over: it timed out, was given up, or its run has ended."""
 
     category = "late_answer"
+    public = frozenset({"wait_id", "found"})
     found: str
 
 
@@ -559,6 +595,7 @@ class SuspensionRecordInvalid(GraphError):
     """There is no paused invocation to resume: it never was, is over, was cancelled or resumed, or its time is up."""
 
     category = "suspension_record_invalid"
+    public = frozenset({"invocation_id"})
     invocation_id: str
 
 
@@ -566,6 +603,7 @@ class SuspensionResumePayloadInvalid(GraphError):
     """What was given to a paused invocation does not fit its state; it is still paused."""
 
     category = "suspension_resume_payload_invalid"
+    public = frozenset({"invocation_id"})
     invocation_id: str
 
 
@@ -575,6 +613,7 @@ class GraphRunError(GraphError):
     `recoverable_state` is the state before it, or after it where the node itself was done.
     """
 
+    public = frozenset({"graph", "node_name"})
     graph: str | None
     node_name: str | None
     recoverable_state: Any
@@ -602,6 +641,7 @@ class BranchFailed(NodeException):
     """A branch of a parallel-branches node raised."""
 
     category = "parallel_branches_branch_failed"
+    public = frozenset({"graph", "node_name", "branch_name"})
     branch_name: str
 
 
@@ -616,6 +656,7 @@ class ReducerError(GraphRunError):
     """A reducer could not take an update."""
 
     category = "reducer_error"
+    public = frozenset({"graph", "node_name", "field", "reducer"})
     field: str
     reducer: str
 
@@ -654,6 +695,7 @@ class StepLimitReached(GraphRunError):
     """A run executed more nodes than it may; raise the limit if it is not a loop without end."""
 
     category = "step_limit_reached"
+    public = frozenset({"graph", "node_name", "limit"})
     limit: int
 
 
@@ -703,6 +745,7 @@ class SchemaMismatch(StoreError):
     """The database's tables and the code are of different versions."""
 
     category = "store_schema_mismatch"
+    public = frozenset({"found", "expected"})
     found: int
     expected: int
 

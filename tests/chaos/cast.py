@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-STEADY, WILD, MORTAL = "steady", "wild", "mortal"
+STEADY, WILD, MORTAL, MEEK = "steady", "wild", "mortal", "meek"
 """Nothing is ever taken back in a steady session; a wild one is rolled back, rewound and cleared; a mortal one is
-deleted and made again."""
+deleted and made again. A meek one is hardly talked to but to be overruled."""
 
 _PROGRAMS = ("agent", "talker", "clerk", "chief", "notes")
 _NATURES = (STEADY, STEADY, WILD, MORTAL)
@@ -23,6 +23,7 @@ CAST = (
     *(Role(f"{nature}-{program}-{n}", program, nature) for n, nature in enumerate(_NATURES) for program in _PROGRAMS),
     Role("steady-agent-9", "agent", STEADY),
     Role("mortal-agent-9", "agent", MORTAL),
+    *(Role(f"meek-{program}-{n}", program, MEEK) for n in range(2) for program in ("agent", "talker")),
 )
 
 BY_SESSION = {role.session: role for role in CAST}

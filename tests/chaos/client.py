@@ -15,7 +15,7 @@ from tenuto.errors import (
     StatusRefused,
     TenutoError,
 )
-from tests.chaos.cast import BY_SESSION, CAST, MORTAL, STEADY, WILD, Role
+from tests.chaos.cast import BY_SESSION, CAST, MEEK, MORTAL, WILD, Role
 from tests.chaos.deeds import Deeds
 from tests.chaos.ledger import ACK, CUT, FAULT, INTENT, REFUSED, UNKNOWN, UNTYPED, Ledger, Note, read_notes
 from tests.chaos.programs import TOOLS
@@ -25,16 +25,17 @@ HANDS = 12
 
 PATIENCE = 4.0
 _GLANCE = 0.5
+_MANY = 15
 TRIES = 10
 
 _NOT_DONE = (LaneBusy, SessionNotFound, StatusRefused, InvalidHistory, SessionExists)
 """Refusals that say that nothing was written by this very call."""
 
-_TALKED_TO = [role for role in CAST for _ in range(3 if role.program == "agent" else 1)]
+_TALKED_TO = [role for role in CAST if role.nature != MEEK for _ in range(3 if role.program == "agent" else 1)]
 
 _WEIGHTS = {
     "say": 40,
-    "hurry": 8,
+    "hurry": 12,
     "answer": 24,
     "overrule": 8,
     "ask": 4,
@@ -142,19 +143,24 @@ class Client:
                 await self._answer(facts["session"], wait, dice)
 
     async def overrule(self, dice: random.Random) -> None:
-        """Begin a turn in a wild session, and take it back for another message at once."""
-        role = dice.choice([role for role in CAST if role.nature == WILD])
-        await self._performer.do(self._message(role, dice) | {"verb": "start", "when_busy": "queue"}, cut=None)
-        await asyncio.sleep(dice.uniform(0, 0.1))
-        facts = self._message(role, dice) | {"verb": "send", "when_busy": "rollback"}
-        await self._performer.repeat(facts, dice)
+        """Begin a turn, perhaps let it wait and go on, and take it back for another message while it is at work."""
+        role = dice.choice([role for role in CAST if role.nature == MEEK])
+        first = self._message(role, dice) | {"verb": "start", "when_busy": "queue"}
+        if role.program == "agent":
+            first |= {"verb": "send", "text": f"{first['key']} {dice.choice(('ask look', 'ship', 'pay+ask pay'))}"}
+        await self._performer.repeat(first, dice)
+        for wait in await self._looked(self._runtime.waits(role.session), []):
+            await self._answer(role.session, wait, dice)
+        await asyncio.sleep(dice.uniform(0, 0.15))
+        await self._performer.repeat(self._message(role, dice) | {"verb": "send", "when_busy": "rollback"}, dice)
 
     async def hurry(self, dice: random.Random) -> None:
-        """Queue several messages for one session, one right after the other."""
-        role = dice.choice([role for role in CAST if role.program in ("talker", "notes")])
-        for _ in range(5):
-            facts = self._message(role, dice) | {"verb": "enqueue", "boundary": None, "delay": None}
-            await self._performer.repeat(facts, dice)
+        """Queue several messages for one session, all at once, unless too many are queued there already."""
+        role = dice.choice([role for role in _TALKED_TO if role.program in ("talker", "notes")])
+        if len(await self._looked(self._store.inbox.list(role.session, limit=_MANY), ())) == _MANY:
+            return
+        options = {"verb": "enqueue", "boundary": None, "delay": None}
+        await asyncio.gather(*(self._performer.repeat(self._message(role, dice) | options, dice) for _ in range(5)))
 
     def _message(self, role: Role, dice: random.Random, session: str | None = None) -> Note:
         self._said += 1
@@ -277,10 +283,10 @@ class Client:
 
     async def close(self, dice: random.Random) -> None:
         """Close a session that is not steady for a moment."""
-        role = dice.choice([role for role in CAST if role.nature != STEADY])
+        role = dice.choice([role for role in CAST if role.nature in (WILD, MORTAL)])
         await self._performer.do({"deed": "close", "session": role.session, "what": dice.randint(0, 1)}, cut=_cut(dice))
         await asyncio.sleep(0.1)
-        await self._performer.do({"deed": "reopen", "session": role.session}, cut=None)
+        await self._performer.repeat({"deed": "reopen", "session": role.session, "repeats": True}, dice)
 
     async def command(self, dice: random.Random) -> None:
         """Queue an action."""

@@ -1,6 +1,7 @@
 """The end of a run: no more faults, what was cut off is repeated, what waits is answered, until nothing is left."""
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -37,18 +38,20 @@ class Closing:
         self._unanswered = unanswered(notes)
 
     async def drain(self, seconds: float, work: Callable[[], Awaitable[None]] | None = None) -> list[Row]:
-        """Go on until nothing is left, or the time is over; return what is left then.
+        """Go on until nothing is left, or for so long nothing less is left than before; return what is left then.
 
         `work` does what is due, where there are no workers.
         """
         clock = asyncio.get_running_loop().time
-        deadline, quiet, left = clock() + seconds, 0, list[Row]()
+        deadline, quiet, least, left = clock() + seconds, 0, math.inf, list[Row]()
         repeats = [asyncio.create_task(self._performer.repeat(each, random.Random(0))) for each in self._unanswered]
         try:
             async with connected(self._site) as ask:
                 while clock() < deadline:
                     await self._reopen(ask)
                     left = await _look(ask)
+                    if len(left) < least:
+                        least, deadline = len(left), clock() + seconds
                     quiet = 0 if left or not all(task.done() for task in repeats) else quiet + 1
                     if quiet >= _QUIET:
                         break

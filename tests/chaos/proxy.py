@@ -43,7 +43,7 @@ class Wire:
         other = self.far if heard is self.near else self.near
         if not self._flows:
             self._held.append((heard, data))
-        elif other.transport is not None:
+        elif other.transport is not None and not other.transport.is_closing():
             other.transport.write(data)
 
     def freeze(self) -> None:
@@ -128,11 +128,11 @@ async def _connect(url: str, end: End) -> None:
         await loop.create_connection(lambda: end, parts.hostname or "127.0.0.1", parts.port or 5432)
 
 
-def through(url: str, port: int, name: str) -> str:
-    """Return the address of the same database through the proxy, under a name its server shows."""
+def through(url: str, port: int) -> str:
+    """Return the address of the same database through the proxy."""
     parts = urlsplit(url)
     who = f"{parts.username or 'postgres'}" + (f":{parts.password}" if parts.password else "")
-    return f"postgresql://{who}@127.0.0.1:{port}{parts.path}?sslmode=disable&application_name={name}"
+    return f"postgresql://{who}@127.0.0.1:{port}{parts.path}?sslmode=disable"
 
 
 @asynccontextmanager

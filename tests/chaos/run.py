@@ -31,9 +31,10 @@ from tests.chaos.process import READER, WORKER, Post, opened
 from tests.chaos.programs import World, programs
 from tests.chaos.proxy import Proxy, proxied, through
 from tests.chaos.sampler import Sampler
-from tests.chaos.tables import Query, Site, connected, read_tables
+from tests.chaos.tables import AUDITOR, Query, Site, connected, read_tables
 
-DRAIN_SECONDS = 45.0
+DRAIN_SECONDS = 30.0
+"""How long the drain goes on although nothing comes to its end."""
 
 VIOLATED, DOES_NOT_COUNT = 1, 2
 """Exit codes."""
@@ -103,7 +104,7 @@ async def _stage(plan: Plan, folder: Path, url: str | None) -> AsyncIterator[Sta
     schema = f"chaos_{random.SystemRandom().randrange(1 << 40)}"
     site = Site(url=url, schema=schema)
     async with proxied(url) as proxy:
-        address, options = through(url, proxy.port, schema), {"schema": schema, "pool_size": 6}
+        address, options = through(url, proxy.port), {"schema": schema, "pool_size": 6}
         yield Stage(plan=plan, folder=folder, site=site, address=address, options=options, proxy=proxy)
 
 
@@ -185,7 +186,7 @@ async def _do_fault(stage: Stage, crew: Crew, ledger: Ledger, fault: Fault, ask:
         case faults.LOCK:
             happened = await _lock(str(stage.site.path), fault.lasts)
         case faults.TERMINATE:
-            happened = await _terminate(stage, dice, ask)
+            happened = await _terminate(dice, ask)
         case faults.CUT:
             happened = stage.proxy is not None and stage.proxy.cut(dice)
         case _:
@@ -212,9 +213,12 @@ async def _lock(path: str, seconds: float) -> bool:
         file.close()
 
 
-async def _terminate(stage: Stage, dice: random.Random, ask: Query) -> bool:
+async def _terminate(dice: random.Random, ask: Query) -> bool:
     """Terminate some of the server's processes that serve this run."""
-    rows = await ask(f"SELECT pid FROM pg_stat_activity WHERE application_name = '{stage.site.schema}' ORDER BY pid")
+    rows = await ask(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
+        f"AND application_name <> '{AUDITOR}' ORDER BY pid"
+    )
     some = [row["pid"] for row in rows if dice.random() < 0.1] or [row["pid"] for row in rows[:1]]
     for pid in some:
         await ask(f"SELECT pg_terminate_backend({int(pid)})")

@@ -12,6 +12,9 @@ Row: TypeAlias = dict[str, Any]
 Tables: TypeAlias = dict[str, list[Row]]
 Query: TypeAlias = Callable[[str], Awaitable[list[Row]]]
 
+AUDITOR = "auditor"
+"""The name under which a server knows who only looks."""
+
 _OURS = ("meta", "schema_version")
 """What is no part of any session: the numbers new ids begin above, and which migrations were done."""
 
@@ -51,7 +54,9 @@ async def connected(site: Site) -> AsyncIterator[Query]:
         finally:
             file.close()
         return
-    server = await asyncpg.connect(site.url, server_settings={"search_path": str(site.schema)})
+    server = await asyncpg.connect(
+        site.url, server_settings={"search_path": str(site.schema), "application_name": AUDITOR}
+    )
 
     async def ask_server(sql: str) -> list[Row]:
         return [dict(row) for row in await server.fetch(sql)]

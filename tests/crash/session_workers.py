@@ -61,6 +61,11 @@ async def turn(store: Store, plan: Plan, invocation: str, session: str, kill: in
         store.backend = counting.inner
 
 
+def _yes(plan: Plan) -> dict[str, bool]:
+    """Return what a plan's graph is to be answered."""
+    return {"granted" if plan.graph == "nested" else "approved": True}
+
+
 async def _turn(store: Store, plan: Plan, invocation: str, session: str) -> Any:
     graph = made(plan, store)
     while True:
@@ -72,8 +77,7 @@ async def _turn(store: Store, plan: Plan, invocation: str, session: str) -> Any:
         elif runs[-1].status == RunStatus.COMPLETED:
             return None
         elif RunStatus.SUSPENDED in {each.status for each in runs[-2:]}:
-            answer = {"approved": True, "granted": True}
-            outcome = await graph.run(resume_invocation=invocation, signal_payload=answer)
+            outcome = await graph.run(resume_invocation=invocation, signal_payload=_yes(plan))
         elif plan.checkpoints:
             outcome = await graph.run(resume_invocation=invocation)
         else:
@@ -126,7 +130,7 @@ async def converse(store: Store, plan: Plan, session: str, kill: int = 0, when: 
         sent = await send(store, plan, session)
         while sent["status"] == "suspended" and sent["waits"]:
             for wait in sent["waits"]:
-                await answer(store, plan, wait, {"approved": True, "granted": True})
+                await answer(store, plan, wait, _yes(plan))
             sent = await send(store, plan, session)
         await drain(store, plan)
         return {"calls": counting.calls}

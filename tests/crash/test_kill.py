@@ -13,13 +13,15 @@ from tenuto import Store
 from tenuto.model.session import SessionKey
 from tests.crash.processes import Database, Worker, workers
 from tests.crash.turns import a_whole_turn, check_whole, numbers_of, this_owner
+from tests.sampling import MATRIX
 
 AT_ONCE = 4
 
 
-FORTY_KILLS = pytest.param(10, marks=[pytest.mark.wide, pytest.mark.long("each kill is a process of its own")])
+FORTY_KILLS = pytest.param(10, marks=pytest.mark.wide)
 
 
+@MATRIX
 @pytest.mark.parametrize("rounds", [5, FORTY_KILLS, pytest.param(50, marks=pytest.mark.soak)])
 async def test_a_killed_commit_is_wholly_there_or_wholly_absent(database: Database, rounds: int) -> None:
     """Four processes on one database, each on its own session, are killed in each round: 20, 40 or 200 kills."""

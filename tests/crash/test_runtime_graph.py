@@ -8,7 +8,7 @@ from tenuto.model.run import RunStatus
 from tests.crash.processes import Database
 from tests.crash.session_processes import Mate, mates, outside
 from tests.crash.test_session_sweep import NESTED, SAVING, Turn
-from tests.sampling import ALL, EIGHTH, sample
+from tests.sampling import ALL, EIGHTH, MATRIX, sample
 
 YES = {"approved": True}
 PAID = ["user", "read: yes", "pay: yes", "thank: yes"]
@@ -57,6 +57,7 @@ async def test_a_suspended_graph_is_answered_after_a_restart_and_once(database: 
     assert await seen(database) == (PAID, 111, [RunStatus.SUSPENDED, RunStatus.COMPLETED])
 
 
+@MATRIX
 @pytest.mark.parametrize("step", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)], ids=["sample", "all"])
 @pytest.mark.parametrize("turn", [SAVING, NESTED], ids=["saves in its nodes", "suspends inside"])
 async def test_killed_at_any_call_to_the_store_another_process_brings_the_turn_to_its_end(

@@ -34,7 +34,7 @@ from tests.crash.runtime_programs import (
     programs,
     reference,
 )
-from tests.sampling import ALL, EIGHTH, sample
+from tests.sampling import ALL, EIGHTH, MATRIX, sample
 
 ONCE = {"pay", "note", SHIP}
 FLUSH = "decide_events"
@@ -155,6 +155,7 @@ class Sweep:
                 assert 0 <= after[1] - before[1] <= after[0] - before[0], numbers
 
 
+@MATRIX
 @pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("way", ["sent", "queued"])
 async def test_killed_at_any_call_a_turn_comes_to_one_end_and_nothing_is_done_twice(
@@ -185,6 +186,7 @@ FIRST_DEATHS = [
 ]
 
 
+@MATRIX
 @pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("first", FIRST_DEATHS)
 async def test_whoever_takes_a_turn_over_may_be_killed_at_any_call_too(
@@ -339,6 +341,7 @@ FOR_GOOD = math.inf
 LONGER_THAN_TRIED = 7
 
 
+@MATRIX
 @pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("calls_away", [FOR_GOOD, LONGER_THAN_TRIED], ids=["for good", "for a while"])
 @pytest.mark.parametrize("lands", [True, False], ids=["it lands", "it does not"])

@@ -9,7 +9,7 @@ from tenuto.session.runtime import SessionRuntime
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import Moment, Probe, Probed, World, runtime_of
-from tests.sampling import ALL, EIGHTH, sample
+from tests.sampling import ALL, EIGHTH, MATRIX, sample
 
 SAID = ("one", "two", "three")
 COMMIT = "decide_commit"
@@ -45,6 +45,7 @@ async def _check(runtime: SessionRuntime, store: Store, session: str, ids: list[
     assert [frame.run_id for frame in frames if frame.is_end] == [run.run_id for run in reversed(runs)], session
 
 
+@MATRIX
 @pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
 async def test_a_queue_whose_worker_is_killed_at_any_call_is_drained_by_the_next_one(
     database: Database, every: int

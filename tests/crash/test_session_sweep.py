@@ -12,7 +12,7 @@ from tenuto.model.session import SessionKey
 from tests.crash.processes import Database
 from tests.crash.session_graphs import MANY
 from tests.crash.session_processes import Mate, mates, outside
-from tests.sampling import ALL, EIGHTH, sample
+from tests.sampling import ALL, EIGHTH, MATRIX, sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +111,7 @@ def moments(calls: int) -> list[tuple[int, str]]:
     return [(call, when) for call in range(1, calls + 1) for when in ("before", "after")]
 
 
+@MATRIX
 @TURNS
 @pytest.mark.parametrize(("mode", "every"), RUNS)
 async def test_killed_at_any_call_a_turn_with_checkpoints_is_finished_by_another_process(
@@ -144,6 +145,7 @@ async def test_killed_at_any_call_a_turn_with_checkpoints_is_finished_by_another
             await sweep.check_numbers()
 
 
+@MATRIX
 @pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.soak)])
 @TURNS
 async def test_killed_again_and_again_a_turn_is_still_finished_once(
@@ -166,6 +168,7 @@ async def test_killed_again_and_again_a_turn_is_still_finished_once(
             await sweep.check_numbers()
 
 
+@MATRIX
 @pytest.mark.parametrize(("mode", "every"), RUNS)
 async def test_killed_at_any_call_a_turn_without_checkpoints_is_resumed_or_begun_again(
     database: Database, mode: str, every: int

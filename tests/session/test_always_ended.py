@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -60,6 +61,10 @@ class Odd(Exception):
         raise KeyError("message")
 
 
+class Open(TenutoError):
+    public = frozenset({"value", "other", "told", "kept", "deep", "bad", "big", "status", "at"})
+
+
 class Worded(Exception):
     category = "w" * 100_000 + "\ud83d"
 
@@ -114,9 +119,9 @@ RAISED: dict[str, Callable[[], BaseException]] = {
     "cyclic": cyclic,
     "group": lambda: ExceptionGroup(LONE, [ValueError(LONE), Mute()]),
     "base group": lambda: BaseExceptionGroup("all", [Own()]),
-    "deep details": lambda: TenutoError("x", value=nested(99)),
-    "big details": lambda: TenutoError("x", value=BIG, other=1),
-    "odd details": lambda: TenutoError("x", value=object(), told={1: 2}),
+    "deep details": lambda: Open("x", value=nested(99)),
+    "big details": lambda: Open("x", value=BIG, other=1),
+    "odd details": lambda: Open("x", value=object(), told={1: 2}),
     "a cancelled future": asyncio.CancelledError,
     "another's lane": lambda: LaneLost("another session's", key=SessionKey("b"), expected=1, found=2),
     "another's run": lambda: RunNotLive("another session's", key=SessionKey("b"), run_id="r", found="completed"),
@@ -543,8 +548,18 @@ def test_a_record_keeps_of_an_error_what_can_be_kept() -> None:
     assert error_record(ValueError("a\ud83d b \ud83d\ude00")) == {"category": "ValueError", "message": "a\ufffd b 😀"}
     assert error_record(Mute()) == {"category": "Mute", "message": "(no text: RuntimeError)"}
     assert error_record(Odd("x"))["category"] == "Odd"
-    details: Any = error_record(TenutoError("x", kept=[1], deep=nested(95), bad=object(), big=BIG))
-    assert details["details"] == {"kept": [1]}
+    details: Any = error_record(
+        Open(
+            "x",
+            status=RunStatus.FAILED,
+            at=datetime(2030, 1, 1, tzinfo=UTC),
+            kept=[1],
+            deep=nested(95),
+            bad=object(),
+            big=BIG,
+        )
+    )
+    assert details["details"] == {"status": "failed", "at": "2030-01-01T00:00:00+00:00", "kept": [1]}
     assert details["left_out"] == ["deep", "bad", "big"]
     assert clipped(Text("x")) == "x"
     assert type(clipped(Text("x"))) is str

@@ -1,10 +1,12 @@
 """A failure as records, notices and messages keep it: plain data that can always be written."""
 
 from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import Bucket, NotJson, bucket_of, bucket_of_record, cause_of
+from tenuto.errors import Bucket, NotJson, TenutoError, bucket_of, bucket_of_record, cause_of
 
 MOST_TEXT = 10_000
 """How many characters of an error's text are kept."""
@@ -77,16 +79,27 @@ def clipped(value: Any, most: int = MOST_TEXT) -> str:
 
 
 def _details(error: BaseException) -> tuple[dict[str, JSON], list[str]]:
-    """Return the data behind an error, and the names of those that cannot be kept; our own objects go unnamed."""
-    found = _asked(error, "_details")
+    """Return what of the data behind an error is for everybody, and the names of those that cannot be kept."""
+    try:
+        found = error.public_details() if isinstance(error, TenutoError) else {}
+    except Exception:  # whatever its own class raises
+        found = {}
     kept: dict[str, JSON] = {}
     left_out: list[str] = []
-    for name, value in list(found.items())[:_MOST_DETAILS] if type(found) is dict else ():
+    for name, given in list(found.items())[:_MOST_DETAILS]:
+        value = _told(given)
         if _is_plain(value):
             kept[clipped(name, _MOST_WORD)] = value
-        elif not type(value).__module__.startswith("tenuto."):
+        else:
             left_out.append(clipped(name, _MOST_WORD))
     return kept, left_out
+
+
+def _told(value: Any) -> Any:
+    """Return a word of a closed set, or a time, as JSON has it."""
+    if isinstance(value, StrEnum):
+        return str(value)
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _is_plain(value: Any) -> bool:

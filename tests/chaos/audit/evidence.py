@@ -79,7 +79,8 @@ class Evidence:
     alive: dict[str, Row]
     heads: dict[int, list[Entry]]
     streams: dict[int, list[Event]]
-    tries: list[Try]
+    of_session: dict[str, dict[int, list[Row]]]
+    by_deed: dict[str, list[Try]]
     stories: dict[str, Story]
 
     @classmethod
@@ -95,7 +96,8 @@ class Evidence:
             alive={row["session_id"]: row for row in tables["session"] if row["alive"]},
             heads=dict(_heads(tables)),
             streams=_streams(tables["event"]),
-            tries=tries,
+            of_session={name: _by_session(rows) for name, rows in tables.items()},
+            by_deed=_by_deed(tries),
             stories=_stories(tries),
         )
 
@@ -115,7 +117,7 @@ class Evidence:
     def rows(self, table: str, sid: int) -> list[Row]:
         """Return a session's rows of a table that belong to its present life."""
         life = self.by_sid[sid]["life"]
-        return [row for row in self.tables[table] if row["session"] == sid and row["life"] == life]
+        return [row for row in self.of_session[table].get(sid, ()) if row["life"] == life]
 
     def name(self, sid: int) -> str:
         """Return the id of a session row."""
@@ -124,12 +126,20 @@ class Evidence:
 
     def done(self, deed: str) -> list[Try]:
         """Return all tries of a deed."""
-        return [each for each in self.tries if each.intent["deed"] == deed]
+        return self.by_deed.get(deed, [])
 
 
 def seconds(stamp: int) -> float:
     """Return a stored time as the ledger counts."""
     return stamp / 1e6
+
+
+def _by_session(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    grouped: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        if "session" in row:
+            grouped[row["session"]].append(row)
+    return grouped
 
 
 def _tries(notes: Iterable[Note]) -> list[Try]:
@@ -140,6 +150,13 @@ def _tries(notes: Iterable[Note]) -> list[Try]:
         elif note["note"] in _TOLD and "n" in note:
             tries[note["who"], note["n"]].told = note
     return list(tries.values())
+
+
+def _by_deed(tries: Iterable[Try]) -> dict[str, list[Try]]:
+    grouped: dict[str, list[Try]] = defaultdict(list)
+    for each in tries:
+        grouped[each.intent["deed"]].append(each)
+    return grouped
 
 
 def _stories(tries: list[Try]) -> dict[str, Story]:

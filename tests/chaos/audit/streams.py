@@ -22,7 +22,7 @@ def judge_streams(evidence: Evidence) -> Iterator[Violation]:
 
 def _gaps(session: str, row: dict[str, Any], evidence: Evidence) -> Iterator[Violation]:
     at = row["event_floor"]
-    rows = [each for each in evidence.tables["event"] if each["session"] == row["sid"] and each["last_seq"] > at]
+    rows = [each for each in evidence.of_session["event"].get(row["sid"], ()) if each["last_seq"] > at]
     for each in sorted(rows, key=lambda each: int(each["first_seq"])):
         if each["first_seq"] != at + 1:
             yield Violation("stream", session, f"event {at + 1} is missing; the next is {each['first_seq']}")
