@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.fuzz.driver import Fuzzer
 from tests.fuzz.world import Ground
-from tests.servers import running_postgres
+from tests.servers import MEMORY, running_postgres
 
 
 def main() -> int:
@@ -22,8 +22,9 @@ def main() -> int:
     given = words.parse_args()
     logging.disable(logging.CRITICAL)
     sys.set_int_max_str_digits(0)
+    place = MEMORY if MEMORY.is_dir() else None  # no disk is waited for
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenuto-fuzz-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenuto-fuzz-", dir=place)))
         server = stack.enter_context(running_postgres(durable=False)) if given.store == "postgres" else None
         ground = Ground(given.store, folder, server)
         fuzzer = Fuzzer(ground, count=given.count, seed=given.seed)

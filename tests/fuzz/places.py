@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from tenuto import SessionRuntime
@@ -57,14 +58,22 @@ def verbs() -> dict[str, Callable[[World], Any]]:
     }
     for name, facet in vars(store).items():
         if not name.startswith("_") and type(facet).__module__.startswith("tenuto.store"):
-            owners[f"store.{name}"] = facet, lambda world, name=name: getattr(world.store, name)
+            owners[f"store.{name}"] = facet, partial(_facet, name)
     found: dict[str, Callable[[World], Any]] = {}
     for owner, (holder, get) in owners.items():
         for name, member in inspect.getmembers(holder):
             is_verb = inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
             if is_verb and not name.startswith("_") and owner not in LEFT_OUT and f"{owner}.{name}" not in LEFT_OUT:
-                found[f"{owner}.{name}"] = lambda world, get=get, name=name: getattr(get(world), name)
+                found[f"{owner}.{name}"] = partial(_verb, get, name)
     return found
+
+
+def _facet(name: str, world: World) -> Any:
+    return getattr(world.store, name)
+
+
+def _verb(get: Callable[[World], Any], name: str, world: World) -> Any:
+    return getattr(get(world), name)
 
 
 def missing() -> list[str]:

@@ -1,9 +1,10 @@
 """Everything that can be read of a store, as plain values: what two readers of one store must agree on."""
 
+from collections.abc import Collection
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from tenuto.model.session import SessionKey
+from tenuto.model.session import ANY_TENANT, SessionKey
 from tenuto.store.port import Store
 
 
@@ -20,19 +21,20 @@ def plain(value: Any) -> Any:
     return value
 
 
-async def read_all(store: Store) -> dict[str, Any]:
-    """Read every session of a store through every verb that reads; an error says that something was let in."""
+async def read_all(store: Store, only: Collection[str] = ()) -> dict[str, Any]:
+    """Read a store through every verb that reads, all of it or some sessions; an error says what was let in."""
     found: dict[str, Any] = {}
-    page = await store.list({"tenant": None, "kind": None})
+    page = await store.list({"tenant": ANY_TENANT, "kind": None})
     assert page.damaged == (), page.damaged
     found["list"] = plain(list(page))
-    found["waits"] = plain(await store.waits.open(tenant=None, limit=10_000))
+    found["waits"] = plain(await store.waits.open(tenant=ANY_TENANT, limit=10_000))
     found["pending"] = plain(await store.outbox.pending(limit=10_000))
     found["due"] = plain(list(await store.inbox.due(limit=10_000)))
     found["next"] = [await store.outbox.next_due(), await store.inbox.next_due()]
     for summary in page:
         assert summary.damage is None, summary.damage
-        found[f"{summary.key}"] = await read_session(store, summary.key)
+        if not only or summary.session_id in only:
+            found[f"{summary.key}"] = await read_session(store, summary.key)
     return found
 
 

@@ -110,15 +110,15 @@ simple("store.lanes.disarm", lane=_lane)
 simple("store.logs.count", key=_key, log="messages")
 simple("store.logs.read", key=_key, log="messages", start=0, stop=1, end=None)
 simple("store.logs.tail", key=_key, log="messages", count=1, end=None)
-simple("store.runs.get", run_id=_run)
+simple("store.runs.get", run_id=_run, tenant="")
 simple("store.runs.of_invocation", invocation_id="i", tenant="")
 simple("store.runs.of_session", key=_key, limit=10, before=None)
-simple("store.runs.request_stop", run_id=_run, kind="interrupt", reason="because")
+simple("store.runs.request_stop", run_id=_run, kind="interrupt", reason="because", tenant="", session=None)
 simple("store.checkpoints.get", key=_key, commit_number=2)
 simple("store.checkpoints.latest", key=_key, run_id=None)
 simple("store.checkpoints.of_session", key=_key, run_id=None, limit=10, before=None)
 simple("store.checkpoints.points", key=_key, before=None, after=None, limit=10)
-simple("store.waits.get", wait_id=_wait)
+simple("store.waits.get", wait_id=_wait, tenant="")
 simple("store.waits.for_signal", signal_id="s", tenant="", status="open")
 simple("store.waits.of_invocation", key=_key, origin_id="o")
 simple("store.waits.of_session", key=_key, run_id=None, status=None)
@@ -126,7 +126,7 @@ simple("store.waits.open", tenant="", limit=10, after="")
 simple("store.events.read", key=_key, after=0, run_id=None, limit=10)
 simple("store.inbox.due", limit=10, after=None)
 simple("store.inbox.find", key=_key, input_key="k")
-simple("store.inbox.get", input_id=_input)
+simple("store.inbox.get", input_id=_input, tenant="")
 simple("store.inbox.list", key=_key, limit=10, after=0)
 simple("store.inbox.next", key=_key, boundary=None, run_id=None, limit=10)
 simple("store.effects.get", key=_key, origin_id="o", effect_key="k", step=0, namespace="")
@@ -223,6 +223,11 @@ async def _fork(world: World) -> Arguments:
     }
 
 
+@recipe("store.copy_across")
+async def _copy(world: World) -> Arguments:
+    return {"source": await world.session(), "target": new_id(), "operation_id": new_id()}
+
+
 @recipe("store.lanes.acquire")
 async def _acquire(world: World) -> Arguments:
     owner = Owner(owner_id="o", incarnation="i", host=HostProof(boot_id="b", pid=1))
@@ -233,12 +238,12 @@ async def _acquire(world: World) -> Arguments:
 @recipe("store.lanes.renew")
 async def _renew(world: World) -> Arguments:
     lane, run_id = await world.running()
-    return {"lanes": [lane], "ttl": DAY, "runs": [RunRef(run_id=run_id)]}
+    return {"lanes": [lane], "ttl": DAY, "runs": [RunRef(run_id=run_id)], "tenant": ""}
 
 
 @recipe("store.runs.stops")
 async def _stops(world: World) -> Arguments:
-    return {"run_ids": [(await world.running())[1]]}
+    return {"run_ids": [(await world.running())[1]], "tenant": ""}
 
 
 @recipe("store.runs.withdraw_stop")
@@ -271,9 +276,15 @@ async def _enqueue(world: World) -> Arguments:
     return {"key": await world.session(), "new": new, "interrupts": None}
 
 
+@recipe("store.inbox.refuse")
+async def _refuse(world: World) -> Arguments:
+    key, input_id = await world.queued()
+    return {"key": key, "input_id": input_id, "error": {"category": "c", "message": "m"}}
+
+
 @recipe("store.outbox.get")
 async def _outgoing(world: World) -> Arguments:
-    return {"outbox_id": await world.sent()}
+    return {"outbox_id": await world.sent(), "tenant": ""}
 
 
 @recipe("store.outbox.mark")
@@ -344,7 +355,7 @@ class Part:
 
 def _in_commit(name: str, *, several: bool = True, run: bool = True, **others: Any) -> Embed:
     async def embed(world: World, part: Any) -> tuple[str, Arguments]:
-        parts = {"run": a_run()} if run else {}
+        parts: dict[str, Any] = {"run": a_run()} if run else {}
         parts |= {name: (part,) if several else part, **others}
         return "store.commit", {"commit": await a_commit(world, **parts)}
 

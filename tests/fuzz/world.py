@@ -85,9 +85,8 @@ class Ground:
 
     def end(self) -> None:
         """End the second process."""
-        if self._second is not None and self._second.stdin is not None:
-            self._second.stdin.close()
-            self._second.wait(10)
+        if self._second is not None:
+            self._second.communicate(timeout=30)
 
 
 class World:

@@ -137,11 +137,11 @@ class Session:
         definition = Definition(**changes) if self.definition is None else self.definition.changed(**changes)
         return replace(self, definition=definition)
 
-    def with_metadata(self, **values: JSON) -> "Session":
+    def with_metadata(self, /, **values: JSON) -> "Session":
         """Return the session with metadata added."""
         return replace(self, profile=replace(self.profile, metadata={**self.profile.metadata, **values}))
 
-    def with_profile(self, **changes: Any) -> "Session":
+    def with_profile(self, /, **changes: Any) -> "Session":
         """Return the session with another title, tags, expiry or other part of its profile."""
         return replace(self, profile=replace(self.profile, **changes))
 
