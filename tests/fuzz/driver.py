@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from tenuto.errors import StoreError, TenutoError, Unsupported
+from tenuto.errors import InvalidInput, StoreError, TenutoError, Unsupported
 from tenuto.quote import quote
 from tests.fuzz.nasty import CLASSES, holds, is_telling, pick
 from tests.fuzz.places import KEPT, Place, missing, places
@@ -44,6 +44,7 @@ class Fuzzer:
             Fault("no recipe", name, "", "say in recipes.py how it is called") for name in missing()
         ]
         self.calls = 0
+        self._last = ""
 
     @property
     def is_whole(self) -> bool:
@@ -91,6 +92,10 @@ class Fuzzer:
                 world.spent()
 
     async def _judge(self, world: World, place: Place, column: str, value: Any) -> None:
+        await self._make_call(world, place, column, value)
+        self._last = f"{place.name} = {quote(value)}"
+
+    async def _make_call(self, world: World, place: Place, column: str, value: Any) -> None:
         self.calls += 1
         before = None
         try:
@@ -100,13 +105,18 @@ class Fuzzer:
             await asyncio.wait_for(_done(call()), LONGEST_CALL)
         except TenutoError as error:
             self._note(place, column, "refused")
-            if isinstance(error, StoreError):
+            if before is None:  # the value was refused by the class it was put into
+                world.moved()
+                if not isinstance(error, InvalidInput):
+                    self._fault("bad recipe", place.name, value, f"{type(error).__name__}: {error}")
+            elif isinstance(error, StoreError):
                 self._fault("untyped", place.name, value, f"blames the store: {type(error).__name__}: {error}")
             elif len(str(error)) > 2000:
                 self._fault("untyped", place.name, value, f"an error of {len(str(error))} characters")
             if before is not None and (after := await world.rows()) != before:
                 changed = [table for table in after if after[table] != before.get(table)]
-                self._fault("written", place.name, value, f"{type(error).__name__}, and yet {changed} changed")
+                seen = f"{type(error).__name__}, and yet {changed} changed since {self._last}"
+                self._fault("written", place.name, value, seen)
             return
         except Exception as error:
             self._note(place, column, "UNTYPED")

@@ -63,7 +63,7 @@ CLASSES: dict[str, list[Any]] = {
     "huge text": ["h" * 2_000_000, ["h" * 200_000] * 10],
     "list": [["a"], [1, "b", None], [[]], ["messages", "messages"]],
     "mapping": [{"a": 1}, {"role": "user", "content": "hi"}, {"kind": "session"}, {1: 2}, {None: 1}],
-    "other collection": [("a",), {"a"}, frozenset({1}), range(3), "ab".join],
+    "other collection": [("a",), {"a"}, frozenset({1}), range(3), {"a": 1}.keys()],
     "deep": [nested(97), nested(101), nested(20_000), endless(), {"a": nested(99)}],
     "object": [object(), Unshowable(), lambda: 1, int, ValueError("x"), Decimal("1.1"), 1j, ..., Text("t"), Colour.RED],
     "time": [datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 1), date(2030, 1, 1), timedelta(1)],

@@ -75,6 +75,10 @@ async def _key(world: World) -> SessionKey:
     return await world.session()
 
 
+async def _life(world: World) -> int:
+    return world.lives[await world.session()]
+
+
 async def _talk(world: World) -> SessionKey:
     return await world.talk()
 
@@ -331,7 +335,8 @@ async def _stop(world: World) -> Arguments:
 
 async def a_commit(world: World, **parts: Any) -> Commit:
     """Return a commit on a session that nobody holds."""
-    given: dict[str, Any] = {"key": await world.session(), "operation_id": new_id(), "life": 1}
+    key = parts.get("key") or await world.session()
+    given: dict[str, Any] = {"key": key, "operation_id": new_id(), "life": world.lives[key]}
     return Commit(**(given | parts))
 
 
@@ -433,7 +438,7 @@ async def _host(world: World, part: Any) -> tuple[str, Arguments]:
 PARTS = [
     Part(
         Commit,
-        _given(key=_key, operation_id=_fresh_id, life=1, save=True),
+        _given(key=_key, operation_id=_fresh_id, life=_life, save=True),
         _as("store.commit", "commit"),
     ),
     Part(Append, _given(items=(1,)), _in_commit("logs", several=False, save=True)),

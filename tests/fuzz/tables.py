@@ -71,9 +71,8 @@ class PostgresTables:
     def __init__(self, server: "asyncpg.Connection[Any]", tables: list[str]) -> None:
         self._server = server
         tables = [table for table in tables if table != "session"]
-        texts = (
-            f"(SELECT array_agg(md5(t::text) ORDER BY md5(t::text)) FROM {table} t) AS {table}" for table in tables
-        )
+        rows = "array_agg(md5(t::text) ORDER BY md5(t::text))"
+        texts = (f"(SELECT {rows} FROM {table} t) AS {table}" for table in tables)
         self._statement = f"SELECT {', '.join(texts)}"
 
     async def read(self) -> Rows:

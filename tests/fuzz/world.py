@@ -97,6 +97,7 @@ class World:
         self._address, self._options = ground.fresh()
         self._made: dict[str, Any] = {}
         self._rows: Rows | None = None
+        self.lives: dict[SessionKey, int] = {}
         self.store: Store
         self.second: Store
         self.runtime: SessionRuntime
@@ -159,11 +160,13 @@ class World:
     async def _session(self) -> SessionKey:
         key = SessionKey(f"session-{new_id()}")
         state = {"messages": [{"role": "user", "content": "hello"}], "a": 1}
-        await self.store.create(key, state=state, logs={"messages"}, profile=Profile(title="t", metadata={"m": 1}))
-        await self.store.commit(
-            Commit(key=key, operation_id=new_id(), life=1, checkpoint=NewCheckpoint(step=0, cursor={"c": 1}))
-        )
+        profile = Profile(title="t", metadata={"m": 1})
+        self.lives[key] = (await self.store.create(key, state=state, logs={"messages"}, profile=profile)).life
+        await self.store.commit(self._commit(key, checkpoint=NewCheckpoint(step=0, cursor={"c": 1})))
         return key
+
+    def _commit(self, key: SessionKey, **parts: Any) -> Commit:
+        return Commit(key=key, operation_id=new_id(), life=self.lives[key], **parts)
 
     async def talk(self) -> SessionKey:
         """Return a session of a program, with a turn behind it."""
@@ -202,9 +205,7 @@ class World:
             key, run_id = await self._session(), new_id()
             lane = await self.store.lanes.acquire(key, Owner(owner_id="o", incarnation="i"), ttl=DAY)
             begin = BeginRun(run_id=run_id, invocation_id=new_id())
-            await self.store.commit(
-                Commit(key=key, operation_id=new_id(), life=1, generation=lane.generation, run=begin)
-            )
+            await self.store.commit(self._commit(key, generation=lane.generation, run=begin))
             return lane, run_id
 
         return await self.made("running", make)
@@ -228,7 +229,7 @@ class World:
             begin = BeginRun(run_id=new_id(), invocation_id=new_id())
             start = StartEffect(key="call", kind=EffectKind.TOOL, request={"q": 1})
             parts: dict[str, Any] = {"run": begin, "effects": (start,), "end": EndRun(status=RunStatus.FAILED)}
-            await self.store.commit(Commit(key=key, operation_id=new_id(), life=1, **parts))
+            await self.store.commit(self._commit(key, **parts))
             (found,) = await self.store.effects.list(key, in_doubt=True)
             return found
 
@@ -250,7 +251,7 @@ class World:
         async def make() -> str:
             key = await self._session()
             new = NewOutgoing(kind="wake", target=key, body={"b": 1}, delay=DAY)
-            receipt = await self.store.commit(Commit(key=key, operation_id=new_id(), life=1, outgoing=(new,)))
+            receipt = await self.store.commit(self._commit(key, outgoing=(new,)))
             return receipt.outgoing_ids[0]
 
         return await self.made("sent", make)
@@ -263,7 +264,7 @@ class World:
             begin = BeginRun(run_id=new_id(), invocation_id=new_id())
             parts: dict[str, Any] = {"run": begin, "open_waits": (OpenWait(kind="signal"),)}
             end = EndRun(status=RunStatus.SUSPENDED)
-            receipt = await self.store.commit(Commit(key=key, operation_id=new_id(), life=1, end=end, **parts))
+            receipt = await self.store.commit(self._commit(key, end=end, **parts))
             return key, receipt.wait_ids[0]
 
         return await self.made("open_wait", make)

@@ -6,6 +6,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, overload
 
+from tenuto.argument import check_kind
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
@@ -194,7 +195,7 @@ def changes_between(before: Session, after: Session) -> Changes:
 def check_names(fields: Iterable[str]) -> None:
     """Refuse names of fields that are a run's own, and never a session's."""
     for name in fields:
-        if "/" in name:
+        if "/" in check_kind(name, str, "the name of a field"):
             raise InvalidInput(f"A session cannot have a field {name!r}: names with a '/' are a run's own.")
 
 
