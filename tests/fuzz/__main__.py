@@ -29,11 +29,16 @@ def main() -> int:
         ground = Ground(given.store, folder, server)
         fuzzer = Fuzzer(ground, count=given.count, seed=given.seed)
         try:
-            asyncio.run(fuzzer.run())
+            asyncio.run(_run(fuzzer))
         finally:
             ground.end()
     print(fuzzer.report())
     return 0 if fuzzer.is_clean else 1
+
+
+async def _run(fuzzer: Fuzzer) -> None:
+    await fuzzer.check_recipes()
+    await fuzzer.run()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -89,6 +89,13 @@ class Ground:
             self._second.communicate(timeout=30)
 
 
+def _session_of(made: Any) -> str | None:
+    """Return the id of the session that something is of, if it says so."""
+    first = made[0] if isinstance(made, tuple) else made
+    key = first if isinstance(first, SessionKey) else getattr(first, "key", None)
+    return key.session_id if isinstance(key, SessionKey) else None
+
+
 class World:
     """One database with everything in it that a verb may be asked about."""
 
@@ -134,9 +141,10 @@ class World:
         """Forget the rows seen last."""
         self._rows = None
 
-    def spent(self) -> None:
-        """Forget what was made: a call was accepted and may have used it up."""
-        self._made.clear()
+    def spent(self, moved: Collection[str] = ()) -> None:
+        """Forget what was made of these sessions, or of all: a call was accepted and may have used it up."""
+        kept = {name: value for name, value in self._made.items() if moved and _session_of(value) not in {None, *moved}}
+        self._made = kept
         self._rows = None
 
     async def agrees_elsewhere(self) -> str | None:
