@@ -183,6 +183,42 @@ async def test_whoever_takes_such_a_turn_over_at_any_commit_comes_to_the_same_en
     await check(runtime, asked)
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("asked", ["look", "ask", "kid", "pay", "ask look"])
+async def test_a_turn_that_was_stopped_after_its_runner_died_at_any_commit_can_be_gone_on_with(
+    harness: OurHarness, asked: str
+) -> None:
+    """Whoever takes it over runs nothing of its program, and answers its open calls: its step is over all the same."""
+    for nth in range(1, 100):
+        shop, database = Shop(), Database(harness)
+        runtime = await database.runtime(*shop.programs())
+        await runtime.create("agent", session_id="s")
+        dying = Dying(runtime.store.backend, nth, lands=True)
+        runtime.store.backend = dying
+        task = asyncio.create_task(runtime.send("s", asked))
+        gone = asyncio.create_task(dying.gone.wait())
+        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        runtime.store.backend = dying._inner
+        if task.done():
+            assert nth > 2
+            break
+        await database.lose(runtime, task)
+        heir = await database.runtime(*shop.programs())
+        run = await heir.store.runs.current("s")
+        if run is not None and run.status is RunStatus.RUNNING:
+            await heir.stop("s")
+            await heir.drain()
+            assert (await heir.runs("s"))[0].status is RunStatus.INTERRUPTED
+            outcome = await heir.resume("s")
+            assert outcome.error is None
+            await shop.finish(heir)
+            assert (await heir.runs("s"))[0].status is RunStatus.COMPLETED
+        await heir.delete("s", cascade=True)
+    else:
+        pytest.fail("the turn never came to its end")
+
+
 @pytest.mark.parametrize("kind", ["interrupt", "abort"])
 async def test_a_turn_that_was_stopped_in_a_tool_goes_on_with_the_next_step(harness: OurHarness, kind: str) -> None:
     shop, database = Shop(), Database(harness)

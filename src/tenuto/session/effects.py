@@ -108,6 +108,10 @@ class Journal:
             for place, known in self._known.items()
         )
 
+    def called(self, step: int) -> bool:
+        """Tell whether a tool call of a step was begun."""
+        return any(place.step == step and known.call_id is not None for place, known in self._known.items())
+
     def is_over(self, place: Place) -> bool:
         """Tell whether a call came back, or was settled."""
         known = self._known.get(place)

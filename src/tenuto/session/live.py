@@ -265,6 +265,8 @@ class LiveTurn:
     async def begin_step(self) -> int:
         """Begin a step, if the turn's budget has one left, and return its number."""
         self.check_stop()
+        if self.steps == 0 and self.invocation.resumes is not None and self._is_answered():
+            self.count_step()
         if self.steps >= self.budget:
             raise StepBudgetExceeded(
                 f"This turn of {self.key} took all of its {self.budget} steps; the next message has a new budget.",
@@ -272,6 +274,14 @@ class LiveTurn:
             )
         self.in_step, self.step_over = True, False
         return self.step
+
+    def _is_answered(self) -> bool:
+        """Tell whether this step's calls were answered by whoever ended a run that had lost its runner.
+
+        That one runs nothing of the program, and cannot know that it loops.
+        """
+        called = self.journal.called(self.step) or self.waits.called(self.step)
+        return called and not self.open_calls
 
     async def finish_step(self) -> bool:
         """Write a finished step and take in what was sent for after it; return whether something was."""

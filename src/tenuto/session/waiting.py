@@ -72,6 +72,10 @@ class Waits:
         found = [wait for wait in self._waits if wait.kind == kind and wait.metadata.get("call_id") == call_id]
         return found[-1] if found else None
 
+    def called(self, step: int) -> bool:
+        """Tell whether a tool call of a step waited for something."""
+        return any(wait.metadata.get(STEP) == step and "call_id" in wait.metadata for wait in self._waits)
+
     def opened(self, wait_id: str, opened: OpenWait, key: SessionKey, run_id: str, receipt: Receipt) -> None:
         """Note a wait this turn has opened."""
         self._waits.append(
