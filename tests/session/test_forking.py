@@ -356,6 +356,50 @@ async def test_a_rewind_gives_up_what_a_suspended_run_waited_for(store: Store) -
     assert (await runtime.send("s", "three")).suspended
 
 
+@pytest.mark.parametrize("clears", [True, False], ids=["clear", "rewind"])
+async def test_a_run_whose_conversation_is_taken_from_under_it_does_not_go_on_with_an_answer_it_has(
+    store: Store, clears: bool
+) -> None:
+    runtime = SessionRuntime(store, [with_client_tool()])
+    await runtime.create("agent", session_id="s")
+    await runtime.send("s", "one")
+    waiting = await runtime.send("s", "two")
+    assert (await runtime.answer(waiting.waits[0].wait_id, "42", run=False)).continues
+    await runtime.execute("s", ClearSession() if clears else RewindSession(str(waiting.run_id)))
+    await runtime.drain()
+    kept = [] if clears else ["one", "hello"]
+    assert said(await runtime.get("s")) == kept
+    assert len(await runtime.runs("s")) == 2
+    outcome = await runtime.send("s", "three")
+    assert outcome.completed is clears  # the scripted model counts its own replies
+    assert said(await runtime.get("s"))[: len(kept) + 1] == [*kept, "three"]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_child_whose_turn_is_taken_back_answers_its_parent(store: Store, answered: bool) -> None:
+    @program
+    async def asks(turn: LiveTurn) -> None:
+        answer: Any = await turn.child("waits", "one")
+        turn.append({"role": "assistant", "content": answer["error"]["category"]}, once="told")
+
+    @program
+    async def waits(turn: LiveTurn) -> None:
+        await turn.wait("go")
+
+    runtime = SessionRuntime(store, [waits, asks])
+    await runtime.create("asks", session_id="parent")
+    await runtime.send("parent", "go")
+    await runtime.drain()
+    (child,) = [each.key for each in await runtime.list() if each.key.session_id != "parent"]
+    (wait,) = await runtime.waits(child)
+    if answered:
+        await runtime.answer(wait.wait_id, "now", run=False)
+    await runtime.execute(child, ClearSession())
+    await runtime.drain()
+    assert said(await runtime.get("parent")) == ["go", "child_abandoned"]
+    assert said(await runtime.get(child)) == []
+
+
 async def test_a_session_that_waits_for_a_call_can_have_its_past_edited_and_still_be_answered(store: Store) -> None:
     class Redact:
         async def apply(self, session: Session) -> Session:

@@ -28,7 +28,9 @@ from tenuto.store.port import Store
 
 
 async def can_go_on(store: Store, run: Run) -> bool:
-    """Tell whether a suspended run waits for nothing any more: all is settled, or overdue."""
+    """Tell whether a suspended run waits for nothing any more: all is settled, or overdue; one taken back stays so."""
+    if run.rolled_back:
+        return False
     waits = await store.waits.of_session(run.key, run_id=run.run_id, status=None)
     open_waits = [wait for wait in waits if wait.status is WaitStatus.OPEN]
     if not waits or any(wait.status in (WaitStatus.ABANDONED, WaitStatus.CANCELLED) for wait in waits):

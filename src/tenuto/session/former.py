@@ -46,7 +46,7 @@ async def give_up(store: Store, live: LiveTurn, run_id: str) -> None:
     """Settle what a suspended run still waits for, and give each of its open calls a result."""
     waits = await store.waits.of_session(live.key, run_id=run_id, status=None)
     run = await store.runs.get(run_id, tenant=live.key.tenant)
-    if run is not None:
+    if run is not None and not run.rolled_back:
         await _void(store, live, run, waits)
     known = {str(w.metadata["call_id"]): answer_message(w) for w in waits if is_answered_call(w)}
     doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == "in_doubt"}
@@ -59,7 +59,7 @@ async def _void(store: Store, live: LiveTurn, run: Run, waits: Sequence[Wait]) -
     settled, owed = given_up(waits, live.key.tenant)
     live.pending.settled.extend(settled)
     live.pending.outgoing.extend(owed)
-    if (told := await _told_parent(store, run)) is not None:
+    if (told := await told_parent(store, run)) is not None:
         live.pending.outgoing.append(told)
 
 
@@ -74,7 +74,7 @@ def _is_result(message: Any) -> bool:
     return isinstance(message, Mapping) and message.get("role") == "tool"
 
 
-async def _told_parent(store: Store, run: Run) -> NewOutgoing | None:
+async def told_parent(store: Store, run: Run) -> NewOutgoing | None:
     """Return what tells a parent that the run it waits for is given up, if one does."""
     error = {"category": "child_abandoned", "message": "The child was told something else and gave this up."}
     return result_for_parent(await reply_to(store, run), run.key, status="abandoned", error=error)

@@ -20,6 +20,7 @@ from tenuto.session.actions import Action
 from tenuto.session.copy import Copy
 from tenuto.session.ending import given_up
 from tenuto.session.failure import shown
+from tenuto.session.former import told_parent
 from tenuto.session.history import History
 from tenuto.session.hooks import Controller, Stage, same_session
 from tenuto.session.info import head_of
@@ -221,12 +222,18 @@ class Pipeline:
         raise AssertionError("unreachable")
 
     async def _given_up(self, copy: Copy) -> dict[str, Any]:
-        """Return what settles the waits of a suspended run whose conversation is taken from under it."""
+        """Return what takes back a suspended run whose conversation is taken from under it.
+
+        It does not go on, also if all it waited for is answered; a parent that waits for it is told.
+        """
         if copy.last_run is None or copy.last_run[1] is not RunStatus.SUSPENDED:
             return {}
-        waits = await self._store.waits.of_session(copy.key, run_id=copy.last_run[0])
-        settled, owed = given_up(waits, copy.key.tenant)
-        return {"settle_waits": tuple(settled), "outgoing": tuple(owed)}
+        run_id = copy.last_run[0]
+        settled, owed = given_up(await self._store.waits.of_session(copy.key, run_id=run_id), copy.key.tenant)
+        run = await self._store.runs.get(run_id, tenant=copy.key.tenant)
+        if run is not None and (told := await told_parent(self._store, run)) is not None:
+            owed.append(told)
+        return {"settle_waits": tuple(settled), "outgoing": tuple(owed), "rolls_back": run_id}
 
     async def _stage(self, stage: Stage, session: Session) -> Session:
         return session if self._hooks is None else await self._hooks.on_stage(stage, session)
