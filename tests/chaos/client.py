@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ HANDS = 12
 PATIENCE = 4.0
 _GLANCE = 0.5
 _MANY = 15
+_FRAMES = 8
 TRIES = 10
 
 _NOT_DONE = (LaneBusy, SessionNotFound, StatusRefused, InvalidHistory, SessionExists)
@@ -93,7 +95,8 @@ class Performer:
             self._ledger.write(note, n=number, error=type(error).__name__, message=error.message[:200])
             return {} if nothing_written or not facts.get("repeats") else None
         except Exception as error:
-            self._ledger.write(UNTYPED, n=number, error=repr(error), where=facts["deed"])
+            trace = "".join(traceback.format_exception(error)[-_FRAMES:])
+            self._ledger.write(UNTYPED, n=number, error=repr(error), where=facts["deed"], trace=trace)
             return {}
         self._ledger.write(ACK, n=number, **heard)
         return heard

@@ -27,7 +27,7 @@ def judge(evidence: Evidence, left: list[Row]) -> list[Violation]:
         *judge_streams(evidence),
         *judge_families(evidence),
         *(
-            Violation("untyped", str(note.get("where")), str(note["error"]), note["who"])
+            Violation("untyped", str(note.get("where")), str(note["error"]), f"{note['who']} {note.get('trace', '')}")
             for note in evidence.notes
             if note["note"] == UNTYPED
         ),

@@ -44,7 +44,9 @@ def _lost(evidence: Evidence, story: Story, row: Row | None) -> str | None:
     (given,) = inputs
     if given["status"] == "cancelled":
         asked = any(each.intent["input"] == given["input_id"] for each in evidence.done("cancel"))
-        return None if asked else "it was cancelled, and nobody asked for it"
+        # One that is not to wait is taken back when its session is closed to it before its turn.
+        impatient = any(each.intent.get("when_busy") == "reject" for each in story.tries)
+        return None if asked or impatient else "it was cancelled, and nobody asked for it"
     if given["status"] == "open":
         return "it is still queued"
     runs = {run["run_id"]: run for run in evidence.rows("run", row["sid"])}
