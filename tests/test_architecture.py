@@ -6,14 +6,15 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
 
 # A module may import from its own room and from those named for it.
-VALUES = {"clock", "codec", "errors", "ids", "model", "quote"}
+VALUES = {"argument", "clock", "codec", "errors", "ids", "model", "quote"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "quote": set(),
+    "argument": {"errors", "quote"},
     "ids": {"errors", "quote"},
     "codec": {"errors", "quote"},
-    "model": {"clock", "codec", "errors", "ids", "quote"},
+    "model": {"argument", "clock", "codec", "errors", "ids", "quote"},
     "store.rules": VALUES,
     "store.backends": VALUES | {"store.rules", "store.backend"},
     "store.backend": VALUES | {"store.rules"},

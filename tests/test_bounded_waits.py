@@ -30,6 +30,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/observers.py:Delivery.around",
         "graph/observers.py:Delivery.wait_for",
         "session/notices.py:_fault",
+        "session/tools.py:_held_back",
         "session/tools.py:_side_by_side",
     ),
     "a turn under way, which ends by itself, is stopped, or loses its lane": (
@@ -39,6 +40,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "session/dispatch.py:Dispatcher._first",
         "session/handle.py:RunHandle.result",
         "session/handle.py:RunHandle.wait",
+        "session/info.py:within_life",
         "session/runtime.py:SessionRuntime.aclose",
         "session/worker.py:Worker.work",
     ),
@@ -53,6 +55,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "session/chunks.py:Chunks._write",
         "session/chunks.py:Chunks.settle",
         "session/endings.py:Endings._check_known",
+        "session/endings.py:Endings._end",
         "session/endings.py:Endings.cut_off",
         "session/live.py:LiveTurn.commit",
         "session/live.py:LiveTurn.save",

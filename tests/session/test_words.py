@@ -16,5 +16,5 @@ def test_a_word_is_known_as_text_and_as_itself(given: str) -> None:
 
 @pytest.mark.parametrize("given", ["ABORT", "", "pause", None, 3, ["abort"]])
 def test_anything_else_is_refused_and_told_what_there_is(given: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"stop is one of interrupt, abort, got"):
+    with pytest.raises(InvalidInput, match=r"stop must be one of interrupt, abort, got"):
         word_of(StopKind, given, "stop")

@@ -7,6 +7,7 @@ from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from tenuto.argument import check_kind
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.ids import check_id, check_tenant
@@ -209,6 +210,7 @@ class SessionRecord:
 
     def __post_init__(self) -> None:
         if (head := self.head) is not None:
+            check_kind(head, SessionHead, "head")
             object.__setattr__(self, "version", head.version)
             object.__setattr__(self, "created_at", head.created_at)
             object.__setattr__(self, "updated_at", head.updated_at)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput
 from tenuto.model.run import StopKind
@@ -111,8 +112,8 @@ class ClearSession:
 
     async def apply(self, session: Session) -> Session:
         """See `Action.apply`."""
-        for name in session.logs if self.logs is None else self.logs:
-            session = session.replaced(name)
+        for name in session.logs if self.logs is None else check_items(self.logs, "logs"):
+            session = session.replaced(check_kind(name, str, "a name in logs"))
         return session
 
 
@@ -175,6 +176,8 @@ class WriteMetadata:
 
     async def apply(self, session: Session) -> Session:
         """See `Action.apply`."""
+        for name in check_map(self.values, "values"):
+            check_kind(name, str, "a name in values")
         return session.with_metadata(**self.values)
 
 
@@ -185,7 +188,7 @@ class UpdateTask:
     tasks: tuple[Task, ...]
 
     def __init__(self, tasks: Iterable[Task | Mapping[str, Any]]) -> None:
-        found = tuple(Task.given(task) for task in tasks)
+        found = tuple(Task.given(task) for task in check_items(tasks, "tasks"))
         check_tasks(found)
         object.__setattr__(self, "tasks", found)
 

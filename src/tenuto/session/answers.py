@@ -25,6 +25,7 @@ from tenuto.model.inbox import InputKind, NewInput
 from tenuto.model.outbox import NewOutgoing, OutgoingStatus
 from tenuto.model.run import Run, RunStatus, Wait, WaitStatus
 from tenuto.model.session import SessionKey, Tenant
+from tenuto.quote import quote
 from tenuto.session.ending import given_up
 from tenuto.session.notices import Listeners, WaitSettled
 from tenuto.session.outcome import Outcome
@@ -274,7 +275,7 @@ class Answers:
 
 def _mismatch(wait: Wait, what: str, expected: str, given: str) -> AnswerMismatch:
     return AnswerMismatch(
-        f"Wait {wait.wait_id} is of {what} {expected!r}, the answer of {given!r}; nothing was stored.",
+        f"Wait {wait.wait_id} is of {what} {expected!r}, the answer of {quote(given)}; nothing was stored.",
         wait_id=wait.wait_id,
         expected=expected,
         given=given,

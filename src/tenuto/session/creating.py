@@ -7,6 +7,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
+from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, SessionNotFound
 from tenuto.ids import new_id
@@ -36,8 +37,11 @@ class NewSession:
     operation_id: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.tags, str) or not isinstance(self.metadata, Mapping | None):
-            raise InvalidInput("The tags of a session are a list of texts, its metadata is a mapping.")
+        for name in ("tags", "logs"):  # an iterable can be read but once
+            object.__setattr__(self, name, check_items(getattr(self, name), name))
+        for name in ("metadata", "seed"):
+            if (given := getattr(self, name)) is not None:
+                check_map(given, name)
 
     def profile(self, links: Mapping[str, Any]) -> Profile:
         """Return what is known about the session besides its state, with its links to others."""
@@ -52,13 +56,11 @@ class NewSession:
 
     def value(self, key: SessionKey, definition: Definition, declared: Declared, links: Mapping[str, Any]) -> Session:
         """Return the session as it is to be stored; what of the seed is a log goes there, all else is document."""
-        if isinstance(self.logs, str) or not isinstance(self.seed, Mapping | None):
-            raise InvalidInput("A seed is a mapping of fields to values, and `logs` names those that are logs.")
         state = dict(self.seed or {})
         prompt = state.pop("system_prompt", None)
         if prompt is not None and not (definition.system_prompt or "").strip():
             definition = definition.changed(system_prompt=prompt)
-        names = declared.logs.union(self.logs)
+        names = declared.logs.union(check_kind(name, str, "a name in logs") for name in self.logs)
         for name in names:
             if not isinstance(state.get(name, []), list | tuple):
                 raise InvalidInput(f"{name!r} is a log; seed it with a list, not {type(state[name]).__name__}.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, StoredDataCorrupt
+from tenuto.quote import quote
 
 MOST_TASKS = 20
 _TASK_STATUSES = ("pending", "in_progress", "completed")
@@ -25,7 +26,7 @@ class Task:
         if isinstance(task, Task):
             return task
         if not isinstance(task, Mapping) or not task.keys() <= {"content", "status", "active_form"}:
-            raise InvalidInput(f"A task has a content, a status and an active_form, got {task!r}.")
+            raise InvalidInput(f"A task has a content, a status and an active_form, got {quote(task)}.")
         if "content" not in task:
             raise InvalidInput("A task needs a content.")
         return cls(**task)
@@ -103,7 +104,7 @@ def check_tasks(tasks: tuple[Task, ...]) -> None:
         raise InvalidInput(f"A task list has at most {MOST_TASKS} items, got {len(tasks)}.")
     for task in tasks:
         if not (_is_text(task.content) and isinstance(task.active_form, str | None)):
-            raise InvalidInput(f"A task's content is a text, got {task!r}.")
+            raise InvalidInput(f"A task's content is a text, got {quote(task)}.")
         if task.status not in _TASK_STATUSES:
             raise InvalidInput(f"A task is {', '.join(_TASK_STATUSES)}, not {task.status!r}.")
     if sum(task.status == "in_progress" for task in tasks) > 1:
@@ -112,7 +113,7 @@ def check_tasks(tasks: tuple[Task, ...]) -> None:
 
 def _names(tools: Any) -> tuple[str, ...]:
     if not isinstance(tools, list | tuple) or not all(_is_text(tool) for tool in tools):
-        raise InvalidInput(f"The tools of a definition are a list of names, got {tools!r}.")
+        raise InvalidInput(f"The tools of a definition are a list of names, got {quote(tools)}.")
     return tuple(tools)
 
 

@@ -23,6 +23,7 @@ from tenuto.session.copy import Copy
 from tenuto.session.history import History
 from tenuto.session.outcome import Outcome
 from tenuto.session.value import MESSAGES, Session
+from tenuto.store.inbox import check_key
 from tenuto.store.port import Store
 
 Load: TypeAlias = Callable[[SessionKey], Awaitable[tuple[Copy, Run | None]]]
@@ -120,6 +121,10 @@ class NewFork:
     target: SessionKey | None
     message: JSON
     key: str | None
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            check_key(self.key)
 
     def begins(self) -> SessionKey:
         """Return the key of the fork."""

@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
+from tenuto.argument import check_kind
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered
+from tenuto.quote import quote
 from tenuto.session.definition import Definition
 from tenuto.session.value import MESSAGES
 
@@ -145,10 +147,11 @@ class Programs:
 
     def latest(self, name: str) -> Program:
         """Return a program by its name, or by `name@version`."""
+        check_kind(name, str, "program")
         bare, _, version = name.partition("@")
         found = self._programs.get((bare, version)) if version else self._latest.get(bare)
         if found is None:
-            raise self._unknown(name, f"There is no program {name!r}")
+            raise self._unknown(name, f"There is no program {quote(name)}")
         return found
 
     def definition(self, program: str | Definition) -> Definition:

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from tenuto.argument import check_kind, refuse
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused, TenutoError
 from tenuto.model.effect import Effect
@@ -17,6 +18,7 @@ from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopKind, StopReply, Wait
 from tenuto.model.session import Key, SessionHead, SessionKey, SessionPage, Tenant
 from tenuto.model.usage import UsageReport
+from tenuto.quote import quote
 from tenuto.session import forking
 from tenuto.session.actions import Action, Deed, RewindSession, SendMessage, as_message
 from tenuto.session.answers import Answered, Answers
@@ -94,7 +96,7 @@ class SessionRuntime:
         check_whole_store(store, "A runtime's sessions")
         programs, listeners, actions = tuple(programs), tuple(listeners), tuple(actions)
         if type(steps) is not int or steps < 1:
-            raise InvalidInput(f"A turn needs a budget of 1 step or more, got {steps!r}.")
+            raise InvalidInput(f"A turn needs a budget of 1 step or more, got {quote(steps)}.")
         self.store = store
         self.programs = Programs(programs)
         self.listeners = Listeners(listeners)
@@ -290,7 +292,7 @@ class SessionRuntime:
         """
         key = self._key(session_id)
         if isinstance(action, type) or not isinstance(action, Action | Deed):
-            raise InvalidInput(f"{action!r} is no action: it needs an async `apply(session)`.")
+            raise InvalidInput(f"{quote(action)} is not an action: it needs an async `apply(session)`.")
         if isinstance(action, Action):
             return await self._changed(key, lambda copy, lane: self._pipeline.execute(copy, lane, action))
         if isinstance(action, SendMessage | RewindSession):
@@ -422,7 +424,7 @@ class SessionRuntime:
         A run that asks for it goes on with that, on a worker; any other call is settled on record, and the model is
         told once, with the next turn. One that is in doubt no more is `EffectNotOpen`.
         """
-        self._key(effect.key)
+        self._key(check_kind(effect, Effect, "effect").key)
         await self._doubts.settle(effect, result=result, error=error)
 
     async def usage_report(self, session_id: Key, *, cascade: bool = True) -> UsageReport:
@@ -494,6 +496,8 @@ class SessionRuntime:
 
         `go_on` is asked before each turn: on no, the rest is left to others.
         """
+        if go_on is not None and not callable(go_on):
+            refuse("go_on", "a function", go_on)
         return await self._dispatcher.advance(self._key(session_id), go_on=go_on)
 
     async def deliver(self) -> int:

@@ -6,6 +6,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, overload
 
+from tenuto.argument import check_kind
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
@@ -137,11 +138,11 @@ class Session:
         definition = Definition(**changes) if self.definition is None else self.definition.changed(**changes)
         return replace(self, definition=definition)
 
-    def with_metadata(self, **values: JSON) -> "Session":
+    def with_metadata(self, /, **values: JSON) -> "Session":
         """Return the session with metadata added."""
         return replace(self, profile=replace(self.profile, metadata={**self.profile.metadata, **values}))
 
-    def with_profile(self, **changes: Any) -> "Session":
+    def with_profile(self, /, **changes: Any) -> "Session":
         """Return the session with another title, tags, expiry or other part of its profile."""
         return replace(self, profile=replace(self.profile, **changes))
 
@@ -194,7 +195,7 @@ def changes_between(before: Session, after: Session) -> Changes:
 def check_names(fields: Iterable[str]) -> None:
     """Refuse names of fields that are a run's own, and never a session's."""
     for name in fields:
-        if "/" in name:
+        if "/" in check_kind(name, str, "the name of a field"):
             raise InvalidInput(f"A session cannot have a field {name!r}: names with a '/' are a run's own.")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import InvalidInput, SessionNotFound, StatusRefused, StoreError, TenutoError
 from tenuto.model.session import Kind, SessionKey
+from tenuto.quote import quote
 from tenuto.session.lost import end_unheld
 from tenuto.session.refusal import NOT_HERE
 from tenuto.store.host import worker_is_dead
@@ -63,7 +64,7 @@ class Worker:
     def __init__(self, runtime: "SessionRuntime", *, concurrency: int = 8, poll: float = POLL_SECONDS) -> None:
         self._runtime = runtime
         if type(concurrency) is not int or concurrency < 1:
-            raise InvalidInput(f"A worker needs a concurrency of 1 or more, got {concurrency!r}.")
+            raise InvalidInput(f"A worker needs a concurrency of 1 or more, got {quote(concurrency)}.")
         self._concurrency = concurrency
         self._poll = poll
         self._busy: dict[SessionKey, asyncio.Task[bool]] = {}

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tenuto.argument import check_flag, check_kind
 from tenuto.clock import to_micros
 from tenuto.codec import JSON, dumps
 from tenuto.model.effect import Effect, EffectKind
@@ -13,8 +14,6 @@ from tenuto.store.rules.found import Row
 from tenuto.store.rules.limits import (
     MAX_NAME_BYTES,
     check_count,
-    check_flag,
-    check_kind,
     check_limit,
     check_moment,
     check_name,

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenuto.argument import check_items
 from tenuto.errors import CursorBeyondTail, InvalidInput
 from tenuto.model.event import EventPage, NewEvent
 from tenuto.model.lane import Lane
@@ -13,7 +14,7 @@ from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.rules.encoding import byte_size
 from tenuto.store.rules.events import decide_events, read_events
 from tenuto.store.rules.found import Ask, gather
-from tenuto.store.rules.limits import check_count, check_items, check_limit, check_name
+from tenuto.store.rules.limits import check_count, check_limit, check_name
 from tenuto.store.rules.pack import check_budget, pack_events
 from tenuto.store.rules.parts import LANE, RUN_REF
 from tenuto.store.rules.rows import EventRow, SessionRow

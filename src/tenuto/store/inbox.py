@@ -191,6 +191,11 @@ class Inbox:
         return due
 
 
+def check_key(key: str) -> str:
+    """Return a sender's key, or refuse one that no input would take."""
+    return check_name(key, "key")
+
+
 def _due_key(row: Row) -> SessionKey | None:
     _, tenant, kind, session_id = row
     try:

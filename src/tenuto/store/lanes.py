@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenuto.argument import check_flag, check_items
 from tenuto.clock import to_datetime, to_duration
 from tenuto.codec import encode
 from tenuto.errors import LaneBusy
@@ -16,7 +17,7 @@ from tenuto.store.damage import read_sound
 from tenuto.store.host import is_dead
 from tenuto.store.rules.found import Ask, Row, gather
 from tenuto.store.rules.lane import decide_acquire, decide_disarm, sealed, view_of
-from tenuto.store.rules.limits import check_count, check_flag, check_items, check_limit, check_name, check_ttl, within
+from tenuto.store.rules.limits import check_count, check_limit, check_name, check_ttl, within
 from tenuto.store.rules.parts import LANE, OWNER, RUN_REF
 from tenuto.store.rules.records import key_of, run_of
 from tenuto.store.rules.rows import RunRow, SessionRow

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from tenuto.argument import check_map
 from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionFilter, SessionPage, SessionSummary
 from tenuto.quote import quote
@@ -11,7 +12,7 @@ from tenuto.store.backend import View
 from tenuto.store.damage import sound
 from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.found import Row
-from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_limit, check_map, within
+from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_limit, within
 from tenuto.store.rules.parts import FILTER
 from tenuto.store.rules.records import summary_of
 from tenuto.store.rules.rows import ProfileRow, SessionRow

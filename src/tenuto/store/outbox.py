@@ -4,6 +4,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenuto.argument import check_kind
 from tenuto.clock import to_micros
 from tenuto.model.outbox import Outgoing, OutgoingStatus
 from tenuto.model.session import Key, Tenant, as_key
@@ -13,7 +14,6 @@ from tenuto.store.rules.found import Row
 from tenuto.store.rules.limits import (
     check_count,
     check_delay,
-    check_kind,
     check_limit,
     check_moment,
     check_name,

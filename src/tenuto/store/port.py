@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+from tenuto.argument import check_flag, check_items, check_map
 from tenuto.clock import Clock, to_datetime
 from tenuto.codec import JSON, dumps, loads_many, loads_map
 from tenuto.errors import InvalidInput, SessionDeleted, SessionNotFound, StoredDataCorrupt, VersionConflict
@@ -46,17 +47,7 @@ from tenuto.store.outbox import Outbox
 from tenuto.store.rules.commit import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.found import Ask, Found, Plan, Script, gather
 from tenuto.store.rules.lifecycle import Forking, decide_create, decide_fork
-from tenuto.store.rules.limits import (
-    MAX_NAME_BYTES,
-    check_count,
-    check_flag,
-    check_items,
-    check_map,
-    check_name,
-    check_names,
-    check_text,
-    check_word,
-)
+from tenuto.store.rules.limits import MAX_NAME_BYTES, check_count, check_name, check_names, check_text, check_word
 from tenuto.store.rules.pack import PackedCommit, pack
 from tenuto.store.rules.parts import RECORD
 from tenuto.store.rules.profile import check_profile

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenuto.argument import check_kind
 from tenuto.codec import encode
 from tenuto.ids import check_tenant
 from tenuto.model.run import Checkpoint, Run, Stop, StopAnswer, StopKind, StopReply, Wait, WaitStatus
@@ -84,6 +85,8 @@ class Runs:
         check_word(kind, StopKind, "kind")
         if reason is not None:
             check_text(reason, "reason")
+        if session is not None:
+            check_kind(session, SessionKey, "session")
         run = await self._known(run_id, session.tenant if session else tenant)
         if session is not None and run.key != session:
             raise unknown_run(run_id)

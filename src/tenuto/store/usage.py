@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from tenuto.argument import check_flag
 from tenuto.errors import InvalidInput
 from tenuto.model.session import Key, as_key
 from tenuto.model.usage import NewUsage, UsageReport
 from tenuto.store.backend import columns_of
-from tenuto.store.rules.limits import check_flag, check_name
+from tenuto.store.rules.limits import check_name
 from tenuto.store.rules.parts import USAGE
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow

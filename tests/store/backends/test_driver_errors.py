@@ -27,6 +27,7 @@ from tenuto.errors import (
     StoreUnavailable,
     StoreUnusable,
     TenutoError,
+    UpkeepFailed,
 )
 from tenuto.ids import new_id
 from tenuto.model.event import NewEvent
@@ -294,6 +295,29 @@ async def test_an_id_that_another_session_has_used_is_named_and_not_worth_repeat
     with pytest.raises(TenutoError, match="input") as refused:
         await store.inbox.enqueue("two", NewInput(kind=InputKind.MESSAGE, body=1, input_id="taken"))
     assert not refused.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "retryable"),
+    [
+        (apsw.BusyError("locked"), "busy for too long", True),
+        (apsw.SQLError("no such table: event"), "does not help before", False),
+    ],
+)
+async def test_upkeep_says_why_it_stopped_and_whether_to_run_it_again(
+    tmp_path: Path, given: BaseException, said: str, retryable: bool
+) -> None:
+    async with open_store(f"sqlite:///{tmp_path}/test.db") as store:
+
+        def probe(name: str) -> None:
+            if name == "sweep_events":
+                raise given
+
+        backend: Any = store.backend
+        backend.probe = probe
+        with pytest.raises(UpkeepFailed, match=said) as stopped:
+            await store.upkeep.gc()
+        assert stopped.value.retryable is retryable
 
 
 @contextmanager

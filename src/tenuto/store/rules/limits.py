@@ -14,16 +14,16 @@ PostgreSQL takes index rows of at most 2,704 bytes: the widest, an effect's, has
 in bytes of UTF-8, and have neither a NUL character nor a lone surrogate, which not every database keeps.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
+from tenuto.argument import check_items, refuse, word_of
 from tenuto.clock import is_in_calendar, to_micros
 from tenuto.errors import InvalidInput
 from tenuto.ids import check_tenant
 from tenuto.model.session import ANY_TENANT
-from tenuto.quote import quote
 
 MAX_COUNT = 2**53 - 1
 """No counter goes beyond what JSON readers everywhere hold exactly; one that gets there refuses and does not wrap."""
@@ -37,15 +37,8 @@ MAX_TTL = 86_400.0
 MAX_TIMEOUT = 100 * 365 * 86_400.0
 MAX_DELAY = 100 * 366 * 86_400.0
 
-T = TypeVar("T")
-
 Check: TypeAlias = Callable[[Any, str], object]
 """Refuses a value that is not what it should be, by its name."""
-
-
-def refuse(what: str, wanted: str, value: Any) -> NoReturn:
-    """Refuse a value: what it is of, what it must be, and what was given."""
-    raise InvalidInput(f"{what} must be {wanted}, got {quote(value)}.", what=what)
 
 
 def check_count(value: Any, what: str) -> int:
@@ -94,13 +87,6 @@ def _is_number(value: Any) -> bool:
     return type(value) is int or type(value) is float
 
 
-def check_flag(value: Any, what: str) -> bool:
-    """Return true or false; anything else is refused, also what Python would take for one."""
-    if type(value) is not bool:
-        refuse(what, "True or False", value)
-    return value
-
-
 def within(tenant: Any, what: str = "tenant") -> str | None:
     """Return a tenant as the parameter of a read, where None means any; only `ANY_TENANT` asks for that."""
     if tenant is ANY_TENANT:
@@ -111,12 +97,8 @@ def within(tenant: Any, what: str = "tenant") -> str | None:
 
 
 def check_word(value: Any, words: type[StrEnum], what: str) -> str:
-    """Return one of a set of words, or refuse it."""
-    if type(value) is words:
-        return str(value)
-    if not isinstance(value, str) or value not in words._value2member_map_:
-        refuse(what, f"one of {', '.join(words)}", value)
-    return str(value)
+    """Return one of a set of words as text, or refuse it."""
+    return str(word_of(words, value, what))
 
 
 def check_name(value: Any, what: str) -> str:
@@ -148,29 +130,6 @@ def check_moment(value: Any, what: str) -> datetime:
     except (TypeError, ValueError, OverflowError):
         pass  # of a time zone that cannot tell
     return refuse(what, "a datetime with a time zone, of the years 1 to 9999 in UTC", value)
-
-
-def check_kind(value: Any, kind: type[T], what: str) -> T:
-    """Return a value of a class, or refuse it."""
-    if not isinstance(value, kind):
-        refuse(what, f"a {kind.__name__}", value)
-    return value
-
-
-def check_map(value: Any, what: str) -> Mapping[Any, Any]:
-    """Return a mapping, or refuse it."""
-    if type(value) is not dict and not isinstance(value, Mapping):
-        refuse(what, "a mapping", value)
-    return value
-
-
-def check_items(value: Any, what: str) -> tuple[Any, ...]:
-    """Return some items as a tuple, or refuse what is not a collection of them; a text is none."""
-    if type(value) is tuple:
-        return value
-    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
-        refuse(what, "a list", value)
-    return tuple(value)
 
 
 def check_names(value: Any, what: str) -> frozenset[str]:

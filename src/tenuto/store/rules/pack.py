@@ -10,6 +10,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+from tenuto.argument import refuse
 from tenuto.codec import JSON, dumps, encode
 from tenuto.errors import CommitTooLarge, InvalidInput
 from tenuto.model.commit import (
@@ -27,7 +28,7 @@ from tenuto.model.session import Ends, Profile
 from tenuto.store.rules.effects import PackedEffect, effect_meaning, pack_effect
 from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json, moment
 from tenuto.store.rules.inputs import PackedInput, input_meaning, pack_input
-from tenuto.store.rules.limits import check_name, refuse
+from tenuto.store.rules.limits import check_name
 from tenuto.store.rules.next_run import PackedNext, next_meaning
 from tenuto.store.rules.outgoing import PackedOutgoing, outgoing_meaning, pack_outgoing
 from tenuto.store.rules.profile import new_profile, pack_profile, profile_meaning

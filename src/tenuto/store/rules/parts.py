@@ -8,6 +8,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any
 
+from tenuto.argument import check_flag, check_map, refuse
 from tenuto.errors import InvalidInput
 from tenuto.ids import check_id
 from tenuto.model.commit import (
@@ -27,22 +28,19 @@ from tenuto.model.inbox import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import HostProof, Lane, Owner, Rearm
 from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus, WaitStatus
-from tenuto.model.session import Kind, LogEnd, SessionFilter, SessionKey, SessionRecord, SessionStatus
+from tenuto.model.session import Kind, LogEnd, SessionFilter, SessionHead, SessionKey, SessionRecord, SessionStatus
 from tenuto.model.usage import NewUsage
 from tenuto.store.rules.limits import (
     MAX_NAME_BYTES,
     Check,
     check_count,
     check_delay,
-    check_flag,
-    check_map,
     check_moment,
     check_name,
     check_text,
     check_timeout,
     check_ttl,
     check_word,
-    refuse,
     within,
 )
 
@@ -231,7 +229,14 @@ OWNER = Shape(
 
 LANE = Shape(Lane, key=_KEY, life=check_count, generation=check_count, nonce=check_name)
 
-RECORD = Shape(SessionRecord, session_id=check_id, state=check_map, schema_version=_short, logs=_all(check_name))
+RECORD = Shape(
+    SessionRecord,
+    session_id=check_id,
+    state=check_map,
+    schema_version=_short,
+    logs=_all(check_name),
+    head=_is_a(SessionHead),
+)
 
 FILTER = Shape(
     SessionFilter,

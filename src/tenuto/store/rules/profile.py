@@ -4,21 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import dumps, encode
 from tenuto.errors import CommitRefused, InvalidInput
 from tenuto.ids import MAX_ID_BYTES, check_id
 from tenuto.model.session import ForkPoint, Profile
 from tenuto.store.rules.encoding import byte_size, moment
-from tenuto.store.rules.limits import (
-    MAX_METADATA_BYTES,
-    MAX_NAME_BYTES,
-    MAX_TAGS,
-    check_count,
-    check_items,
-    check_kind,
-    check_map,
-    check_text,
-)
+from tenuto.store.rules.limits import MAX_METADATA_BYTES, MAX_NAME_BYTES, MAX_TAGS, check_count, check_text
 from tenuto.store.rules.rows import ProfileRow, SessionRow
 
 
