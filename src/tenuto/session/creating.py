@@ -39,6 +39,8 @@ class NewSession:
     def __post_init__(self) -> None:
         for name in ("tags", "logs"):  # an iterable can be read but once
             object.__setattr__(self, name, check_items(getattr(self, name), name))
+        if self.operation_id is not None:
+            check_kind(self.operation_id, str, "operation_id")
         for name in ("metadata", "seed"):
             if (given := getattr(self, name)) is not None:
                 check_map(given, name)

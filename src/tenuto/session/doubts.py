@@ -1,6 +1,6 @@
 """Calls in doubt: somebody who knows says what became of them."""
 
-from tenuto.codec import JSON
+from tenuto.codec import JSON, dumps
 from tenuto.errors import EffectNotOpen
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit
@@ -33,6 +33,8 @@ class Doubts:
 
     async def settle(self, effect: Effect, *, result: JSON, error: JSON) -> None:
         """Answer the run that asks about a call, or settle it on record and leave a notice for the model."""
+        dumps(result, "result")
+        dumps(error, "error")
         place = Place(effect.namespace, effect.step, effect.effect_key)
         outcome = "done" if error is None else "failed"
         wait = await self._asking_about(effect, place)

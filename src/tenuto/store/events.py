@@ -14,7 +14,7 @@ from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.rules.encoding import byte_size
 from tenuto.store.rules.events import decide_events, read_events
 from tenuto.store.rules.found import Ask, gather
-from tenuto.store.rules.limits import check_count, check_limit, check_name
+from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_name
 from tenuto.store.rules.pack import check_budget, pack_events
 from tenuto.store.rules.parts import LANE, RUN_REF
 from tenuto.store.rules.rows import EventRow, SessionRow
@@ -57,11 +57,13 @@ class Events:
     async def read(self, key: Key, *, after: int = 0, run_id: str | None = None, limit: int = 1000) -> EventPage:
         """Return the events after a cursor, which is excluded, at most about `limit` of them; `run_id` keeps one run's.
 
+        No page has more than 10,000 rows of them, whatever the limit: `next` is where to read on.
+
         Below the retention floor the page says `truncated`. Ahead of the tail is `CursorBeyondTail`. An unknown
         session has an empty stream.
         """
         check_count(after, "after")
-        most = check_limit(limit)
+        most = min(check_count(limit, "limit"), MAX_LIMIT)
         if run_id is not None:
             check_name(run_id, "run_id")
         key = as_key(key)
@@ -84,7 +86,7 @@ class Events:
             truncated=after < floor,
             floor=floor,
             tail=tail,
-            next=tail if len(found) < limit else found[-1].last_seq if found else after,
+            next=tail if len(found) < most else found[-1].last_seq if found else after,
         )
 
     async def subscribe(self, key: Key, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[EventPage]:
