@@ -38,6 +38,15 @@ async def read_all(store: Store, only: Collection[str] = ()) -> dict[str, Any]:
     return found
 
 
+def steady(found: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what changes by time alone: what is due by now, and whether a lane has lapsed."""
+    kept = {name: part for name, part in found.items() if name not in ("due", "pending")}
+    for part in kept.values():
+        if isinstance(part, dict) and part.get("lane"):
+            part["lane"] = {name: value for name, value in part["lane"].items() if name != "state"}
+    return kept
+
+
 async def read_session(store: Store, key: SessionKey) -> dict[str, Any]:
     """Read one session, with all that belongs to it."""
     runs = await store.runs.of_session(key, limit=10_000)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from tenuto import open_store
-from tests.fuzz.reading import read_all
+from tests.fuzz.reading import read_all, steady
 
 
 def digest_of(found: Any) -> str:
@@ -28,7 +28,7 @@ def _ordered(value: Any) -> Any:
 
 async def _read(address: str, options: dict[str, Any]) -> str:
     async with open_store(address, **options) as store:
-        return digest_of(await read_all(store))
+        return digest_of(steady(await read_all(store)))
 
 
 def main() -> None:

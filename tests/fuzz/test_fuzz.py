@@ -28,6 +28,15 @@ def any_number() -> Iterator[None]:
     sys.set_int_max_str_digits(before)
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """Where worlds are made, with one second process for all of them."""
+    server = request.getfixturevalue("postgres") if request.param == "postgres" else None
+    found = Ground(request.param, tmp_path_factory.mktemp("fuzz"), server)
+    yield found
+    found.end()
+
+
 def test_every_verb_and_action_has_a_recipe() -> None:
     assert missing() == []
 
@@ -49,17 +58,9 @@ def test_no_row_of_the_matrix_is_there_twice() -> None:
 
 @pytest.mark.usefixtures("any_number")
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["sqlite", "postgres"])
-async def test_nasty_values_are_refused_or_come_out_as_they_went_in(
-    name: str, seed: int, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    server = request.getfixturevalue("postgres") if name == "postgres" else None
-    ground = Ground(name, tmp_path, server)
+async def test_nasty_values_are_refused_or_come_out_as_they_went_in(ground: Ground, seed: int) -> None:
     fuzzer = Fuzzer(ground, count=COUNT, seed=seed)
-    try:
-        await fuzzer.run()
-    finally:
-        ground.end()
+    await fuzzer.run()
     assert fuzzer.is_clean, fuzzer.report()
     assert fuzzer.calls == COUNT
 

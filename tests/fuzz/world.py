@@ -18,7 +18,7 @@ from tenuto.model.outbox import NewOutgoing
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey
 from tenuto.store.port import Store
-from tests.fuzz.reading import read_all
+from tests.fuzz.reading import read_all, steady
 from tests.fuzz.second import digest_of
 from tests.fuzz.tables import MemoryTables, PostgresTables, Rows, SqliteTables, Tables
 from tests.servers import SCHEMA, Postgres
@@ -151,7 +151,7 @@ class World:
         """Compare what this process reads with what another one does; return what is wrong."""
         await self.runtime.aclose()
         said = self._ground.ask(self._address, self._options)
-        return None if said in (None, digest_of(await read_all(self.store))) else said
+        return None if said in (None, digest_of(steady(await read_all(self.store)))) else said
 
     async def made(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
         """Return something made before, or make it."""
