@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tenuto.errors import LaneLost, StoreContended, StoreError, TenutoError, VersionConflict
+from tenuto.errors import LaneLost, StoreContended, StoreError, StoreUnavailable, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import (
     Append,
@@ -394,15 +394,20 @@ class Turn:
 
     def _why_lost(self, cause: Exception | None) -> TenutoError:
         if cause is None:
-            why = f"Another runner took over {self.key}; this turn was stopped and can write nothing more."
-        else:
-            why = (
-                f"The turn of {self.key} could not be kept alive and was stopped; it can write nothing more. "
-                f"{str(cause) or 'The store did not answer in time.'}"
+            return LaneLost(
+                f"Another runner took over {self.key}; this turn was stopped and can write nothing more.",
+                key=self.key,
+                expected=self.lane.generation if self.lane else None,
+                found=None,
             )
-        if isinstance(cause, StoreContended):
-            return StoreContended(why, key=self.key)
-        return LaneLost(why, key=self.key, expected=self.lane.generation if self.lane else None, found=None)
+        kind = StoreContended if isinstance(cause, StoreContended) else StoreUnavailable
+        why = str(cause) or "The store did not answer in time."
+        lost = kind(
+            f"The turn of {self.key} could not be kept alive and was stopped; it can write nothing more. {why}",
+            key=self.key,
+        )
+        lost.__cause__ = cause
+        return lost
 
     @property
     def has_lapsed(self) -> bool:
