@@ -90,8 +90,9 @@ class Keeper:
 
     async def confirm(self, holding: Holding) -> bool:
         """Renew something that has lapsed, here and now, and tell whether it is still held."""
-        await self._renew(self._store, [holding], since_boot())
-        return not holding.has_lapsed
+        asked = since_boot()
+        await self._renew(self._store, [holding], asked)
+        return holding.expires > asked
 
     async def aclose(self) -> None:
         """End the thread and its connection."""
