@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenuto import Store
-from tenuto.errors import LaneLost
+from tenuto.errors import StoreUnavailable
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.keeper import Keeper
@@ -318,7 +318,7 @@ async def test_renewals_that_fail_until_the_lane_lapses_stop_the_turn_and_its_in
         store, task = await _in_its_turn(line, world, database, ttl=1.0)
         line.cut()
         # The program is never answered: nothing but the keeper ends this.
-        with pytest.raises(LaneLost, match="could not be kept alive"):
+        with pytest.raises(StoreUnavailable, match="could not be kept alive"):
             await asyncio.wait_for(task, 30)
         line.heal()
         async with mates(Colleague(database, port=world.port)) as (other,):
