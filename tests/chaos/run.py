@@ -18,9 +18,8 @@ import apsw
 from tenuto import SessionRuntime
 from tenuto.errors import TenutoError
 from tests.chaos import plan as faults
-from tests.chaos.audit.evidence import Evidence
+from tests.chaos.audit.evidence import ROLLED_BACK, Evidence
 from tests.chaos.audit.judge import judge, judge_kept, judge_remains
-from tests.chaos.audit.messages import ROLLED_BACK
 from tests.chaos.audit.violation import Violation
 from tests.chaos.cast import CAST
 from tests.chaos.closing import Closing

@@ -15,8 +15,8 @@ Query: TypeAlias = Callable[[str], Awaitable[list[Row]]]
 AUDITOR = "auditor"
 """The name under which a server knows who only looks."""
 
-_OURS = ("meta", "schema_version")
-"""What is no part of any session: the numbers new ids begin above, and which migrations were done."""
+_OURS = ("meta", "schema_version", "boot_clock")
+"""What is no part of any session: the numbers new ids begin above, the migrations done, and a clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

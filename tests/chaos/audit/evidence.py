@@ -10,6 +10,9 @@ from tests.chaos.ledger import ACK, INTENT, REFUSED, Note
 from tests.chaos.programs import marker_of
 from tests.chaos.tables import Row, Tables
 
+ROLLED_BACK = 4
+"""What a run that was taken back has in `holds`."""
+
 _TOLD = ("ack", "refused", "unknown", "cut", "untyped")
 
 

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 
-from tests.chaos.audit.evidence import Evidence, Story, seconds, twice
+from tests.chaos.audit.evidence import ROLLED_BACK, Evidence, Story, seconds, twice
 from tests.chaos.audit.violation import Violation
 from tests.chaos.programs import marker_of
 from tests.chaos.tables import Row
 
 _TAKES_BACK = ("RewindSession", "ClearSession", "GoBack")
-ROLLED_BACK = 4
-"""What a run that was taken back has in `holds`."""
 
 
 def judge_messages(evidence: Evidence) -> Iterator[Violation]:

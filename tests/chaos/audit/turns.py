@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.chaos.audit.evidence import Evidence, twice
+from tests.chaos.audit.evidence import ROLLED_BACK, Evidence, twice
 from tests.chaos.audit.violation import Violation
 from tests.chaos.tables import Row
 
@@ -46,10 +46,10 @@ def _ends(evidence: Evidence, sid: int, runs: list[Row]) -> Iterator[Violation]:
 
 
 def _stuck(evidence: Evidence, sid: int, runs: list[Row]) -> Iterator[Violation]:
-    """A suspended run has something it waits for, or was given up; else it should have gone on."""
+    """A suspended run has something it waits for, or was given up or taken back; else it should have gone on."""
     current = evidence.by_sid[sid]["current_run"]
     for run in runs:
-        if run["run_id"] != current or run["status"] != "suspended":
+        if run["run_id"] != current or run["status"] != "suspended" or run["holds"] & ROLLED_BACK:
             continue
         ways = [row["status"] for row in evidence.rows("wait", sid) if row["run_id"] == current]
         if not set(ways) & {"open", "abandoned", "cancelled"}:
