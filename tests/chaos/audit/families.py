@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from tests.chaos.audit.evidence import Evidence, Try, seconds
 from tests.chaos.audit.violation import Violation
+from tests.chaos.tables import Row
 
 _OF_A_LIFE = ("run", "wait", "input", "effect", "usage")
 
@@ -15,7 +16,7 @@ def judge_families(evidence: Evidence) -> Iterator[Violation]:
     for session, at, kept in _promises(evidence):
         for row in evidence.alive.values():
             profile, born = profiles.get(row["sid"], {}), seconds(row["created_at"])
-            if session in (profile.get("parent"), profile.get("root")) and kept < born < at:
+            if _is_below(evidence, session, profile) and kept < born < at:
                 what = f"it outlived the cascade that deleted {session} at {at:.3f}"
                 yield Violation("cascade", row["session_id"], what, f"born {born:.3f}")
     for table in _OF_A_LIFE:
@@ -23,6 +24,15 @@ def judge_families(evidence: Evidence) -> Iterator[Violation]:
             owner = evidence.by_sid.get(row["session"])
             if owner is None or (owner["alive"] and owner["life"] != row["life"]) or not owner["alive"]:
                 yield Violation("lives", evidence.name(row["session"]), f"a {table} of a former life is left", f"{row}")
+
+
+def _is_below(evidence: Evidence, session: str, profile: Row) -> bool:
+    """Tell whether a session was within reach of a cascade: a delete that keeps children cuts a tree in two."""
+    parent = profile.get("parent")
+    if parent == session or profile.get("root") != session:
+        return parent == session
+    plain = {each.intent["session"] for each in evidence.done("delete") if not each.intent["cascade"]}
+    return parent not in evidence.alive and parent not in plain
 
 
 def _promises(evidence: Evidence) -> Iterator[tuple[str, float, float]]:
