@@ -791,3 +791,21 @@ async def test_a_stale_plan_is_given_up_and_nothing_of_it_is_written(
     assert await talk_of(runtime, "s") == [word for text in ("one", "two", "three") for word in (text, f"re: {text}")]
     assert [each.run.number for each in await runtime.runs("s")] == [3, 2, 1]
     await until(lambda: lane_is_free(runtime, "s"))
+
+
+async def test_an_outcome_that_is_asked_for_as_its_session_is_deleted_is_of_no_input(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = SessionRuntime(store, [ScriptedAgent(model=Script(calls(("c", "ask", {}))), tools=[Tool(name="ask")])])
+    await runtime.create("agent", session_id="s")
+    sent = await runtime.send("s", "go", key="k")
+    assert sent.suspended
+    look = store.runs.of_invocation
+
+    async def deleted_before(*named: Any, **options: Any) -> Any:
+        await store.delete("s")
+        return await look(*named, **options)
+
+    monkeypatch.setattr(store.runs, "of_invocation", deleted_before)
+    with pytest.raises(InvalidInput, match="There is no input"):
+        await runtime.outcome(str(sent.input_id))

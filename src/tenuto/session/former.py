@@ -27,8 +27,10 @@ async def roll_back(store: Store, live: LiveTurn, run_id: str) -> None:
     last = live.copy.last_run
     if run is None or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
         return
-    first = (await store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant))[0]
-    found = await begin_point(store, first)
+    runs = await store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant)
+    if not runs:
+        return  # deleted at this very moment: the commit is refused
+    found = await begin_point(store, runs[0])
     if found is None:
         if run.status is RunStatus.SUSPENDED:
             await give_up(store, live, run_id)

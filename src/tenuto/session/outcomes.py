@@ -37,11 +37,12 @@ class Outcomes:
 
     async def _of_first_run(self, run: Run | None, input_id: str) -> Outcome:
         """Return how the turn of an input went that a run took in, by whoever went on with it since."""
+        rolled_back = run is not None and run.rolled_back
+        if run is not None and run.status not in (RunStatus.RUNNING, RunStatus.COMPLETED):
+            # It may have been gone on with since, or be deleted at this very moment.
+            run = next(reversed(await self.store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant)), None)
         if run is None:
             raise InvalidInput(f"There is no input {input_id}; it may have been pruned or deleted.", input_id=input_id)
-        rolled_back = run.rolled_back
-        if run.status not in (RunStatus.RUNNING, RunStatus.COMPLETED):  # it may have been gone on with since
-            run = (await self.store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant))[-1]
         if rolled_back:
             session_id = run.key.session_id
             return Outcome(session_id=session_id, status=Standing.ROLLED_BACK, run_id=run.run_id, input_id=input_id)
@@ -55,7 +56,8 @@ class Outcomes:
             session, branch, position = record["reply"]
             with suppress(TenutoError):  # rewound and collected since
                 end = LogEnd(session, branch, position + 1)
-                reply = (await self.store.logs.read(run.key, MESSAGES, start=position, end=end))[0].value
+                found = await self.store.logs.read(run.key, MESSAGES, start=position, end=end)
+                reply = found[0].value if found else reply
         waits = await self.store.waits.of_session(run.key, run_id=run.run_id)
         output = record.get("output", reply.get("content") if isinstance(reply, Mapping) else None)
         return Outcome(
