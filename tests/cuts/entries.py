@@ -517,6 +517,7 @@ OTHERS = {
     "store.aclose": "ends the store",
     "store.sibling": "opens the same data once more",
     "store.keeper.aclose": "ends the keeper",
+    "store.keeper.confirm": "renews by lanes.renew, which is cut",
     "runtime.aclose": "waits for the turns that were started",
     "graph.ran": "is the inner half of run, which is cut",
 }
