@@ -14,6 +14,8 @@ from tenuto.testing.factories import a_save, a_session, an_owner
 from tests.crash.processes import Database, Worker, workers
 from tests.crash.turns import check_whole, numbers_of
 
+pytestmark = pytest.mark.long("four processes share two cores")
+
 
 def _run(*started: Worker) -> list[Any]:
     """Let all begin at the same time and return what each says at its end; those who wait for it end with the first."""

@@ -15,6 +15,8 @@ import pytest
 from tenuto import open_store
 from tests.conftest import OurHarness
 
+pytestmark = pytest.mark.long("each kill is a process of its own")
+
 SCRIPT = """
 import asyncio, json, sys, os
 from typing import Annotated, Any

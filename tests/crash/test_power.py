@@ -12,6 +12,8 @@ from tenuto.model.session import SessionKey
 from tenuto.testing.sqlite_vfs import FileKind, SimulatedDisk
 from tests.crash.turns import a_whole_turn, check_whole
 
+pytestmark = pytest.mark.long("every moment of a run is a power cut")
+
 KEY = SessionKey("powered")
 TURNS = 25
 
