@@ -3,17 +3,17 @@
 from typing import Any
 
 from bench.workload import Messages, a_key, document
-from tenuto.session.live import DEFAULT_STEPS, LiveTurn
-from tenuto.session.program import Program, program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.store.port import Store
+from tenuto.runtime.program import Program, program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import DEFAULT_STEPS, Turn
+from tenuto.store.store import Store
 
 _replies: dict[str, Any] = {}
 """What each session's program says next."""
 
 
 @program
-async def replies(turn: LiveTurn) -> None:
+async def replies(turn: Turn) -> None:
     """Reply at once."""
     turn.append(_replies[turn.session_id])
 

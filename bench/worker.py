@@ -13,10 +13,10 @@ from typing import Any
 from bench.workload import message
 from tenuto import open_store
 from tenuto.errors import StoreContended
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.worker import connections_for, settle_in
+from tenuto.runtime.program import program
+from tenuto.runtime.queue.worker import connections_for, tune_gc_for_worker
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 
 CONCURRENCY = 8
 _SECONDS = 0.02
@@ -27,7 +27,7 @@ _untold = 0
 
 
 @program
-async def sleeps(turn: LiveTurn) -> None:
+async def sleeps(turn: Turn) -> None:
     """Wait as for a model, then reply."""
     await asyncio.sleep(_SECONDS)
     turn.append(_REPLY)
@@ -61,7 +61,7 @@ def _count_contention() -> None:
 async def main() -> None:
     """Do as the lines of the standard input say, until it ends; set up as `tenuto worker` is."""
     hear = asyncio.get_running_loop().run_in_executor
-    settle_in()
+    tune_gc_for_worker()
     _count_contention()
     async with (
         open_store(sys.argv[1], pool_size=connections_for(CONCURRENCY)) as store,

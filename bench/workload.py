@@ -11,7 +11,7 @@ from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Receipt
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 
 Messages = tuple[dict[str, Any], ...]
 

@@ -19,14 +19,14 @@ ROOMS: dict[str, set[str]] = {
     "store.backends": VALUES | {"store.rules", "store.backend"},
     "store.backend": VALUES | {"store.rules"},
     "store": VALUES | {"store.rules", "store.backend", "store.backends"},
-    "session": VALUES | {"store"},
-    "graph": VALUES | {"session", "store"},
+    "writing": VALUES | {"store"},
+    "runtime": VALUES | {"writing", "store"},
+    "graph": VALUES | {"runtime", "writing", "store"},
     "observe": VALUES | {"graph"},
-    "testing": VALUES | {"session", "store", "store.rules", "store.backend", "store.backends"},
-    "commands": VALUES | {"graph", "session", "store"},
-    "cli": VALUES | {"commands", "graph", "session", "store"},
+    "testing": VALUES | {"runtime", "store", "store.rules", "store.backend", "store.backends"},
+    "cli": VALUES | {"graph", "runtime", "store"},
     "demo": VALUES | {"", "store", "testing"},
-    "": VALUES | {"store", "graph", "session"},
+    "": VALUES | {"store", "graph", "runtime"},
 }
 
 

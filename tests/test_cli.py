@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tenuto.cli import app
+from tenuto.cli.app import app
 
 MODULE = """
 from tenuto import END, GraphBuilder, State

@@ -18,11 +18,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tenuto import END, GraphBuilder, SessionRuntime, SessionState, SignalDescriptor, State, Store, open_store, suspend
-from tenuto.cli import app
+from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.migrating import StoredStates
 from tenuto.graph.reducers import append
+from tenuto.graph.session.migrate_store import StoredStates
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
 from tenuto.model.session import ANY_TENANT, Profile, SessionKey
@@ -275,7 +275,7 @@ async def test_thousands_of_sessions_are_paged_through_each_once(place: Place, m
 async def test_a_killed_migration_is_gone_on_with_by_running_it_again(place: Place, module: str) -> None:
     async with place.open() as store:
         await asyncio.gather(*(stored(store, f"s{n}") for n in range(300)))
-    command = [sys.executable, "-m", "tenuto.cli", "state", "migrate", f"{module}:graph", "--batch", "20", "--json"]
+    command = [sys.executable, "-m", "tenuto.cli.app", "state", "migrate", f"{module}:graph", "--batch", "20", "--json"]
     killed = await asyncio.to_thread(
         subprocess.run, [*command, *place.arguments], env=os.environ | {"DIE_AT": "171"}, capture_output=True
     )
@@ -366,7 +366,7 @@ def on_terminal(command: list[str]) -> tuple[bytes, bytes]:
 async def test_a_bar_is_drawn_on_a_terminal_and_nothing_anywhere_else(file: Place, module: str) -> None:
     async with file.open() as store:
         await asyncio.gather(*(stored(store, f"s{n}") for n in range(20)))
-    command = [sys.executable, "-m", "tenuto.cli", "state", "check", f"{module}:graph", *file.arguments, "--json"]
+    command = [sys.executable, "-m", "tenuto.cli.app", "state", "check", f"{module}:graph", *file.arguments, "--json"]
     drawn, out = await asyncio.to_thread(on_terminal, command)
     assert b"sessions" in drawn
     assert counts(json.loads(out)["sessions"]) == {"1": (20, 0)}

@@ -14,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tenuto import RunStatus, SessionRuntime, open_store, program
-from tenuto.cli import app
+from tenuto.cli.app import app
 from tenuto.model.run import Run
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import OVER, Standing
-from tenuto.session.value import Session
+from tenuto.runtime.outcome import FINAL, OutcomeStatus
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.turn.turn import Turn
 from tests.servers import SCHEMA
 
 PATIENCE = 120.0
@@ -70,17 +70,17 @@ nothing = 3
 
 
 @program(name="desk")
-async def desk(turn: LiveTurn) -> None:
+async def desk(turn: Turn) -> None:
     raise AssertionError("the worker runs it, not the test")
 
 
 @program(name="other")
-async def other(turn: LiveTurn) -> None:
+async def other(turn: Turn) -> None:
     raise AssertionError("the worker runs it, not the test")
 
 
 @program(name="talk")
-async def talk(turn: LiveTurn) -> None:
+async def talk(turn: Turn) -> None:
     raise AssertionError("the worker runs it, not the test")
 
 
@@ -104,7 +104,17 @@ class Process:
 
     def __init__(self, place: Place, *arguments: str, programs: tuple[str, ...] = ("shop_desk:desk",)) -> None:
         named = [part for each in programs for part in ("--program", each)]
-        command = [sys.executable, "-W", "error", "-m", "tenuto.cli", "worker", *place.arguments, *named, *arguments]
+        command = [
+            sys.executable,
+            "-W",
+            "error",
+            "-m",
+            "tenuto.cli.app",
+            "worker",
+            *place.arguments,
+            *named,
+            *arguments,
+        ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -174,7 +184,7 @@ async def until_over(runtime: SessionRuntime, *inputs: str) -> list[Any]:
     async with asyncio.timeout(PATIENCE):
         while True:
             outcomes = [await runtime.outcome(each) for each in inputs]
-            if all(each.status in OVER for each in outcomes):
+            if all(each.status in FINAL for each in outcomes):
                 return outcomes
             await asyncio.sleep(0.01)
 
@@ -228,7 +238,7 @@ async def test_a_worker_that_lacks_the_program_refuses_nothing_and_another_proce
     place: Place, start: Start
 ) -> None:
     @program(name="desk")
-    async def here(turn: LiveTurn) -> str:
+    async def here(turn: Turn) -> str:
         return f"{turn.session_id}: {turn.input['content']}"
 
     async with place.open() as store:
@@ -243,11 +253,11 @@ async def test_a_worker_that_lacks_the_program_refuses_nothing_and_another_proce
         # It works on its own sessions, past the action it does not know, and leaves the others alone.
         (done,) = await until_over(runtime, await runtime.enqueue("mine", "here"))
         assert done.output == "mine: here"
-        assert {(await runtime.outcome(each)).status for each in (*inputs, marked)} == {Standing.QUEUED}
+        assert {(await runtime.outcome(each)).status for each in (*inputs, marked)} == {OutcomeStatus.QUEUED}
         await runtime.drain()
         outcomes = await until_over(runtime, *inputs, marked)
         assert [each.output for each in outcomes] == ["a: one", "a: two", "b: one", "b: two", None]
-        assert outcomes[-1].status is Standing.EXECUTED
+        assert outcomes[-1].status is OutcomeStatus.EXECUTED
         lacking.signal(signal.SIGTERM)
         assert (await lacking.hear("ended"))["completed"] == 1
 
@@ -302,7 +312,7 @@ async def test_the_turn_under_way_ends_and_what_is_queued_behind_it_is_left(
         assert (await worker.hear("ended"))["completed"] == 1
         assert await worker.ended() == 0
         assert (await runtime.outcome(held)).output == "a: hold"
-        assert (await runtime.outcome(queued)).status is Standing.QUEUED
+        assert (await runtime.outcome(queued)).status is OutcomeStatus.QUEUED
 
 
 @pytest.mark.parametrize(
@@ -382,7 +392,7 @@ async def make_file(file: Place) -> None:
 
 
 @program
-async def clerk(turn: LiveTurn) -> None:
+async def clerk(turn: Turn) -> None:
     said: Any = await turn.wait("refund", kind="approval", metadata={"amount": 49})
     turn.append({"role": "assistant", "content": "Paid." if said["approved"] else "Not paid."}, once="reply")
 

@@ -49,13 +49,6 @@ async def test_the_runtime_guides_examples_run_one_after_the_other(
     assert len(blocks) > 5
 
 
-def test_the_house_plan_names_every_file_of_the_session_room_and_no_other() -> None:
-    plan = (ROOT / "docs" / "architecture.md").read_text().partition("## The session room\n")[2].partition("\n## ")[0]
-    named = {name for row in re.findall(r"^\|.*\|$", plan, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
-    room = ROOT / "src" / "tenuto" / "session"
-    assert named == {path.stem for path in room.glob("*.py")} - {"__init__"}
-
-
 def test_the_tour_ends_with_every_message_once_and_a_fork(tmp_path: Path) -> None:
     told = run(["-m", "tenuto.demo"], tmp_path)
     assert "killed (exit -9)" in told

@@ -26,7 +26,7 @@ from tenuto.errors import (
     bucket_of_record,
     cause_of,
 )
-from tenuto.session.failure import error_record
+from tenuto.writing.error_record import error_record
 
 RETRY, USER, OVER = Bucket.RETRYABLE_TRANSIENT, Bucket.USER_CORRECTABLE, Bucket.SESSION_TERMINATING
 

@@ -12,17 +12,17 @@ from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, EndRun, Held, SettleWait, TakeRun
 from tenuto.model.effect import Effect, EffectKind, SettleEffect, StartEffect
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Boundary, Consume, InputKind, NewInput
+from tenuto.model.input import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
-from tenuto.model.outbox import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, SessionKey
-from tenuto.session.actions import SuspendSession
-from tenuto.session.handle import RunHandle, SessionHandle
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.store.port import Store
+from tenuto.runtime.change.actions import SuspendSession
+from tenuto.runtime.handle import RunHandle, SessionHandle
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, an_owner
 from tests.conftest import OurHarness
@@ -33,7 +33,7 @@ SECRET = "their secret"
 
 
 @program
-async def desk(turn: LiveTurn) -> None:
+async def desk(turn: Turn) -> None:
     """Answer at once, or ask first."""
     if turn.input and turn.input["content"] == "ask":
         await turn.wait(f"signal-{turn.key.tenant}", metadata={"note": f"{turn.key.tenant} secret"})

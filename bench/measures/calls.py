@@ -9,8 +9,8 @@ from bench.workload import WarmSession, message, messages
 from tenuto import open_store
 from tenuto.codec import JSON
 from tenuto.model.effect import EffectKind
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import Program, program
+from tenuto.runtime.program import Program, program
+from tenuto.runtime.turn.turn import Turn
 
 _CALLS = 100
 _ROUNDS = 50
@@ -26,7 +26,7 @@ async def _outside() -> JSON:
 
 
 @program
-async def tools(turn: LiveTurn) -> None:
+async def tools(turn: Turn) -> None:
     """Call a tool again and again."""
     with Stopwatch(wall) as watch:
         for number in range(_CALLS):
@@ -35,7 +35,7 @@ async def tools(turn: LiveTurn) -> None:
 
 
 @program
-async def models(turn: LiveTurn) -> None:
+async def models(turn: Turn) -> None:
     """Ask a model again and again, each time in a step of its own."""
     with Stopwatch(wall) as watch:
         for number in range(_CALLS):
@@ -46,7 +46,7 @@ async def models(turn: LiveTurn) -> None:
 
 
 @program
-async def asks(turn: LiveTurn) -> None:
+async def asks(turn: Turn) -> None:
     """Reply what a model says, chunk by chunk."""
 
     async def ask() -> JSON:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter
 
 from bench.harness import Measure, Scene, Stopwatch, wall
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.reducers import append
 from tenuto.graph.state import State

@@ -5,16 +5,16 @@ import tracemalloc
 
 from bench.harness import Measure, Scene
 from tenuto import open_store
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.recent import DEFAULT_BYTES
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
+from tenuto.writing.lru import DEFAULT_BYTES
 
 _HANDLES = 1_000
 
 
 @program
-async def greets(turn: LiveTurn) -> None:
+async def greets(turn: Turn) -> None:
     """Say hello."""
     turn.append({"role": "assistant", "content": "hello"})
 

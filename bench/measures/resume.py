@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from bench.harness import Measure, Scene, Stopwatch, wall
 from tenuto import open_store
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.reducers import append
 from tenuto.graph.state import State
 

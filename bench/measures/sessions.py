@@ -11,12 +11,12 @@ from bench.counters import counting_syncs
 from bench.harness import Measure, Scene, Stopwatch, cpu, wall
 from bench.workload import Messages, WarmSession, a_key, messages
 from tenuto import SignalDescriptor, Store, open_store, suspend
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.reducers import append
+from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.state import State
 from tenuto.model.session import SessionKey
-from tenuto.session.state import SessionState
 
 _TURNS = 500
 _BATCH = 100

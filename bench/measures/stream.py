@@ -6,8 +6,8 @@ from bench.harness import Measure, Scene, Stopwatch, cpu
 from bench.talk import Talk
 from bench.workload import WarmSession, messages
 from tenuto import open_store
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
+from tenuto.runtime.program import program
+from tenuto.runtime.turn.turn import Turn
 
 _CHUNKS = 10_000
 _COMMITS = 150
@@ -18,7 +18,7 @@ _spent: list[float] = []
 
 
 @program
-async def streams(turn: LiveTurn) -> None:
+async def streams(turn: Turn) -> None:
     """Emit chunks as a model's reply brings them: between two of them the event loop goes round."""
     with Stopwatch(cpu) as idle:
         for _ in range(_CHUNKS):

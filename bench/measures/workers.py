@@ -14,7 +14,7 @@ from bench.harness import Measure, Scene
 from bench.worker import sleeps
 from bench.workload import a_key, message
 from tenuto import open_store
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.runtime import SessionRuntime
 
 _WORKERS = 4
 _SESSIONS = 256

@@ -4,11 +4,12 @@ One identity, one typed state, one transcript, across turns, crashes, deploys an
 """
 
 from tenuto.errors import Bucket, TenutoError
-from tenuto.graph.branches import Branch
-from tenuto.graph.builder import END, GraphBuilder
-from tenuto.graph.outcome import Outcome
+from tenuto.graph.blueprint.builder import END, GraphBuilder
+from tenuto.graph.engine.suspend import SignalDescriptor, save_session, suspend
+from tenuto.graph.graph_outcome import Outcome
+from tenuto.graph.nodes.branches import Branch
+from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.state import State
-from tenuto.graph.suspending import SignalDescriptor, save_session, suspend
 from tenuto.model.commit import (
     Append,
     BeginRun,
@@ -24,7 +25,7 @@ from tenuto.model.commit import (
     TakeRun,
 )
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Boundary
+from tenuto.model.input import Boundary
 from tenuto.model.lane import Owner, Rearm
 from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import (
@@ -35,21 +36,20 @@ from tenuto.model.session import (
     SessionRecord,
     SessionStatus,
 )
-from tenuto.session.arrivals import WhenBusy
-from tenuto.session.definition import Definition
-from tenuto.session.effects import InDoubt
-from tenuto.session.frames import FrameKind
-from tenuto.session.hooks import At, HookStack, Stage
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.state import SessionState
-from tenuto.session.streams import StreamFrame, fold
-from tenuto.session.tools import Tool, run_calls
-from tenuto.session.value import Session
-from tenuto.session.waiting import WaitFor
-from tenuto.store.opening import open_store
-from tenuto.store.port import Store
+from tenuto.runtime.calls.effect_journal import InDoubt
+from tenuto.runtime.calls.invocation_waits import WaitFor
+from tenuto.runtime.calls.tools import Tool, run_calls
+from tenuto.runtime.change.hooks import At, HookStack, Stage
+from tenuto.runtime.conversation.frame import FrameKind
+from tenuto.runtime.definition import Definition
+from tenuto.runtime.program import program
+from tenuto.runtime.queue.sender import WhenBusy
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.stream.reader import StreamFrame, fold
+from tenuto.runtime.turn.turn import Turn
+from tenuto.store.open import open_store
+from tenuto.store.store import Store
 
 __all__ = [
     "END",
@@ -69,7 +69,6 @@ __all__ = [
     "HookStack",
     "InDoubt",
     "Kind",
-    "LiveTurn",
     "NewCheckpoint",
     "NewEvent",
     "OpenWait",
@@ -98,6 +97,7 @@ __all__ = [
     "TakeRun",
     "TenutoError",
     "Tool",
+    "Turn",
     "WaitFor",
     "WhenBusy",
     "fold",

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from tenuto.ids import new_id
-from tenuto.model.inbox import InputKind
-from tenuto.store import inbox
-from tenuto.store.inbox import Inbox
-from tenuto.store.rules import commit, guards
-from tenuto.store.rules.found import Write
-from tenuto.store.rules.outgoing import outgoing_writes
-from tenuto.store.rules.usage import usage_writes
+from tenuto.model.input import InputKind
+from tenuto.store.facets import inbox
+from tenuto.store.facets.inbox import Inbox
+from tenuto.store.rules.commit import guards
+from tenuto.store.rules.commit import write as commit
+from tenuto.store.rules.parts.outgoing_rules import outgoing_writes
+from tenuto.store.rules.parts.usage_rules import usage_writes
+from tenuto.store.rules.plan import Write
 
 Patch = tuple[Any, str, Any]
 

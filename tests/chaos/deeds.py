@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tenuto import SessionRuntime
-from tenuto.session.actions import (
+from tenuto.runtime.change.actions import (
     ChangeModel,
     ClearSession,
     CompleteSession,

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any
 from zlib import crc32
 
-from tenuto import END, GraphBuilder, LiveTurn, State, Tool, program, run_calls
+from tenuto import END, GraphBuilder, State, Tool, Turn, program, run_calls
 from tenuto.errors import WaitExpired
 from tenuto.graph.reducers import append
-from tenuto.session.program import Program
+from tenuto.runtime.program import Program
 
 GONE = {"content": "gone"}
 """What a turn goes on with whose message was taken back meanwhile."""
@@ -35,7 +35,7 @@ class World:
     folder: Path
     who: str = ""
 
-    def act(self, tool: str, call_id: str, turn: LiveTurn) -> None:
+    def act(self, tool: str, call_id: str, turn: Turn) -> None:
         """Do something that cannot be undone."""
         line = {
             "at": time.time(),
@@ -75,7 +75,7 @@ def programs(world: World) -> list[Program]:
 
 def _agent(world: World) -> Program:
     def tool(name: str) -> Tool:
-        async def run(turn: LiveTurn, arguments: Mapping[str, Any]) -> Any:
+        async def run(turn: Turn, arguments: Mapping[str, Any]) -> Any:
             await asyncio.sleep(dice(arguments["call"], 30) / 1000)
             world.act(name, arguments["call"], turn)
             await asyncio.sleep(dice(arguments["call"] + "after", 250) / 1000)
@@ -88,7 +88,7 @@ def _agent(world: World) -> Program:
 
     tools = [tool("look"), tool("pay"), tool("ship"), tool("flaky"), Tool(name="ask"), Tool(name="kid", child="kid")]
 
-    async def model(turn: LiveTurn) -> Any:
+    async def model(turn: Turn) -> Any:
         nonce = secrets.randbits(40)
         turn.use("chaos", input=nonce, output=1)
         await asyncio.sleep(dice(str(nonce), 20) / 1000)
@@ -109,7 +109,7 @@ def _agent(world: World) -> Program:
         return {"role": "assistant", "content": "", "tool_calls": calls, "metadata": metadata}
 
     @program
-    async def agent(turn: LiveTurn) -> None:
+    async def agent(turn: Turn) -> None:
         """The guide's agent, line by line."""
         async for _ in turn.each_step():
             if not turn.open_calls:
@@ -124,7 +124,7 @@ def _agent(world: World) -> Program:
 
 
 @program
-async def clerk(turn: LiveTurn) -> None:
+async def clerk(turn: Turn) -> None:
     """Say something, sleep or wait for a word, and say the rest."""
     said: Any = turn.input or GONE
     marker, words = marker_of(said["content"]), words_of(said["content"])
@@ -141,7 +141,7 @@ async def clerk(turn: LiveTurn) -> None:
 
 
 @program
-async def chief(turn: LiveTurn) -> None:
+async def chief(turn: Turn) -> None:
     """Ask a child, a new one or the one from before."""
     said: Any = turn.input or GONE
     marker = marker_of(said["content"])
@@ -157,7 +157,7 @@ async def chief(turn: LiveTurn) -> None:
 
 def _kid(world: World) -> Program:
     @program
-    async def kid(turn: LiveTurn) -> None:
+    async def kid(turn: Turn) -> None:
         """Do something for a parent; sometimes only when told so, sometimes by a child of its own."""
         said: Any = turn.input or GONE
         marker, words = marker_of(said["content"]), words_of(said["content"])
@@ -180,7 +180,7 @@ def _kid(world: World) -> Program:
 
 
 @program
-async def talker(turn: LiveTurn) -> None:
+async def talker(turn: Turn) -> None:
     """Talk for a while, in steps, so that there is something to interrupt, to steer and to follow."""
     said: Any = turn.input or GONE
     marker = marker_of(said["content"])

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, get_origin
 
 from tenuto import save_session
-from tenuto.graph.scope import (
+from tenuto.graph.engine.scope import (
     current_attempt_index,
     current_invocation_id,
     get_invocation_metadata,

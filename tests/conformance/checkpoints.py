@@ -13,10 +13,11 @@ from typing import Any
 from tenuto import Store, open_store
 from tenuto.errors import StoreUnavailable
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.events import NodeEvent
+from tenuto.graph.events.node_event import NodeEvent
 from tenuto.ids import new_id
+from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, Receipt, Reset, TakeRun
-from tenuto.model.run import Checkpoint, RunRef, RunStatus
+from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, SessionKey
 from tests.conformance.mocks import mock_error
 from tests.conformance.records import Record, Run

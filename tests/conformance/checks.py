@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tenuto.graph.cause import category_of
-from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
-from tenuto.graph.suspending import SignalDescriptor
+from tenuto.graph.engine.cause import category_of
+from tenuto.graph.engine.suspend import SignalDescriptor
+from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent
 from tests.conformance.records import RECORDER, Record, Run, plain
 from tests.conformance.vocabulary import known, mapping
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenuto.errors import GraphRunError, TenutoError
-from tenuto.graph.cause import category_of, cause_chain, derived_category
+from tenuto.graph.engine.cause import category_of, cause_chain, derived_category
 from tenuto.graph.middleware.retry import is_transient
 from tests.conformance.checks import Check
 from tests.conformance.records import plain

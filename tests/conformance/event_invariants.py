@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tenuto.graph.events import NodeEvent
+from tenuto.graph.events.node_event import NodeEvent
 from tests.conformance.checks import Check
 from tests.conformance.vocabulary import DirectiveUnknown, known, mapping
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenuto.graph.cause import derived_category
-from tenuto.graph.events import NodeEvent
+from tenuto.graph.engine.cause import derived_category
+from tenuto.graph.events.node_event import NodeEvent
 from tests.conformance import checkpoint_checks, record_checks, session_checks, span_checks, suspension_checks
 from tests.conformance.checks import Check
 from tests.conformance.decisions import RECOVERED_ATTEMPT_KEEPS_ITS_ERROR

@@ -7,8 +7,8 @@ by itself. The others are decided from what was recorded, or by a probe.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenuto.graph.cause import category_of
-from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
+from tenuto.graph.engine.cause import category_of
+from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent
 from tests.conformance import session_checks, suspension_checks
 from tests.conformance.checkpoint_checks import check_checkpoint_invariant
 from tests.conformance.checks import Check

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tenuto import suspend
-from tenuto.graph.cause import derived_category
+from tenuto.graph.engine.cause import derived_category
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.middleware.retry import Retry
 from tenuto.graph.middleware.timing import Timing, TimingRecord

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tenuto.graph.scope import current_scope
+from tenuto.graph.engine.scope import current_scope
 from tenuto.graph.state import State
 from tests.conformance.records import Record
 from tests.conformance.vocabulary import FixtureProblem, known, listing, mapping

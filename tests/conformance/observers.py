@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
-from tenuto.graph.observers import InlineObserver, Subscription, subscription
-from tenuto.graph.scope import current_invocation_id
+from tenuto.graph.engine.scope import current_invocation_id
+from tenuto.graph.events.event_queue import InlineObserver, Subscription, subscription
+from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent
 from tests.conformance.records import RECORDER, Record
 from tests.conformance.spans import TRACER
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mentioned

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from tenuto.graph.events import NodeEvent
+from tenuto.graph.events.node_event import NodeEvent
 from tests.conformance.checkpoint_checks import checkpoints_of, first_run
 from tests.conformance.checkpoints import Save
 from tests.conformance.checks import Check

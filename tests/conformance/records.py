@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from tenuto import Store
 from tenuto.errors import TenutoError
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.events import FailureIsolatedEvent, NodeEvent
-from tenuto.graph.outcome import Outcome
-from tenuto.graph.scope import current_attempt_index, current_invocation_id, current_scope
+from tenuto.graph.engine.scope import current_attempt_index, current_invocation_id, current_scope
+from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent
+from tenuto.graph.graph_outcome import Outcome
 
 if TYPE_CHECKING:
     from tests.conformance.checkpoints import Checkpoints

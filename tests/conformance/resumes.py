@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tenuto.graph.cause import category_of
+from tenuto.graph.engine.cause import category_of
 from tenuto.graph.state import State
 from tests.conformance.blocks import check_block, check_case, check_ending
 from tests.conformance.checkpoints import Checkpoints

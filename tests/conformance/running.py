@@ -9,7 +9,7 @@ from typing import Any
 
 from tenuto import open_store
 from tenuto.errors import GraphCompileError, StateMigrationError, TenutoError
-from tenuto.graph.scope import get_invocation_metadata
+from tenuto.graph.engine.scope import get_invocation_metadata
 from tests.conformance.blocks import check_block, check_case
 from tests.conformance.checkpoints import Checkpoints
 from tests.conformance.checks import Check

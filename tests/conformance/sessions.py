@@ -12,7 +12,7 @@ from pydantic import create_model
 
 from tenuto import SessionState, Store, open_store
 from tenuto.errors import SessionLoadFailed
-from tenuto.graph.builder import GraphBuilder
+from tenuto.graph.blueprint.builder import GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.state import State
 from tenuto.model.commit import Commit, Receipt

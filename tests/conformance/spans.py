@@ -7,7 +7,7 @@ from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from tenuto.graph.scope import current_scope
+from tenuto.graph.engine.scope import current_scope
 from tenuto.observe.logs import InvocationLogs
 from tenuto.observe.otel import OTelObserver
 from tests.conformance.vocabulary import mentioned

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from tenuto.graph.cause import category_of, derived_category
-from tenuto.model.run import RunStatus, WaitStatus
+from tenuto.graph.engine.cause import category_of, derived_category
+from tenuto.model.run import RunStatus
+from tenuto.model.wait import WaitStatus
 from tests.conformance.checks import Check
 from tests.conformance.records import OUTER, Run, plain
 from tests.conformance.vocabulary import FixtureProblem, known, listing

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tenuto import SignalDescriptor, suspend
-from tenuto.graph.scope import current_scope
+from tenuto.graph.engine.scope import current_scope
 from tests.conformance.mocks import Directive, Place
 from tests.conformance.records import Record, Run
 from tests.conformance.vocabulary import DirectiveUnknown, FixtureProblem, known

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from tenuto import Store, open_store
 from tenuto.errors import TenutoError
 from tenuto.model.run import RunStatus
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Outcome, Standing
-from tenuto.session.program import Program, program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.program import Program, program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.store import host
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper
@@ -183,7 +183,7 @@ def _desk(world: World) -> Program:
     script = Script(calls(*wanted, content="let me see"), "all done")
 
     class Desk(ScriptedAgent):
-        async def _ask(self, turn: LiveTurn) -> Any:
+        async def _ask(self, turn: Turn) -> Any:
             world.act(turn.session_id, "model")
             return await ScriptedAgent._ask(self, turn)
 
@@ -191,7 +191,7 @@ def _desk(world: World) -> Program:
         return {**script(request), "usage": {"input": 3, "output": 5}}
 
     def tool(name: str) -> Tool:
-        async def run(turn: LiveTurn, _: Any) -> Any:
+        async def run(turn: Turn, _: Any) -> Any:
             world.act(turn.session_id, name)
             return {"did": name}
 
@@ -202,7 +202,7 @@ def _desk(world: World) -> Program:
 
 def _chat(world: World) -> Program:
     @program
-    async def chat(turn: LiveTurn) -> None:
+    async def chat(turn: Turn) -> None:
         """Ask the outside about the message, and reply."""
         said: Any = turn.input
         await world.ask([said["content"], turn.attempt])
@@ -216,7 +216,7 @@ STORY, LINES = 4, 20
 
 def _teller(world: World) -> Program:
     @program
-    async def teller(turn: LiveTurn) -> None:
+    async def teller(turn: Turn) -> None:
         """Tell a story in steps, each of them line by line; each line says which attempt tells it."""
         async for _ in turn.each_step():
             told = sum(message["role"] == "assistant" for message in turn.messages)
@@ -233,7 +233,7 @@ def _teller(world: World) -> Program:
 
 def _caller(world: World) -> Program:
     @program
-    async def caller(turn: LiveTurn) -> None:
+    async def caller(turn: Turn) -> None:
         """Put a call on record, ask the outside, and only then make it, or, asked for that, another one of a model."""
         said: Any = turn.input
         kind = said["content"]
@@ -260,7 +260,7 @@ def _caller(world: World) -> Program:
 
 
 @program
-async def waiter(turn: LiveTurn) -> None:
+async def waiter(turn: Turn) -> None:
     """Wait for a signal and repeat it."""
     answer = await turn.wait("word")
     turn.append({"role": "assistant", "content": str(answer)})
@@ -332,7 +332,7 @@ async def answer_all(runtime: SessionRuntime, _: World, sessions: Sequence[str])
     async def one(session: str) -> bool:
         (wait,) = await runtime.waits(session)
         answered = await runtime.answer(wait.wait_id, f"word for {session}")
-        return answered.outcome is not None and answered.outcome.status is Standing.COMPLETED
+        return answered.outcome is not None and answered.outcome.status is OutcomeStatus.COMPLETED
 
     return sum(await asyncio.gather(*(one(session) for session in sessions)))
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from tenuto import open_store
 from tenuto.errors import TenutoError
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import Program, program
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.program import Program, program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tests.crash.processes import Database
 
 _PATIENCE = 60.0
@@ -27,7 +27,7 @@ def clerk(folder: Path) -> Program:
     """Return a program that notes when it begins and ends, and replies once there is a file named `release`."""
 
     @program(name="clerk")
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         said: Any = turn.input
         note(folder, f"begin {said['content']}")
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tenuto import Outcome, Store, open_store
 from tenuto.model.run import Run, RunStatus
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper
 from tests.crash.session_graphs import Plan, made

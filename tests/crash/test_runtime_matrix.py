@@ -14,10 +14,11 @@ from tenuto.errors import StoreUnavailable
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.session import chunks, commits
-from tenuto.session.history import History
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.streams import FrameType, fold
+from tenuto.runtime.conversation.history import History
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.stream import chunks
+from tenuto.runtime.stream.reader import FrameType, fold
+from tenuto.runtime.turn import turn_commit as commits
 from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend
 from tests.crash.processes import Database

@@ -4,8 +4,8 @@ import pytest
 
 from tenuto import Store
 from tenuto.model.run import RunStatus
-from tenuto.session.outcome import Standing
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.runtime import SessionRuntime
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import Moment, Probe, Probed, World, runtime_of
@@ -39,7 +39,9 @@ async def _check(runtime: SessionRuntime, store: Store, session: str, ids: list[
     assert [run.status for run in runs] == [RunStatus.COMPLETED] * len(SAID), session
     assert sum(run.attempt - 1 for run in runs) <= 1, session
     outcomes = [await runtime.outcome(each) for each in ids]
-    assert [(each.status, each.output) for each in outcomes] == [(Standing.COMPLETED, f"re: {said}") for said in SAID]
+    assert [(each.status, each.output) for each in outcomes] == [
+        (OutcomeStatus.COMPLETED, f"re: {said}") for said in SAID
+    ]
     assert not await store.inbox.list(session)
     frames = [frame async for frame in runtime.events(session, live=False)]
     assert [frame.run_id for frame in frames if frame.is_end] == [run.run_id for run in reversed(runs)], session

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tenuto import Store
-from tenuto.model.inbox import InputStatus
+from tenuto.model.input import InputStatus
 from tenuto.model.run import RunStatus
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.runtime import SessionRuntime
 from tests.crash.processes import Database
 from tests.crash.runtime_senders import Sender, clerk, noted, notes, senders
 

@@ -7,7 +7,7 @@ from typing import Any
 from tenuto import Store
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
-from tenuto.session.streams import FrameType, fold
+from tenuto.runtime.stream.reader import FrameType, fold
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import LINES, STORY, World, runtime_of

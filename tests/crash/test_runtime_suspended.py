@@ -11,7 +11,7 @@ import pytest
 from tenuto import Store
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.runtime import SessionRuntime
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import World, runtime_of

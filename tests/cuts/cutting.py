@@ -13,7 +13,7 @@ from tenuto import Store
 from tenuto.clock import FakeClock
 from tenuto.errors import TenutoError
 from tenuto.model.session import SessionKey
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.runtime import SessionRuntime
 from tenuto.testing.faults import FaultyBackend
 from tests.cuts.programs import PROGRAMS, graph_on
 

@@ -22,12 +22,12 @@ from tenuto.errors import (
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun
 from tenuto.model.effect import EffectKind, StartEffect
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Input, InputKind, InputStatus, NewInput
-from tenuto.model.outbox import NewOutgoing, OutgoingStatus
+from tenuto.model.input import Input, InputKind, InputStatus, NewInput
+from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionRecord
-from tenuto.session.actions import ClearSession, ForkSession, WriteMetadata
-from tenuto.session.handle import RunHandle
+from tenuto.runtime.change.actions import ClearSession, ForkSession, WriteMetadata
+from tenuto.runtime.handle import RunHandle
 from tenuto.testing.factories import an_owner
 from tests.cuts.cutting import Entry, Step, World
 

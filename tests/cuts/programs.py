@@ -5,14 +5,14 @@ from typing import Annotated, Any
 from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
 from tenuto.errors import TenutoError
 from tenuto.graph.reducers import append
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.tools import Tool
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.program import program
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 
 
 @program
-async def echo(turn: LiveTurn) -> None:
+async def echo(turn: Turn) -> None:
     """Answer with what was said, in two commits."""
     said: Any = turn.input
     turn.set(last=said["content"])
@@ -21,13 +21,13 @@ async def echo(turn: LiveTurn) -> None:
 
 
 @program
-async def waits(turn: LiveTurn) -> Any:
+async def waits(turn: Turn) -> Any:
     """Wait for an answer."""
     turn.append({"role": "assistant", "content": str(await turn.wait("question"))}, once="reply")
 
 
 @program
-async def fails(turn: LiveTurn) -> None:
+async def fails(turn: Turn) -> None:
     """Fail the first time."""
     if not turn.get("tried"):
         turn.set(tried=True)

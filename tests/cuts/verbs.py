@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Iterator
 
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.session.handle import RunHandle, SessionHandle
-from tenuto.session.runtime import SessionRuntime
-from tenuto.store.opening import memory_store
+from tenuto.runtime.handle import RunHandle, SessionHandle
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.store.open import memory_store
 
 FACES: dict[str, type] = {
     "runtime": SessionRuntime,

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tenuto import SessionRuntime
-from tenuto.session import actions
-from tenuto.session.handle import SessionHandle
-from tenuto.store.opening import memory_store
+from tenuto.runtime.change import actions
+from tenuto.runtime.handle import SessionHandle
+from tenuto.store.open import memory_store
 from tests.fuzz.recipes import ACTIONS, IN_LOGS, LEFT_OUT, PARTS, RECIPES, Arguments, Part
 from tests.fuzz.world import World
 

@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tenuto.model.session import ANY_TENANT, SessionKey
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 
 
 def plain(value: Any) -> Any:

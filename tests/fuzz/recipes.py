@@ -21,13 +21,13 @@ from tenuto.model.commit import (
 )
 from tenuto.model.effect import EffectKind, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Consume, InputKind, NewInput
+from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.lane import HostProof, Owner, Rearm
-from tenuto.model.outbox import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionFilter, SessionKey, SessionRecord
-from tenuto.model.usage import NewUsage
-from tenuto.session import actions
+from tenuto.model.token_usage import NewUsage
+from tenuto.runtime.change import actions
 from tests.fuzz.world import DAY, World
 
 Arguments = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import apsw
 import asyncpg
 
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 
 Rows = dict[str, list[Any]]
 

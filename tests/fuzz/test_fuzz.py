@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenuto.ids import new_id
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tests.fuzz.driver import Fuzzer
 from tests.fuzz.nasty import CLASSES
 from tests.fuzz.places import missing, places

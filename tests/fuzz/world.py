@@ -12,12 +12,12 @@ from tenuto import SessionRuntime, open_store, program
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, OpenWait
 from tenuto.model.effect import Effect, EffectKind, StartEffect
-from tenuto.model.inbox import InputKind, NewInput
+from tenuto.model.input import InputKind, NewInput
 from tenuto.model.lane import Lane, Owner
-from tenuto.model.outbox import NewOutgoing
+from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tests.fuzz.reading import read_all, steady
 from tests.fuzz.second import digest_of
 from tests.fuzz.tables import MemoryTables, PostgresTables, Rows, SqliteTables, Tables

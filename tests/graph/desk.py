@@ -7,10 +7,10 @@ import pytest
 
 from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.node_turn import NodeTurn, current_turn
 from tenuto.graph.reducers import append
+from tenuto.graph.runtime.node_turn import NodeTurn, current_turn
 from tenuto.model.run import RunStatus
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.runtime import SessionRuntime
 from tests.graph.talking import Body
 
 Message = dict[str, Any]

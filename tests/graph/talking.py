@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.outcome import Outcome
+from tenuto.graph.graph_outcome import Outcome
 from tenuto.graph.reducers import append
 from tenuto.model.session import Key
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tenuto import END, GraphBuilder, SessionRuntime, SignalDescriptor, State, Store, open_store, suspend
-from tenuto.cli import app
+from tenuto.cli.app import app
 from tenuto.errors import AnswerMismatch, SuspensionResumePayloadInvalid
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.reducers import append

@@ -18,13 +18,13 @@ from tenuto.errors import (
     RoutingError,
     StateMigrationError,
 )
-from tenuto.graph.branches import Branch
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
+from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.reducers import Reducer, append, bounded_append, dedupe_append, merge_by_key
+from tenuto.graph.session.migration import MigrationRegistry
+from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.state import State
-from tenuto.session.migration import MigrationRegistry
-from tenuto.session.state import SessionState
-from tenuto.store.opening import memory_store
+from tenuto.store.open import memory_store
 
 
 class Notes(State):

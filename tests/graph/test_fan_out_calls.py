@@ -10,13 +10,13 @@ from pydantic import BaseModel
 
 from tenuto import Store
 from tenuto.errors import GraphCompileError, InvalidInput, NodeException, StateValidationError
-from tenuto.graph.branches import Branch
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.engine.scope import current_scope, get_invocation_metadata, set_invocation_metadata
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.middleware.retry import Retry
+from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.reducers import append, concat_flatten
-from tenuto.graph.scope import current_scope, get_invocation_metadata, set_invocation_metadata
 from tenuto.graph.state import State
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import CheckpointRecordInvalid
-from tenuto.graph.branches import Branch
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.middleware.retry import Retry
+from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.reducers import append
 from tenuto.graph.state import State
 from tests.conftest import OurHarness

@@ -16,13 +16,13 @@ from pydantic import BaseModel, Field, SecretStr, computed_field
 
 from tenuto import SignalDescriptor, open_store, save_session, suspend
 from tenuto.errors import NotJson, TenutoError
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.outcome import Outcome
+from tenuto.graph.graph_outcome import Outcome
 from tenuto.graph.reducers import append, merge
 from tenuto.graph.state import State
 from tenuto.model.session import SessionRecord
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 
 
 class Colour(StrEnum):

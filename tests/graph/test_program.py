@@ -9,10 +9,10 @@ import pytest
 from tenuto import END, GraphBuilder, SessionState, State, Store, save_session
 from tenuto.errors import InvalidInput, MessageRefused
 from tenuto.graph.reducers import append
-from tenuto.model.inbox import Boundary
+from tenuto.model.input import Boundary
 from tenuto.model.run import RunStatus
-from tenuto.session.outcome import Outcome, Standing
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.runtime import SessionRuntime
 from tests.conftest import OurHarness
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, waits
 from tests.session.runtimes import in_memory
@@ -27,7 +27,7 @@ async def test_a_turn_is_a_run_of_the_graph_on_what_the_session_keeps(store: Sto
     first = await runtime.send("s", "hello")
     second = await runtime.send("s", "again")
 
-    assert (first.status, first.output) == (Standing.COMPLETED, "1: hello, 3, 1")
+    assert (first.status, first.output) == (OutcomeStatus.COMPLETED, "1: hello, 3, 1")
     assert (second.output, second.reply) == ("3: again, 6, 1", {"role": "assistant", "content": "3: again, 6, 1"})
     session = await runtime.get("s")
     assert texts(session.messages) == ["hello", "1: hello, 3, 1", "again", "3: again, 6, 1"]
@@ -80,7 +80,7 @@ async def test_a_failed_run_keeps_its_message_and_nothing_else(store: Store, che
 
     outcome = await runtime.send("s", "hello")
 
-    assert outcome.status is Standing.FAILED
+    assert outcome.status is OutcomeStatus.FAILED
     assert "the till is stuck" in str(outcome.error)
     session = await runtime.get("s")
     assert (texts(session.messages), dict(session.document)) == (["hello"], {})
@@ -99,7 +99,7 @@ async def test_a_failed_run_keeps_what_it_saved_itself(store: Store, checkpoints
 
     outcome = await runtime.send("s", "hello")
 
-    assert outcome.status is Standing.FAILED
+    assert outcome.status is OutcomeStatus.FAILED
     session = await runtime.get("s")
     assert (texts(session.messages), dict(session.document)) == (["hello", "wait"], {"total": 4})
 
@@ -116,7 +116,7 @@ async def test_a_signal_is_waited_for_and_its_payload_goes_over_the_state(
     await runtime.create("desk", session_id="s")
     outcome = await runtime.send("s", "refund")
     (wait,) = outcome.waits
-    assert (outcome.status, wait.kind, wait.signal_id) == (Standing.SUSPENDED, "signal", "approval")
+    assert (outcome.status, wait.kind, wait.signal_id) == (OutcomeStatus.SUSPENDED, "signal", "approval")
     assert wait.metadata["of"] == "refund"
     assert (await runtime.get("s")).document["total"] == 3
 
@@ -125,7 +125,7 @@ async def test_a_signal_is_waited_for_and_its_payload_goes_over_the_state(
     answered = await other.answer(wait.wait_id, {"approved": True})
 
     assert answered.outcome is not None
-    assert (answered.outcome.status, answered.outcome.output) == (Standing.COMPLETED, "True ['+3']")
+    assert (answered.outcome.status, answered.outcome.output) == (OutcomeStatus.COMPLETED, "True ['+3']")
     assert await runs_of(other) == [RunStatus.SUSPENDED, RunStatus.COMPLETED]
     session = await other.get("s")
     assert texts(session.messages) == ["refund", "True ['+3']"]
@@ -139,7 +139,7 @@ async def test_a_message_gives_a_suspended_run_up(store: Store) -> None:
 
     second = await runtime.send("s", "never mind")
 
-    assert second.status is Standing.SUSPENDED
+    assert second.status is OutcomeStatus.SUSPENDED
     assert [wait.wait_id for wait in await runtime.waits("s")] == [wait.wait_id for wait in second.waits]
     assert first.waits[0].wait_id != second.waits[0].wait_id
     assert texts((await runtime.get("s")).messages) == ["refund", "never mind"]
@@ -177,7 +177,7 @@ async def test_messages_go_to_the_declared_log_in_the_form_it_keeps(store: Store
     await runtime.send("s", "why?")
     outcome = await runtime.send("s", "how?")
 
-    assert (outcome.status, outcome.output, outcome.reply) == (Standing.COMPLETED, 2, None)
+    assert (outcome.status, outcome.output, outcome.reply) == (OutcomeStatus.COMPLETED, 2, None)
     session = await runtime.get("s")
     assert {name: list(items) for name, items in session.logs.items()} == {
         "questions": ["why?", "how?"],
@@ -229,8 +229,8 @@ async def test_a_queued_message_that_does_not_fit_blocks_nobody(store: Store) ->
     await runtime.drain()
 
     refused = await runtime.outcome(wrong)
-    assert (refused.status, refused.error["category"]) == (Standing.FAILED, "message_refused")
-    assert (await runtime.outcome(right)).status is Standing.COMPLETED
+    assert (refused.status, refused.error["category"]) == (OutcomeStatus.FAILED, "message_refused")
+    assert (await runtime.outcome(right)).status is OutcomeStatus.COMPLETED
     assert list((await runtime.get("s")).logs["questions"]) == ["eight"]
 
 
@@ -265,9 +265,9 @@ async def test_the_messages_of_a_graph_are_judged_if_they_are_a_conversation(sto
     free = await runtime.send("free", "hello")
     again = await runtime.send("free", "hello again")
 
-    assert (judged.status, judged.error["category"]) == (Standing.FAILED, "history_invalid")
+    assert (judged.status, judged.error["category"]) == (OutcomeStatus.FAILED, "history_invalid")
     assert len((await runtime.get("desk")).messages) == 1
-    assert free.status is again.status is Standing.COMPLETED
+    assert free.status is again.status is OutcomeStatus.COMPLETED
     assert [each["role"] for each in (await runtime.get("free")).messages] == ["user", "assistant"] * 2
 
 
@@ -297,7 +297,7 @@ async def test_five_messages_at_once_are_five_runs_in_order(store: Store) -> Non
 
     outcomes = await asyncio.gather(*(runtime.send("s", f"m{n}", when_busy="queue") for n in range(5)))
 
-    assert all(each.status is Standing.COMPLETED for each in outcomes)
+    assert all(each.status is OutcomeStatus.COMPLETED for each in outcomes)
     messages = texts((await runtime.get("s")).messages)
     assert sorted(messages[::2]) == [f"m{n}" for n in range(5)]
     assert messages[1::2] == [f"{2 * n + 1}: {messages[2 * n]}, {n + 1}, 1" for n in range(5)]

@@ -8,14 +8,14 @@ import pytest
 from pydantic import BaseModel
 
 from tenuto import END, GraphBuilder, State, Store, save_session
-from tenuto.graph.events import NodeEvent
-from tenuto.graph.program import GraphProgram
+from tenuto.graph.events.node_event import NodeEvent
 from tenuto.graph.reducers import append
+from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.run import RunStatus
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Standing
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tests.graph.conftest import FaultyStore
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, turn_here, waits
 from tests.session.runtimes import Database, Gate, in_memory, on_disk
@@ -43,7 +43,7 @@ async def test_a_call_a_failed_run_left_open_gets_its_result_and_nothing_unsaved
 ) -> None:
     runtime = desk(store, asks, fails, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
-    assert (await runtime.send("s", "hello")).status is Standing.FAILED
+    assert (await runtime.send("s", "hello")).status is OutcomeStatus.FAILED
 
     session = await runtime.get("s")
     assert [each["role"] for each in session.messages] == ["user", "assistant", "tool"]
@@ -178,7 +178,7 @@ async def test_a_graph_that_is_a_child_answers_its_parent_also_after_a_takeover(
     database, gate = Database(harness), Gate()
 
     @program
-    async def parent(turn: LiveTurn) -> Any:
+    async def parent(turn: Turn) -> Any:
         answer: Any = await turn.child("desk", {"role": "user", "content": "how much?"})
         return answer["result"]
 
@@ -187,7 +187,7 @@ async def test_a_graph_that_is_a_child_answers_its_parent_also_after_a_takeover(
 
     lost = await database.runtime(*programs())
     await lost.create("parent", session_id="p")
-    assert (await lost.send("p", "go")).status is Standing.SUSPENDED
+    assert (await lost.send("p", "go")).status is OutcomeStatus.SUSPENDED
     task = asyncio.create_task(lost.drain())
     await gate.reached.wait()
     await database.lose(lost, task)
@@ -298,7 +298,7 @@ async def test_observers_see_the_nodes_of_a_turn(store: Store) -> None:
 @in_memory
 async def test_a_warm_turn_of_a_graph_makes_no_more_calls_than_one_of_a_function(faulty: FaultyStore) -> None:
     @program
-    async def plain(turn: LiveTurn) -> None:
+    async def plain(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": "hello"})
 
     runtime = SessionRuntime(faulty, [plain, line(says("hello")).as_program()])
@@ -363,7 +363,7 @@ async def test_a_stop_during_a_commit_that_lands_leaves_nothing_twice(store: Sto
     task = asyncio.create_task(runtime.send("s", "hello"))
     await slow.landed.wait()
     await runtime.stop("s")
-    assert (await task).status is Standing.INTERRUPTED
+    assert (await task).status is OutcomeStatus.INTERRUPTED
     assert texts((await runtime.get("s")).messages) == ["hello"]
 
     assert (await runtime.resume("s")).output == "4: end, 0, 2"
@@ -407,7 +407,7 @@ async def test_another_graph_that_takes_the_session_on_sees_it_in_its_own_types(
     await runtime.send("s", "two")
     hooks.at = {}
 
-    assert (await runtime.send("s", "three")).status is Standing.COMPLETED
+    assert (await runtime.send("s", "three")).status is OutcomeStatus.COMPLETED
     assert seen == ["dict", "dict,dict", "Line,Line,Line"]
 
 
@@ -421,7 +421,7 @@ async def test_more_entries_than_one_commit_takes_are_all_there_once(store: Stor
     runtime = desk(store, much, adds(1), checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     for _ in range(2):
-        assert (await runtime.send("s", "go")).status is Standing.COMPLETED
+        assert (await runtime.send("s", "go")).status is OutcomeStatus.COMPLETED
 
     lines = [f"line {1 + n}" for n in range(2500)]
     more = [f"line {2502 + n}" for n in range(2500)]
@@ -431,7 +431,7 @@ async def test_more_entries_than_one_commit_takes_are_all_there_once(store: Stor
 @in_memory
 async def test_a_function_may_add_more_than_one_commit_takes_too(store: Store) -> None:
     @program
-    async def much(turn: LiveTurn) -> None:
+    async def much(turn: Turn) -> None:
         turn.append(*({"role": "assistant", "content": f"line {n}"} for n in range(2500)))
 
     runtime = SessionRuntime(store, [much])

@@ -8,13 +8,13 @@ import pytest
 
 from tenuto import END, GraphBuilder, State, Store
 from tenuto.graph.middleware.retry import Retry
-from tenuto.graph.node_turn import current_turn
-from tenuto.graph.program import GraphProgram
 from tenuto.graph.reducers import append
+from tenuto.graph.runtime.graph_program import GraphProgram
+from tenuto.graph.runtime.node_turn import current_turn
 from tenuto.model.run import RunStatus
-from tenuto.session.outcome import Standing
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.streams import FrameType, fold
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.stream.reader import FrameType, fold
 from tests.graph.desk import Desk, answers, both, desk, line, says, texts, turn_here
 from tests.graph.talking import Body
 from tests.session.runtimes import Database, Gate, in_memory, on_disk
@@ -127,7 +127,7 @@ async def test_a_call_in_doubt_is_asked_about_and_the_node_runs_again_with_what_
         answered = await other.answer(wait.wait_id, {"outcome": "done", "result": "charged by hand"})
 
         assert answered.outcome is not None
-        assert answered.outcome.status is Standing.COMPLETED
+        assert answered.outcome.status is OutcomeStatus.COMPLETED
         assert calls == [0, "charge"]
         assert texts((await other.get(name)).messages) == ["hello", "charged by hand 101", "bye"]
         assert await other.effects_in_doubt(name) == ()
@@ -342,7 +342,7 @@ async def test_a_stop_lets_tools_finish_wherever_they_run_and_resume_does_not_ca
     await runtime.stop("s")
     gate.open.set()
 
-    assert (await task).status is Standing.INTERRUPTED
+    assert (await task).status is OutcomeStatus.INTERRUPTED
     assert len(calls) == count
-    assert (await runtime.resume("s")).status is Standing.COMPLETED
+    assert (await runtime.resume("s")).status is OutcomeStatus.COMPLETED
     assert len(calls) == count

@@ -9,13 +9,13 @@ import pytest
 from tenuto import END, GraphBuilder, SignalDescriptor, State, Store, save_session, suspend
 from tenuto.errors import InvalidInput
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.program import GraphProgram
 from tenuto.graph.reducers import append
-from tenuto.model.inbox import Boundary
+from tenuto.graph.runtime.graph_program import GraphProgram
+from tenuto.model.input import Boundary
 from tenuto.model.run import RunStatus
-from tenuto.session.actions import WriteMetadata
-from tenuto.session.outcome import Standing
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.change.actions import WriteMetadata
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.runtime import SessionRuntime
 from tests.graph.desk import (
     Desk,
     adds,
@@ -71,7 +71,7 @@ async def test_a_stop_ends_a_graph_run_and_resume_goes_on_from_its_last_checkpoi
     await runtime.stop("s", reason="enough")
     stopped = await task
 
-    assert stopped.status is Standing.INTERRUPTED
+    assert stopped.status is OutcomeStatus.INTERRUPTED
     assert texts((await runtime.get("s")).messages) == ["hello"]
     gate.open.set()
     outcome = await runtime.resume("s")
@@ -102,9 +102,9 @@ async def test_a_stop_that_a_tool_outlasts_ends_the_run_before_the_next_node(sto
     await runtime.stop("s")
     gate.open.set()
 
-    assert (await task).status is Standing.INTERRUPTED
+    assert (await task).status is OutcomeStatus.INTERRUPTED
     assert log == ["tool"]
-    assert (await runtime.resume("s")).status is Standing.COMPLETED
+    assert (await runtime.resume("s")).status is OutcomeStatus.COMPLETED
     assert log == ["tool", "after"]
 
 
@@ -120,8 +120,8 @@ async def test_a_failed_run_is_resumed_where_it_failed(store: Store, checkpoints
 
     runtime = desk(store, noted(log, "a"), fragile, answers, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
-    assert (await runtime.send("s", "hello")).status is Standing.FAILED
-    assert (await runtime.resume("s")).status is Standing.FAILED
+    assert (await runtime.send("s", "hello")).status is OutcomeStatus.FAILED
+    assert (await runtime.resume("s")).status is OutcomeStatus.FAILED
     broken.clear()
 
     assert (await runtime.resume("s")).output == "3: mended, 1, 1"
@@ -170,8 +170,8 @@ async def test_rollback_takes_the_message_of_a_graph_run_back_too(store: Store) 
 
     outcome = await other
 
-    assert interrupted.status is Standing.INTERRUPTED
-    assert (await runtime.outcome(interrupted.input_id or "")).status is Standing.ROLLED_BACK
+    assert interrupted.status is OutcomeStatus.INTERRUPTED
+    assert (await runtime.outcome(interrupted.input_id or "")).status is OutcomeStatus.ROLLED_BACK
     assert texts((await runtime.get("s")).messages) == [
         "first",
         "a 0",
@@ -405,7 +405,7 @@ async def test_nobody_answering_in_time_is_a_failed_run(harness: Any) -> None:
 
     assert await runs_of(runtime) == [RunStatus.SUSPENDED, RunStatus.FAILED]
     assert (await runtime.runs("s"))[0].run.error["category"] == "wait_expired"
-    assert (await runtime.send("s", "again")).status is Standing.SUSPENDED
+    assert (await runtime.send("s", "again")).status is OutcomeStatus.SUSPENDED
 
 
 @in_memory
@@ -424,8 +424,8 @@ async def test_an_answer_that_has_no_fields_is_refused_and_one_that_does_not_fit
 
     assert answered.outcome is not None
     error: Any = answered.outcome.error
-    assert (answered.outcome.status, error["category"]) == (Standing.FAILED, "suspension_resume_payload_invalid")
-    assert (await runtime.send("s", "again")).status is Standing.SUSPENDED
+    assert (answered.outcome.status, error["category"]) == (OutcomeStatus.FAILED, "suspension_resume_payload_invalid")
+    assert (await runtime.send("s", "again")).status is OutcomeStatus.SUSPENDED
 
 
 class Inner(State):
@@ -514,7 +514,7 @@ async def test_instances_that_were_done_before_a_failure_stay_done_through_a_res
 
     lost = await database.runtime(made())
     await lost.create("many", session_id="s")
-    assert (await lost.send("s", "go")).status is Standing.FAILED
+    assert (await lost.send("s", "go")).status is OutcomeStatus.FAILED
     assert log == [1, 2]
     broken.clear()
     task = asyncio.create_task(lost.resume("s"))

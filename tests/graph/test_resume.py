@@ -14,9 +14,9 @@ from tenuto.errors import (
     StateMigrationError,
     StoreUnavailable,
 )
-from tenuto.graph.branches import Branch
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.reducers import append
 from tenuto.graph.state import State
 from tests.conftest import OurHarness

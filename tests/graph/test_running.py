@@ -19,12 +19,12 @@ from tenuto.errors import (
     StateValidationError,
     StepLimitReached,
 )
-from tenuto.graph.branches import Branch
-from tenuto.graph.builder import END, GraphBuilder
+from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.engine.scope import RESERVED, current_scope, get_invocation_metadata, set_invocation_metadata
 from tenuto.graph.middleware.retry import Retry
+from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.reducers import append
-from tenuto.graph.scope import RESERVED, current_scope, get_invocation_metadata, set_invocation_metadata
 from tenuto.graph.state import State
 
 

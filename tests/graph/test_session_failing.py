@@ -8,7 +8,7 @@ import pytest
 
 from tenuto import Owner, Store, TenutoError, save_session
 from tenuto.errors import InvalidInput, LaneBusy, SessionSaveFailed, StoreUnavailable, VersionConflict
-from tenuto.graph.outcome import Outcome
+from tenuto.graph.graph_outcome import Outcome
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import ended, held, line, nothing, says

@@ -9,7 +9,7 @@ import pytest
 from tenuto import END, Branch, GraphBuilder, SignalDescriptor, State, Store, suspend
 from tenuto.errors import SuspensionInUnsupportedContext
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.events import NodeEvent
+from tenuto.graph.events.node_event import NodeEvent
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.reducers import append
 from tests.graph.talking import Body, Ran, ended, gate, held, nothing, resumed

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tenuto import END, GraphBuilder
-from tenuto.graph.events import FrameEvent, InvocationEvent, NodeEvent
-from tenuto.graph.observers import subscription, trace_context
+from tenuto.graph.events.event_queue import subscription, trace_context
+from tenuto.graph.events.node_event import FrameEvent, InvocationEvent, NodeEvent
 from tests.observe.graphs import Broken, Count, around, line, spread, up
 
 mark: ContextVar[str] = ContextVar("mark", default="")

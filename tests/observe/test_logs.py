@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 
-from tenuto.graph.scope import Metadata, Scope, scope_variable, set_invocation_metadata
+from tenuto.graph.engine.scope import Metadata, Scope, scope_variable, set_invocation_metadata
 from tenuto.observe.logs import InvocationLogs
 from tests.observe.graphs import Count, around, line, spread
 from tests.observe.trees import Branch, Spans

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tenuto.errors import LaneBusy
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import Result
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.program import Result
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 
 PATIENCE = 20.0
 """How long a test waits for something that has to happen, in seconds."""
@@ -26,7 +26,7 @@ class Gate:
         self._let_go: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._now = 0
 
-    async def run(self, turn: LiveTurn) -> Result:
+    async def run(self, turn: Turn) -> Result:
         text = said(turn.input)
         self.said.append(text)
         self._now += 1

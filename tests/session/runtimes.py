@@ -9,10 +9,10 @@ import pytest
 
 from tenuto.clock import FakeClock
 from tenuto.errors import TenutoError
-from tenuto.model.run import Wait
-from tenuto.session.outcome import Outcome
-from tenuto.session.program import Program
-from tenuto.session.runtime import SessionRuntime
+from tenuto.model.wait import Wait
+from tenuto.runtime.outcome import Outcome
+from tenuto.runtime.program import Program
+from tenuto.runtime.runtime import SessionRuntime
 from tenuto.testing.agent import Script, ScriptedAgent
 from tests.conftest import OurHarness
 

@@ -9,12 +9,12 @@ from typing import Any
 from tenuto import Store, open_store
 from tenuto.codec import JSON
 from tenuto.model.session import Key
-from tenuto.session.hooks import Stage
-from tenuto.session.live import LiveTurn
-from tenuto.session.notices import Failure, Notice
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.value import Session
+from tenuto.runtime.change.hooks import Stage
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.stream.notices import Failure, Notice
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
 
@@ -24,14 +24,14 @@ _LANE = ("generation", "armed", "nonce", "holder", "lane_expires_at")
 
 
 @program
-async def echo(turn: LiveTurn) -> None:
+async def echo(turn: Turn) -> None:
     """Answer with what was said."""
     said: Any = turn.input
     turn.append({"role": "assistant", "content": f"re: {said['content']}"})
 
 
 @program
-async def broken(turn: LiveTurn) -> None:
+async def broken(turn: Turn) -> None:
     """Change a lot, and fail."""
     turn.set(mood="sour")
     turn.append({"role": "assistant", "content": "never said"})

@@ -18,7 +18,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.session.actions import (
+from tenuto.runtime.change.actions import (
     ChangeModel,
     ChangeSystemPrompt,
     ClearSession,
@@ -34,10 +34,10 @@ from tenuto.session.actions import (
     UpdateTask,
     WriteMetadata,
 )
-from tenuto.session.definition import Definition, Task
-from tenuto.session.handle import SessionHandle
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.value import Session
+from tenuto.runtime.definition import Definition, Task
+from tenuto.runtime.handle import SessionHandle
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
 from tenuto.testing.agent import Script, ScriptedAgent
 from tests.session.talking import Heard, Refused, as_streamed, echo, raised_by, rows, said, started, streamed
 

@@ -21,16 +21,16 @@ from tenuto.errors import (
 from tenuto.model.commit import Budget
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.session.failure import MOST_TEXT, clipped, error_record
-from tenuto.session.history import History
-from tenuto.session.hooks import At, HookStack, Stage
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Outcome
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool, run_calls
-from tenuto.session.value import Session
-from tenuto.session.waiting import WaitFor
+from tenuto.runtime.calls.invocation_waits import WaitFor
+from tenuto.runtime.calls.tools import Tool, run_calls
+from tenuto.runtime.change.hooks import At, HookStack, Stage
+from tenuto.runtime.conversation.history import History
+from tenuto.runtime.outcome import Outcome
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.turn.turn import Turn
+from tenuto.writing.error_record import MOST_TEXT, clipped, error_record
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, in_memory, on_disk, results
 
@@ -155,7 +155,7 @@ async def test_whatever_a_program_raises_ends_its_turn(harness: OurHarness) -> N
     ran: list[int] = []
 
     @program
-    async def fails(turn: LiveTurn) -> None:
+    async def fails(turn: Turn) -> None:
         ran.append(1)
         turn.append({"role": "assistant", "content": "not kept"})
         raise raises[0]
@@ -183,7 +183,7 @@ async def test_what_ends_the_process_ends_its_turn_first(harness: OurHarness, ki
         raise kind
 
     @program
-    async def exits(turn: LiveTurn) -> None:
+    async def exits(turn: Turn) -> None:
         if turn.input["content"] == "tool":
             turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "t"}]})
             await run_calls(turn, [Tool(name="t", run=stops)])
@@ -268,12 +268,12 @@ async def fine() -> int:
 @pytest.mark.parametrize("group", range(7))
 async def test_whatever_a_program_gives_its_turn_ends_it(harness: OurHarness, group: int) -> None:
     """It is refused where it is given, or kept; nothing that was refused is pending."""
-    doing: list[Callable[[LiveTurn], Any]] = []
+    doing: list[Callable[[Turn], Any]] = []
     refused: list[BaseException] = []
     ran: list[int] = []
 
     @program
-    async def takes(turn: LiveTurn) -> None:
+    async def takes(turn: Turn) -> None:
         ran.append(1)
         try:
             given = doing[0](turn)
@@ -305,7 +305,7 @@ async def test_whatever_a_program_gives_its_turn_ends_it(harness: OurHarness, gr
 @on_disk
 async def test_a_value_is_refused_by_its_path_and_nothing_of_it_is_pending(harness: OurHarness) -> None:
     @program
-    async def careful(turn: LiveTurn) -> None:
+    async def careful(turn: Turn) -> None:
         bad = {"deep": [1, {"at": object()}]}
         for give, path in (
             (lambda: turn.append({"role": "assistant", "content": bad}, once="k"), r"message\.content\.deep\[1\]\.at"),
@@ -331,8 +331,8 @@ async def test_a_value_is_refused_by_its_path_and_nothing_of_it_is_pending(harne
     assert [each async for each in runtime.events("s", live=False) if each.type == "chunk"] == []
 
 
-def three_of(give: Callable[[LiveTurn, int], Any]) -> Callable[[LiveTurn], Awaitable[Any]]:
-    async def body(turn: LiveTurn) -> Any:
+def three_of(give: Callable[[Turn, int], Any]) -> Callable[[Turn], Awaitable[Any]]:
+    async def body(turn: Turn) -> Any:
         turn.append({"role": "assistant", "content": "part"})
         for number in range(3):
             given = give(turn, number)
@@ -356,7 +356,7 @@ async def part() -> str:
     return "y" * (BUDGET // 5)
 
 
-TOGETHER: dict[str, tuple[Callable[[LiveTurn], Awaitable[Any]], str]] = {
+TOGETHER: dict[str, tuple[Callable[[Turn], Awaitable[Any]], str]] = {
     "append": (three_of(lambda turn, n: turn.append({"role": "assistant", "content": half(n)})), "failed"),
     "set": (three_of(lambda turn, n: turn.set(**{f"f{n}": half(n)})), "failed"),
     "add": (three_of(lambda turn, n: turn.add("log", half(n))), "failed"),
@@ -394,7 +394,7 @@ async def test_an_output_that_cannot_be_kept_fails_its_turn(harness: OurHarness)
     outputs: list[Any] = []
 
     @program
-    async def gives(_: LiveTurn) -> Any:
+    async def gives(_: Turn) -> Any:
         return outputs[0]
 
     runtime = await small(harness, gives)
@@ -411,13 +411,13 @@ async def test_an_output_that_cannot_be_kept_fails_its_turn(harness: OurHarness)
 async def test_what_a_tool_gives_that_cannot_be_kept_is_its_calls_error(harness: OurHarness) -> None:
     gives: list[Any] = []
 
-    async def tool(_: LiveTurn, __: Mapping[str, Any]) -> Any:
+    async def tool(_: Turn, __: Mapping[str, Any]) -> Any:
         if isinstance(gives[0], BaseException):
             raise gives[0]
         return gives[0]
 
     @program
-    async def agent(turn: LiveTurn) -> str:
+    async def agent(turn: Turn) -> str:
         turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "t"}]})
         await run_calls(turn, [Tool(name="t", run=tool)])
         return "done"
@@ -443,12 +443,12 @@ async def test_results_that_are_too_much_together_become_errors_of_their_calls(h
     heard: list[str] = []
     together = asyncio.Barrier(6)
 
-    async def tool(_: LiveTurn, __: Mapping[str, Any]) -> Any:
+    async def tool(_: Turn, __: Mapping[str, Any]) -> Any:
         await together.wait()
         return await part()
 
     @program
-    async def agent(turn: LiveTurn) -> str:
+    async def agent(turn: Turn) -> str:
         if turn.input["content"] == "tools":
             calls = [{"id": f"c{n}", "name": "t"} for n in range(6)]
             turn.append({"role": "assistant", "content": "", "tool_calls": calls})
@@ -487,7 +487,7 @@ async def test_what_a_controller_makes_that_cannot_be_kept_fails_the_turn(harnes
         return session.with_fields(a=makes[0])
 
     @program
-    async def says(turn: LiveTurn) -> None:
+    async def says(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": "hi"})
 
     hooks = HookStack().with_hook(At(Stage.BEFORE_SAVE, change))
@@ -519,7 +519,7 @@ async def test_a_stop_ends_a_turn_whatever_it_said_and_whatever_its_reason(harne
     begun = asyncio.Event()
 
     @program
-    async def talks(turn: LiveTurn) -> None:
+    async def talks(turn: Turn) -> None:
         for _ in range(3):
             turn.append({"role": "assistant", "content": half(1)})
         begun.set()

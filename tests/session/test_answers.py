@@ -15,21 +15,22 @@ from tenuto.errors import (
     TenutoError,
     WaitUnknown,
 )
-from tenuto.model.run import RunStatus, WaitStatus
+from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.session.answers import Answered, checked
-from tenuto.session.live import LiveTurn
-from tenuto.session.notices import Notice, WaitSettled
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool
+from tenuto.model.wait import WaitStatus
+from tenuto.runtime.calls.answer import Answered, checked
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.stream.notices import Notice, WaitSettled
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting
 
 
 @program
-async def asks(turn: LiveTurn) -> Any:
+async def asks(turn: Turn) -> Any:
     return await turn.wait("question", timeout=30)
 
 
@@ -122,7 +123,7 @@ async def test_two_clients_answer_at_once_and_the_turn_goes_on_once(harness: Our
     ran: list[Any] = []
 
     @program
-    async def asks_once(turn: LiveTurn) -> Any:
+    async def asks_once(turn: Turn) -> Any:
         said = await turn.wait("question")
         ran.append(said)
         return said
@@ -327,7 +328,7 @@ async def test_a_signal_is_checked_against_its_schema_and_the_run_keeps_waiting(
     }
 
     @program
-    async def votes(turn: LiveTurn) -> Any:
+    async def votes(turn: Turn) -> Any:
         return await turn.wait("vote", schema=schema)
 
     runtime = await Database(harness).runtime(votes)

@@ -7,16 +7,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenuto.session.actions import ClearSession, ForkSession, RewindSession
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.value import Session
-from tenuto.store.opening import memory_store
+from tenuto.runtime.change.actions import ClearSession, ForkSession, RewindSession
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.turn.turn import Turn
+from tenuto.store.open import memory_store
 
 
 @program
-async def noting(turn: LiveTurn) -> None:
+async def noting(turn: Turn) -> None:
     """Answer, note it, and fail if told to; a step that was written stays."""
     given: Any = turn.input
     text = given["content"]

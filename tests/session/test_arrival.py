@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from tenuto import LiveTurn, SessionRuntime, Store, program
+from tenuto import SessionRuntime, Store, Turn, program
 from tenuto.errors import LaneBusy
-from tenuto.session.hooks import At, HookStack, Stage
-from tenuto.session.notices import Notice, RunStarted
-from tenuto.session.value import Session
+from tenuto.runtime.change.hooks import At, HookStack, Stage
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.testing.harness import Harness
 
 
 @program
-async def echo(turn: LiveTurn) -> None:
+async def echo(turn: Turn) -> None:
     asked: Any = turn.input
     turn.append({"role": "assistant", "content": f"re: {asked['content']}"})
 
@@ -64,7 +64,7 @@ async def test_the_turn_after_a_rollback_knows_its_reply_though_the_conversation
     held = asyncio.Event()
 
     @program
-    async def talker(turn: LiveTurn) -> None:
+    async def talker(turn: Turn) -> None:
         asked: Any = turn.input
         if asked["content"] == "hold":
             turn.append({"role": "assistant", "content": "half of"})

@@ -10,18 +10,18 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import AnswerMismatch, DeliveryLost, SessionNotFound, StoreUnavailable
-from tenuto.model.inbox import InputStatus
-from tenuto.model.outbox import NewOutgoing, Outgoing, OutgoingStatus
-from tenuto.model.run import RunStatus, StopKind, Wait, WaitStatus
+from tenuto.model.input import InputStatus
+from tenuto.model.outgoing import NewOutgoing, OutboxKind, Outgoing, OutgoingStatus
+from tenuto.model.run import RunStatus, StopKind
 from tenuto.model.session import SessionKey
-from tenuto.session.actions import CompleteSession, ResumeSession, SuspendSession
-from tenuto.session.deliveries import PATIENCE, pause_before
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Standing
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.sending import CHILD, RESULT, STOP, WAKE
-from tenuto.session.tools import Tool
+from tenuto.model.wait import Wait, WaitStatus
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.change.actions import CompleteSession, ResumeSession, SuspendSession
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.tree.delivery import PATIENCE, pause_before
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import calls
 from tenuto.testing.factories import a_commit
 from tenuto.testing.faults import FaultyBackend
@@ -30,17 +30,17 @@ from tests.session.runtimes import Database, Gate, agent, contents, in_memory, r
 
 
 @program
-async def parent(turn: LiveTurn) -> Any:
+async def parent(turn: Turn) -> Any:
     return await turn.child("child", turn.input["content"])
 
 
 @program
-async def child(turn: LiveTurn) -> Any:
+async def child(turn: Turn) -> Any:
     return "heard " + turn.input["content"]
 
 
 @program(name="child")
-async def asking_child(turn: LiveTurn) -> Any:
+async def asking_child(turn: Turn) -> Any:
     return ["told", await turn.wait("question")]
 
 
@@ -51,7 +51,7 @@ class Slow:
         self.gate = Gate()
         self.program = program(name=name)(self._run)
 
-    async def _run(self, turn: LiveTurn) -> Any:
+    async def _run(self, turn: Turn) -> Any:
         await self.gate()
         return "heard " + turn.input["content"]
 
@@ -86,7 +86,7 @@ async def test_a_child_is_begun_after_its_parents_commit_and_its_result_reaches_
     await runtime.create("parent", session_id="p", user_id="u")
     outcome = await runtime.send("p", "hello")
     (wait,) = outcome.waits
-    (item,) = await sent(runtime, CHILD)
+    (item,) = await sent(runtime, OutboxKind.CHILD)
     name = await child_of(runtime)
     assert (wait.kind, item.target.session_id, item.status) == ("child", name, OutgoingStatus.PENDING)
     assert not await runtime.store.exists(name)
@@ -129,7 +129,7 @@ async def test_no_child_is_begun_by_a_turn_that_was_stopped_before_its_commit(
     gate = Gate()
 
     @program(name="parent")
-    async def stopped(turn: LiveTurn) -> Any:
+    async def stopped(turn: Turn) -> Any:
         turn.set(asked=True)
         await turn.child("child", "never")
 
@@ -148,7 +148,7 @@ async def test_no_child_is_begun_by_a_turn_that_was_stopped_before_its_commit(
 
     monkeypatch.setattr(runtime.store, "commit", stopping)
     outcome = await runtime.send("p", "go")
-    assert outcome.status is Standing.INTERRUPTED
+    assert outcome.status is OutcomeStatus.INTERRUPTED
     assert await runtime.store.outbox.of_session("p") == []
     assert "asked" not in (await runtime.get("p")).document
     await runtime.drain()
@@ -157,7 +157,7 @@ async def test_no_child_is_begun_by_a_turn_that_was_stopped_before_its_commit(
 
 async def test_a_child_that_fails_is_a_typed_failure_for_its_parent(harness: OurHarness) -> None:
     @program(name="child")
-    async def breaks(_: LiveTurn) -> Any:
+    async def breaks(_: Turn) -> Any:
         raise ValueError("no idea")
 
     runtime = await Database(harness).runtime(parent, breaks)
@@ -170,7 +170,7 @@ async def test_a_child_that_fails_is_a_typed_failure_for_its_parent(harness: Our
 
 async def test_a_child_that_fails_in_a_tool_call_is_an_error_for_the_model(harness: OurHarness) -> None:
     @program(name="child")
-    async def breaks(_: LiveTurn) -> Any:
+    async def breaks(_: Turn) -> Any:
         raise ValueError("no idea")
 
     made = agent(calls(("c1", "ask", {"question": "why?"})), "done", tools=[Tool(name="ask", child="child")])
@@ -218,7 +218,7 @@ async def test_a_deadline_reaches_the_parent_and_the_child_is_owed_a_stop(harnes
     database.clock.advance(31)
     await runtime.drain()
     assert results((await runtime.get("p")).messages) == {"c1": "Not executed: no answer came in time."}
-    (debt,) = await sent(runtime, STOP)
+    (debt,) = await sent(runtime, OutboxKind.STOP)
     assert debt.status is OutgoingStatus.DONE
     assert await runtime.waits(name) == []
 
@@ -238,7 +238,7 @@ async def test_what_comes_back_to_a_parent_that_went_on_is_a_notice_and_the_chil
     assert (await runtime.send("p", "something else")).output == "never mind"
     (wait,) = [each for each in await runtime.store.waits.of_session("p", status=None) if each.kind == "child"]
     assert wait.status is WaitStatus.ABANDONED
-    (debt,) = await sent(runtime, STOP)
+    (debt,) = await sent(runtime, OutboxKind.STOP)
     assert (debt.target.session_id, debt.status) == (name, OutgoingStatus.PENDING)
 
     await runtime.store.aclose()  # the debt is durable
@@ -253,7 +253,7 @@ async def test_what_comes_back_to_a_parent_that_went_on_is_a_notice_and_the_chil
     (told,) = contents(messages, "system")
     assert "came too late" in told
     assert results(messages) == {"c1": "Not executed: it was abandoned for a new message."}
-    assert [each.status for each in await sent(other, STOP)] == [OutgoingStatus.DONE]
+    assert [each.status for each in await sent(other, OutboxKind.STOP)] == [OutgoingStatus.DONE]
 
 
 async def test_a_parent_that_was_interrupted_owes_its_child_a_stop_and_hears_of_it_by_a_notice(
@@ -272,8 +272,8 @@ async def test_a_parent_that_was_interrupted_owes_its_child_a_stop_and_hears_of_
     task = asyncio.create_task(runtime.send("p", "hello"))
     await gate.reached.wait()
     await runtime.stop("p", kind="abort")
-    assert (await task).status is Standing.FAILED
-    assert len(await sent(runtime, STOP)) == 1
+    assert (await task).status is OutcomeStatus.FAILED
+    assert len(await sent(runtime, OutboxKind.STOP)) == 1
     assert results((await runtime.get("p")).messages)["c1"] == "Not executed: the run was stopped."
     await runtime.drain()
     name = await child_of(runtime)
@@ -310,11 +310,11 @@ async def test_a_child_that_ends_while_its_parent_is_live_is_heard_when_the_pare
 
 async def test_a_child_is_consulted_again_with_its_history(harness: OurHarness) -> None:
     @program(name="child")
-    async def counts(turn: LiveTurn) -> Any:
+    async def counts(turn: Turn) -> Any:
         return [message["content"] for message in turn.messages]
 
     @program(name="parent")
-    async def asks_twice(turn: LiveTurn) -> Any:
+    async def asks_twice(turn: Turn) -> Any:
         first: Any = await turn.child("child", "one")
         second: Any = await turn.child("child", "two", session_id=first["session_id"])
         return [first, second]
@@ -332,7 +332,7 @@ async def test_a_child_is_consulted_again_with_its_history(harness: OurHarness) 
 
 async def test_only_a_child_of_ones_own_that_is_there_can_be_consulted_again(harness: OurHarness) -> None:
     @program(name="parent")
-    async def asks_stranger(turn: LiveTurn) -> Any:
+    async def asks_stranger(turn: Turn) -> Any:
         return await turn.child("child", "who are you?", session_id=turn.input["content"])
 
     runtime = await Database(harness).runtime(asks_stranger, child)
@@ -351,7 +351,7 @@ async def test_a_stop_that_is_owed_does_not_hit_what_the_child_does_for_a_later_
     database = Database(harness)
 
     @program(name="parent")
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         again = turn.get("child")
         if again is None:
             found: Any = await turn.child("child", "first", name="first")
@@ -370,8 +370,8 @@ async def test_a_stop_that_is_owed_does_not_hit_what_the_child_does_for_a_later_
     await runtime.drain()
     assert len(await runtime.waits(name)) == 1
     await runtime.send("p", "third")  # gives the second up: a stop is owed
-    debts = await sent(runtime, STOP)
-    deliveries = [each for each in await runtime.store.outbox.pending() if each.kind == CHILD]
+    debts = await sent(runtime, OutboxKind.STOP)
+    deliveries = [each for each in await runtime.store.outbox.pending() if each.kind == OutboxKind.CHILD]
     for item in deliveries:  # the third question overtakes the stop of the second
         await runtime._deliveries.deliver(item)
     await runtime.advance(name)
@@ -392,7 +392,7 @@ async def test_an_answer_given_above_reaches_the_grandchild_that_waits_exactly_o
     """In the name of any ancestor; nobody beside or below the session that waits can answer for it."""
 
     @program
-    async def root(turn: LiveTurn) -> Any:
+    async def root(turn: Turn) -> Any:
         return await turn.child("parent", "go down")
 
     database = Database(harness)
@@ -426,13 +426,13 @@ async def test_delivered_is_said_only_when_the_childs_run_exists(harness: OurHar
     await runtime.deliver()
     name = await child_of(runtime)
     (queued,) = await runtime.store.inbox.list(name)
-    assert (await runtime.outcome(queued.input_id)).status is Standing.QUEUED
+    assert (await runtime.outcome(queued.input_id)).status is OutcomeStatus.QUEUED
     assert await runtime.runs(name) == []
     task = asyncio.create_task(runtime.advance(name))
     await slow.gate.reached.wait()
     other = await database.runtime()
     outcome = await other.outcome(queued.input_id)
-    assert (outcome.status, outcome.run_id) == (Standing.RUNNING, (await other.runs(name))[0].run_id)
+    assert (outcome.status, outcome.run_id) == (OutcomeStatus.RUNNING, (await other.runs(name))[0].run_id)
     slow.gate.open.set()
     await task
     assert (await other.outcome(queued.input_id)).output == "heard hello"
@@ -444,7 +444,7 @@ async def test_a_delivery_that_is_repeated_is_one_child_one_input_and_one_turn(h
     one, two = await database.runtime(parent, child), await database.runtime(parent, child)
     await one.create("parent", session_id="p")
     await one.send("p", "hello")
-    (item,) = await sent(one, CHILD)
+    (item,) = await sent(one, OutboxKind.CHILD)
     for _ in range(2):
         assert await one._deliveries._hand_over(item)  # and never marked
     await asyncio.gather(one._deliveries.deliver(item), two._deliveries.deliver(item))
@@ -453,7 +453,7 @@ async def test_a_delivery_that_is_repeated_is_one_child_one_input_and_one_turn(h
     with pytest.raises(DeliveryLost):
         await two.store.outbox.mark(item.outbox_id, OutgoingStatus.DONE, attempts=item.attempts)
     await one.advance(name)
-    (result,) = await sent(one, RESULT, name)
+    (result,) = await sent(one, OutboxKind.RESULT, name)
     for _ in range(2):
         assert await two._deliveries._hand_over(result)
     await asyncio.gather(one._deliveries.deliver(result), two._deliveries.deliver(result))
@@ -495,9 +495,11 @@ async def test_a_stop_that_is_owed_to_a_child_that_could_not_be_begun_yet_keeps_
     await runtime.drain()
     given_up = await child_of(runtime)
     await runtime.send("p", "second")
-    (debt,) = await sent(runtime, STOP)
+    (debt,) = await sent(runtime, OutboxKind.STOP)
     await runtime._deliveries.deliver(debt)
-    assert [each.status for each in await sent(runtime, STOP)] == [OutgoingStatus.PENDING], "it may yet be begun"
+    assert [each.status for each in await sent(runtime, OutboxKind.STOP)] == [OutgoingStatus.PENDING], (
+        "it may yet be begun"
+    )
     database.clock.advance(10)
     other = await database.runtime(parent, child)
     await other.drain()
@@ -538,7 +540,7 @@ async def test_a_program_that_no_worker_has_is_a_failure_after_some_patience(har
 @in_memory
 async def test_a_message_that_no_session_takes_and_a_child_that_is_closed_are_failures(harness: OurHarness) -> None:
     @program(name="parent")
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         if turn.input["content"] == "bad":
             return await turn.child("child", {"role": "assistant", "content": "x"})
         first: Any = await turn.child("child", "x")
@@ -681,7 +683,7 @@ async def test_no_parent_waits_for_a_child_that_is_deleted_as_it_is_asked(harnes
 
 async def test_deleting_a_parent_spares_its_children_unless_the_whole_tree_is_meant(harness: OurHarness) -> None:
     @program
-    async def root(turn: LiveTurn) -> Any:
+    async def root(turn: Turn) -> Any:
         return await turn.child("parent", "go down")
 
     runtime = await Database(harness).runtime(root, parent, asking_child)
@@ -705,7 +707,7 @@ async def test_deleting_a_parent_spares_its_children_unless_the_whole_tree_is_me
 
 async def test_cancelling_what_a_parent_waits_for_stops_the_whole_line_below(harness: OurHarness) -> None:
     @program
-    async def root(turn: LiveTurn) -> Any:
+    async def root(turn: Turn) -> Any:
         return await turn.child("parent", "go down")
 
     runtime = await Database(harness).runtime(root, parent, asking_child)
@@ -725,21 +727,21 @@ async def test_cancelling_what_a_parent_waits_for_stops_the_whole_line_below(har
 
 def test_a_delivery_is_tried_for_a_day_ever_less_often_and_a_wake_hourly_after_it() -> None:
     pauses: list[float] = []
-    while (pause := pause_before(CHILD, len(pauses))) is not None:
+    while (pause := pause_before(OutboxKind.CHILD, len(pauses))) is not None:
         pauses.append(pause)
     assert pauses[:9] == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
     assert 86_400 <= sum(pauses) < 86_400 + 120
-    assert pause_before(WAKE, len(pauses)) == pause_before(WAKE, 100_000) == 3600
+    assert pause_before(OutboxKind.WAKE, len(pauses)) == pause_before(OutboxKind.WAKE, 100_000) == 3600
 
 
 async def test_what_cannot_be_delivered_is_put_off_and_disturbs_nothing_else(
     harness: OurHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     @program
-    async def sends(turn: LiveTurn) -> Any:
+    async def sends(turn: Turn) -> Any:
         target = SessionKey("p")
         turn.pending.outgoing.append(NewOutgoing(kind="carrier pigeon", target=target))
-        turn.pending.outgoing.append(NewOutgoing(kind=RESULT, target=target, body={"no": "token"}))
+        turn.pending.outgoing.append(NewOutgoing(kind=OutboxKind.RESULT, target=target, body={"no": "token"}))
         return await turn.child("child", "x")
 
     runtime = await Database(harness).runtime(sends, child)
@@ -748,6 +750,6 @@ async def test_what_cannot_be_delivered_is_put_off_and_disturbs_nothing_else(
     await runtime.drain()
     assert (await output_of(runtime))["result"] == "heard x"
     kinds = {each.kind: each for each in await runtime.store.outbox.of_session("p")}
-    for kind in ("carrier pigeon", RESULT):
+    for kind in ("carrier pigeon", OutboxKind.RESULT):
         assert (kinds[kind].status, kinds[kind].attempts) == (OutgoingStatus.PENDING, 1)
     assert "carrier pigeon" in caplog.text

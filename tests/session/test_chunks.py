@@ -8,15 +8,15 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import InvalidInput, NotJson
-from tenuto.session import chunks
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.streams import FrameType, fold
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.stream import chunks
+from tenuto.runtime.stream.reader import FrameType, fold
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
 
-Body = Callable[[LiveTurn], Awaitable[None]]
+Body = Callable[[Turn], Awaitable[None]]
 
 
 async def _made(store: Store, body: Body) -> SessionRuntime:
@@ -57,7 +57,7 @@ async def test_the_first_chunk_is_stored_at_once_and_the_turn_need_not_wait_for_
     monkeypatch.setattr(chunks, "FLUSH_SECONDS", 600.0)
     before: list[Any] = []
 
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         turn.emit("one")
         before.extend(await _stored(store))
         await _until_stored(store, 1)
@@ -73,7 +73,7 @@ async def test_a_full_batch_is_stored_at_once_and_what_is_less_waits_for_the_nex
     monkeypatch.setattr(chunks, "FLUSH_SECONDS", 600.0)
     seen: list[int] = []
 
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         turn.emit(0)
         await _until_stored(store, 1)
         for number in range(1, 1 + chunks.FLUSH_CHUNKS):
@@ -91,7 +91,7 @@ async def test_a_full_batch_is_stored_at_once_and_what_is_less_waits_for_the_nex
 
 
 async def test_what_is_less_than_a_batch_is_stored_after_a_moment(store: Store) -> None:
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         turn.emit("one")
         await _until_stored(store, 1)
         turn.emit("two")
@@ -107,7 +107,7 @@ async def test_a_commit_takes_along_what_waits_before_whatever_it_says_itself(
 ) -> None:
     monkeypatch.setattr(chunks, "FLUSH_SECONDS", 600.0)
 
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         turn.emit("one")
         turn.append({"role": "assistant", "content": "one"})
         await turn.save()
@@ -132,7 +132,7 @@ async def faults(harness: Harness) -> FaultyBackend:
 async def test_a_batch_whose_reply_was_lost_is_not_stored_twice(faults: FaultyBackend) -> None:
     store = Store(faults)
 
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         faults.lose_reply()
         turn.emit("one")
         await _until_stored(store, 1)
@@ -149,7 +149,7 @@ async def test_a_batch_whose_reply_was_lost_is_not_stored_twice(faults: FaultyBa
 async def test_a_batch_that_never_reached_the_store_is_stored_later_in_its_place(faults: FaultyBackend) -> None:
     store = Store(faults)
 
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         faults.fail_call()
         turn.emit("one")
         await asyncio.sleep(0)
@@ -169,7 +169,7 @@ async def test_a_batch_of_which_nobody_could_be_asked_for_a_while_is_stored_once
 ) -> None:
     store, elsewhere = Store(faults), await harness.open()
 
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         if landed:
             faults.lose_reply()
             turn.emit("one")
@@ -192,7 +192,7 @@ async def test_a_batch_of_which_nobody_could_be_asked_for_a_while_is_stored_once
 
 @pytest.mark.parametrize("stored_first", [True, False], ids=["stored before", "still waiting"])
 async def test_what_is_discarded_is_marked_before_what_is_said_instead(store: Store, stored_first: bool) -> None:
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         turn.emit("kept")
         turn.append({"role": "assistant", "content": "kept"})
         await turn.save()
@@ -221,7 +221,7 @@ async def test_what_is_discarded_is_marked_before_what_is_said_instead(store: St
 async def test_chunks_of_a_turn_that_fails_stay_in_the_stream(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "FLUSH_SECONDS", 600.0)
 
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         for number in range(10):
             turn.emit(number)
         raise ValueError("no luck")
@@ -234,7 +234,7 @@ async def test_chunks_of_a_turn_that_fails_stay_in_the_stream(store: Store, monk
 async def test_a_chunk_that_is_no_json_is_refused_and_nothing_of_it_is_shown(store: Store) -> None:
     refused: list[bool] = []
 
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         with pytest.raises(NotJson):
             turn.emit({1, 2})
         refused.append(True)
@@ -246,9 +246,9 @@ async def test_a_chunk_that_is_no_json_is_refused_and_nothing_of_it_is_shown(sto
 
 
 async def test_nothing_is_emitted_in_a_turn_that_is_over(store: Store) -> None:
-    turns: list[LiveTurn] = []
+    turns: list[Turn] = []
 
-    async def body(turn: LiveTurn) -> None:
+    async def body(turn: Turn) -> None:
         turns.append(turn)
 
     await (await _made(store, body)).send("s", "go")

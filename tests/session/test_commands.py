@@ -7,7 +7,7 @@ import pytest
 
 from tenuto.codec import dumps, loads
 from tenuto.errors import InvalidInput, NotJson
-from tenuto.session.actions import (
+from tenuto.runtime.change.actions import (
     ChangeModel,
     ChangeSystemPrompt,
     ClearSession,
@@ -18,9 +18,9 @@ from tenuto.session.actions import (
     UpdateTask,
     WriteMetadata,
 )
-from tenuto.session.commands import Commands
-from tenuto.session.definition import Task
-from tenuto.session.value import Session
+from tenuto.runtime.definition import Task
+from tenuto.runtime.queue.commands import Commands
+from tenuto.runtime.session_view import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import InvalidInput, OperationConflict, StatusRefused, StoreContended
-from tenuto.model.inbox import Cancelled, InputStatus
-from tenuto.session.actions import ClearSession, CompleteSession, ResumeSession, UpdateTask, WriteMetadata
-from tenuto.session.definition import Task
-from tenuto.session.hooks import Stage
-from tenuto.session.outcome import Standing
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.value import Session
+from tenuto.model.input import Cancelled, InputStatus
+from tenuto.runtime.change.actions import ClearSession, CompleteSession, ResumeSession, UpdateTask, WriteMetadata
+from tenuto.runtime.change.hooks import Stage
+from tenuto.runtime.definition import Task
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
 from tenuto.testing.harness import Harness
 from tests.session.gates import Gate, events_of, lane_is_free, talk_of
 
@@ -59,7 +59,7 @@ async def test_commands_and_messages_go_in_order_of_arrival(runtime: SessionRunt
     assert await seen(runtime) == [["a", 2], ["b", 2], ["c", 4]]
     assert gate.said == ["hold", "one", "two"]
     found = [(await runtime.outcome(each)).status for each in ids]
-    executed, completed = Standing.EXECUTED, Standing.COMPLETED
+    executed, completed = OutcomeStatus.EXECUTED, OutcomeStatus.COMPLETED
     assert found == [executed, executed, completed, executed, completed]
     assert await talk_of(runtime, "s") == ["hold", "re: hold", "one", "re: one", "two", "re: two"]
 
@@ -68,7 +68,7 @@ async def test_a_sender_executes_older_commands_first(runtime: SessionRuntime) -
     await runtime.send("s", "warm up")
     command = await runtime.enqueue("s", Count("a"))
     assert (await runtime.send("s", "one")).completed
-    assert (await runtime.outcome(command)).status is Standing.EXECUTED
+    assert (await runtime.outcome(command)).status is OutcomeStatus.EXECUTED
     assert await seen(runtime) == [["a", 2]]
     told = [each for each in await events_of(runtime, "s", "session_action_executed") if each["action"] == "Count"]
     assert [each["input_id"] for each in told] == [command]
@@ -78,7 +78,7 @@ async def test_a_command_that_fails_is_over_and_holds_nothing_up(runtime: Sessio
     ids = [await runtime.enqueue("s", each) for each in (Count("bad"), Count("good"), "one")]
     await runtime.drain()
     outcomes = [await runtime.outcome(each) for each in ids]
-    assert [each.status for each in outcomes] == [Standing.FAILED, Standing.EXECUTED, Standing.COMPLETED]
+    assert [each.status for each in outcomes] == [OutcomeStatus.FAILED, OutcomeStatus.EXECUTED, OutcomeStatus.COMPLETED]
     assert outcomes[0].error == {"category": "ValueError", "message": "this one fails"}
     assert await seen(runtime) == [["good", 0]]
     row = await runtime.store.inbox.get(ids[0])
@@ -154,7 +154,7 @@ async def test_one_cancelled_while_it_is_executed_changes_nothing(store: Store, 
     await runtime.enqueue("s", Count("b"))
     assert (await runtime.send("s", "one")).completed
     assert await seen(runtime) == [["b", 0]]
-    assert (await runtime.outcome(gone)).status is Standing.CANCELLED
+    assert (await runtime.outcome(gone)).status is OutcomeStatus.CANCELLED
 
 
 async def test_a_store_that_fails_leaves_the_command_for_the_next_runner(runtime: SessionRuntime, store: Store) -> None:
@@ -170,10 +170,10 @@ async def test_a_store_that_fails_leaves_the_command_for_the_next_runner(runtime
     store.commit = contended  # type: ignore[assignment,method-assign]
     with pytest.raises(StoreContended):
         await runtime.advance("s")
-    assert (await runtime.outcome(command)).status is Standing.QUEUED
+    assert (await runtime.outcome(command)).status is OutcomeStatus.QUEUED
     assert await lane_is_free(runtime, "s")
     await runtime.advance("s")
-    assert (await runtime.outcome(command)).status is Standing.EXECUTED
+    assert (await runtime.outcome(command)).status is OutcomeStatus.EXECUTED
     assert await seen(runtime) == [["a", 0]]
 
 
@@ -190,7 +190,7 @@ async def test_what_is_queued_behind_a_close_waits_until_the_session_is_resumed(
         await queued.wait()
     await runtime.drain()
     assert queued.input_id is not None
-    assert (await runtime.outcome(queued.input_id)).status is Standing.QUEUED
+    assert (await runtime.outcome(queued.input_id)).status is OutcomeStatus.QUEUED
     with pytest.raises(StatusRefused):
         await runtime.enqueue("s", ResumeSession())
     await runtime.execute("s", ResumeSession())

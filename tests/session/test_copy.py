@@ -4,11 +4,11 @@ from typing import Any
 
 from tenuto import Store
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.session.copies import Copies
-from tenuto.session.copy import Copy
-from tenuto.session.definition import Definition
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.value import changes_between
+from tenuto.runtime.cache.replica import Replica
+from tenuto.runtime.cache.replicas import Replicas
+from tenuto.runtime.definition import Definition
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import changes_between
 from tests.session.talking import echo
 
 USER = {"role": "user", "content": "hello"}
@@ -17,13 +17,13 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "x"}
 MARK = {"role": "frame", "frame": "compaction"}
 
 
-async def a_copy(store: Store, *messages: Any) -> Copy:
+async def a_copy(store: Store, *messages: Any) -> Replica:
     runtime = SessionRuntime(store, [echo])
     seed = {"messages": [], "notes": ["n1"], "mood": "calm", "count": 3}
     await runtime.create("echo", seed, session_id="s", logs=["notes"])
     record = await store.load("s")
     assert record is not None
-    copy = Copy.of(record)
+    copy = Replica.of(record)
     copy.add("messages", messages)
     copy.judge()
     return copy
@@ -82,21 +82,21 @@ async def test_committed_changes_make_the_copy_the_value_they_lead_to(store: Sto
     assert list(before.logs["notes"]) == ["n1"]
 
 
-def sized(session_id: str, size: int) -> Copy:
-    copy = Copy.__new__(Copy)
+def sized(session_id: str, size: int) -> Replica:
+    copy = Replica.__new__(Replica)
     copy.key, copy.size = SessionKey(session_id), size
     return copy
 
 
 def test_a_copy_is_handed_out_once() -> None:
-    copies = Copies(100)
+    copies = Replicas(100)
     copies.put(sized("a", 10))
     assert copies.take(SessionKey("a")) is not None
     assert copies.take(SessionKey("a")) is None
 
 
 def test_copies_used_longest_ago_go_first_and_one_over_the_limit_is_not_kept() -> None:
-    copies = Copies(100)
+    copies = Replicas(100)
     for name in "abc":
         copies.put(sized(name, 40))
     assert [copies.take(SessionKey(name)) is not None for name in "abc"] == [False, True, True]

@@ -24,15 +24,15 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.model.session import SessionKey, SessionRecord
-from tenuto.session.actions import (
+from tenuto.runtime.change.actions import (
     ChangeModel,
     SendMessage,
     SuspendSession,
     WriteMetadata,
 )
-from tenuto.session.definition import Definition
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.value import Session
+from tenuto.runtime.definition import Definition
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
 from tests.conftest import OurHarness
 from tests.crash.processes import ROOT
 from tests.session.talking import Heard, broken, echo, raised_by, rows, said, started
@@ -251,7 +251,7 @@ async def test_a_session_whose_program_is_not_registered_opens_for_reading(store
 
 
 async def test_a_runtime_without_a_store_says_so_and_works(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "tenuto.session"):
+    with caplog.at_level(logging.WARNING, "tenuto.runtime"):
         runtime = SessionRuntime(programs=[echo])
     assert "memory" in caplog.text
     async with runtime:

@@ -7,9 +7,9 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import SessionDeleted, SessionNotFound
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tests.session.runtimes import Gate
 from tests.session.talking import echo
 
@@ -18,7 +18,7 @@ def held(gate: Gate) -> Any:
     """Return a program whose turns wait to be let go."""
 
     @program(name="held")
-    async def run(turn: LiveTurn) -> None:
+    async def run(turn: Turn) -> None:
         await gate()
         turn.append({"role": "assistant", "content": "done"})
 

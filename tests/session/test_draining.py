@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tenuto.errors import InvalidInput
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.store.port import Store
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
+from tenuto.store.store import Store
 from tests.conftest import OurHarness
 
 
@@ -41,7 +41,7 @@ class Calls(Counter[str]):
 
 
 @program
-async def replies(turn: LiveTurn) -> None:
+async def replies(turn: Turn) -> None:
     said: Any = turn.input
     turn.append({"role": "assistant", "content": f"re: {said['content']}"})
 
@@ -80,7 +80,7 @@ async def test_what_comes_in_while_a_queue_is_drained_is_drained_with_it(store: 
     elsewhere = SessionRuntime(await harness.open(), [replies])
 
     @program
-    async def slow(turn: LiveTurn) -> None:
+    async def slow(turn: Turn) -> None:
         said: Any = turn.input
         if said["content"] == "one":
             await elsewhere.enqueue("s", "three")
@@ -102,7 +102,7 @@ async def test_what_is_taken_back_while_a_queue_is_drained_gets_no_turn(store: S
     ids: dict[str, str] = {}
 
     @program
-    async def slow(turn: LiveTurn) -> None:
+    async def slow(turn: Turn) -> None:
         said: Any = turn.input
         if said["content"] == "one":
             await elsewhere.cancel("s", ids["two"])
@@ -117,7 +117,7 @@ async def test_what_is_taken_back_while_a_queue_is_drained_gets_no_turn(store: S
 
 
 async def test_a_command_between_messages_is_carried_out_between_their_turns(runtime: SessionRuntime) -> None:
-    from tenuto.session.actions import ClearSession
+    from tenuto.runtime.change.actions import ClearSession
 
     await runtime.enqueue("s", "one")
     await runtime.enqueue("s", ClearSession())

@@ -20,11 +20,12 @@ from tenuto.errors import (
     RunNotLive,
 )
 from tenuto.model.effect import EffectKind, EffectStatus
-from tenuto.model.run import RunStatus, Wait
-from tenuto.session.effects import InDoubt, Journal, Place, check_same, difference, replayed
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
+from tenuto.model.run import RunStatus
+from tenuto.model.wait import Wait
+from tenuto.runtime.calls.effect_journal import EffectJournal, InDoubt, Place, check_same, difference, replayed
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate, contents, in_memory
 
@@ -55,7 +56,7 @@ async def test_a_recorded_result_or_error_comes_back_without_a_call_in_whatever_
     seen: list[Any] = []
 
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         wanted: dict[str, Callable[[], Awaitable[Any]]] = {
             "a": giving({"n": [1, None]}, calls, "a"),
             "b": giving("two", calls, "b"),
@@ -88,7 +89,7 @@ async def test_the_same_key_is_another_effect_in_another_step_or_namespace(harne
     calls: list[str] = []
 
     @program
-    async def steps(turn: LiveTurn) -> Any:
+    async def steps(turn: Turn) -> Any:
         found = []
         async for step in turn.each_step():
             found.append(await turn.effect("k", giving(step, calls, f"step {step}"), {"of": step}))
@@ -128,7 +129,7 @@ async def test_another_request_under_a_known_key_is_refused_and_says_where_they_
     calls: list[str] = []
 
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         limit = 10 if not turn.resumed else 11
         await turn.effect("search", giving([], calls), {"query": {"limit": limit, "text": "x"}})
         await turn.wait("go")
@@ -155,7 +156,7 @@ async def test_another_request_in_the_same_turn_is_refused_and_what_is_changed_i
     seen: list[Any] = []
 
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         request = {"messages": ["one"]}
         reply: Any = await turn.effect("model", giving({"content": "yes"}), request, kind="model")
         request["messages"].append("two")
@@ -181,7 +182,7 @@ async def test_another_request_in_the_same_turn_is_refused_and_what_is_changed_i
 
 async def test_what_is_dropped_with_the_completed_origin_is_never_called_again(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         await turn.effect("tool", giving({"n": 1}), {"q": 1})
         await turn.effect("model", giving({"n": 2}), {"q": 2}, kind="model")
         await turn.save()
@@ -194,7 +195,7 @@ async def test_what_is_dropped_with_the_completed_origin_is_never_called_again(h
     stored = await runtime.store.effects.list("s")
     bare = (EffectStatus.DONE, False, False)
     assert [(each.status, each.has_request, each.has_result) for each in stored] == [bare, bare]
-    journal = Journal(stored)
+    journal = EffectJournal(stored)
     for kind, key, number in ((EffectKind.TOOL, "tool", 1), (EffectKind.MODEL, "model", 2)):
         place = Place("", 1, key)
         known = journal.find(place)
@@ -211,11 +212,11 @@ async def test_what_is_dropped_with_the_completed_origin_is_never_called_again(h
 
 @in_memory
 async def test_an_effect_outside_a_turn_without_a_key_or_of_an_unknown_kind_is_refused(harness: OurHarness) -> None:
-    kept: list[LiveTurn] = []
+    kept: list[Turn] = []
     calls: list[str] = []
 
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         kept.append(turn)
         with pytest.raises(InvalidInput, match="key must be a text of 1 to 1024 bytes"):
             await turn.effect("", giving(1, calls), None)
@@ -239,7 +240,7 @@ async def test_two_calls_at_once_under_one_key_are_refused(harness: OurHarness) 
     gate = Gate()
 
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         async def slow() -> str:
             await gate()
             return "first"
@@ -258,7 +259,7 @@ async def test_two_calls_at_once_under_one_key_are_refused(harness: OurHarness) 
 
 async def test_what_cannot_be_stored_is_the_failure_of_its_call(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         with pytest.raises(EffectFailed) as failure:
             await turn.effect("k", giving({"at": {1, 2}}), None)
         return failure.value.details()["error"]["category"]
@@ -272,7 +273,7 @@ async def test_what_cannot_be_stored_is_the_failure_of_its_call(harness: OurHarn
 
 async def test_deleting_a_session_removes_its_effects_and_no_others(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         await turn.effect("k", giving(turn.session_id), None)
         await turn.wait("go")
 
@@ -301,7 +302,7 @@ class Paying:
         self.program = program(name=self.name)(self._run)
         self._kind, self._idempotent = kind, idempotent
 
-    async def _run(self, turn: LiveTurn) -> Any:
+    async def _run(self, turn: Turn) -> Any:
         async def pay() -> Any:
             self.paid += 1
             await self.gate()
@@ -513,7 +514,7 @@ async def test_what_is_added_once_is_added_again_if_it_was_never_written(harness
     broken = [True]
 
     @program
-    async def adds(turn: LiveTurn) -> None:
+    async def adds(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": "working"}, once="said")
         turn.add("notes", "n", once="noted")
         turn.use("m", once="counted", input=5)
@@ -538,7 +539,7 @@ async def test_a_call_that_was_never_on_record_is_not_in_doubt_when_its_commit_i
     calls: list[str] = []
 
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         turn.append({"role": "tool", "tool_call_id": "nobody made it", "content": "x"})
         await turn.effect("k", giving(1, calls), None)
 
@@ -555,7 +556,7 @@ async def test_what_is_too_big_to_be_written_is_the_failure_of_its_call(harness:
     calls: list[str] = []
 
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         big = "x" * (5 * 1024 * 1024)
         with pytest.raises(CommitTooLarge):
             await turn.effect("asked", giving(1, calls), {"big": big})
@@ -577,7 +578,7 @@ async def test_a_soft_stop_comes_when_the_last_call_under_way_is_done(harness: O
     first, second, went_on = Gate(), Gate(), list[bool]()
 
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         async def one() -> str:
             await first()
             return "one"

@@ -7,14 +7,14 @@ import pytest
 
 from tenuto.errors import MessageRefused, StoreUnavailable
 from tenuto.model.run import RunStatus
-from tenuto.session.hooks import Stage
-from tenuto.session.live import LiveTurn
-from tenuto.session.notices import Notice, RunStarted
-from tenuto.session.outcome import Standing
-from tenuto.session.program import Declared, Result, program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.value import Session
-from tenuto.store.port import Store
+from tenuto.runtime.change.hooks import Stage
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.program import ProgramTraits, Result, program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.stream.notices import Notice, RunStarted
+from tenuto.runtime.turn.turn import Turn
+from tenuto.store.store import Store
 from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
 from tests.session.gates import PATIENCE, Gate, lane_is_free, talk_of
@@ -28,7 +28,7 @@ def answered(*said: str) -> list[str]:
 
 
 @program
-async def replies(turn: LiveTurn) -> None:
+async def replies(turn: Turn) -> None:
     said: Any = turn.input
     turn.append({"role": "assistant", "content": f"re: {said['content']}"})
 
@@ -94,7 +94,7 @@ async def test_each_of_them_can_be_gone_back_to(store: Store) -> None:
 
 async def test_a_document_that_a_turn_changed_is_what_the_next_one_finds_and_goes_back_to(store: Store) -> None:
     @program
-    async def counts(turn: LiveTurn) -> None:
+    async def counts(turn: Turn) -> None:
         turn.update("count", lambda count: count + 1, 0)
         turn.append({"role": "assistant", "content": str(turn.get("count"))})
 
@@ -129,7 +129,7 @@ async def test_a_worker_that_is_to_finish_begins_no_further_turn(store: Store) -
     turns = iter([True, False])
     assert await runtime.advance("s", go_on=lambda: next(turns, False))
     assert await talk_of(runtime, "s") == answered("one")
-    assert (await runtime.outcome(second)).status is Standing.QUEUED
+    assert (await runtime.outcome(second)).status is OutcomeStatus.QUEUED
     assert await lane_is_free(runtime, "s")
     await runtime.advance("s")
     assert await talk_of(runtime, "s") == answered(*SAID)
@@ -142,9 +142,9 @@ async def test_a_message_that_the_program_refuses_is_refused_between_turns(store
         return message
 
     class Picky:
-        name, version, declares = "replies", "1", Declared(entry=entry)
+        name, version, declares = "replies", "1", ProgramTraits(entry=entry)
 
-        async def run(self, turn: LiveTurn) -> Result:
+        async def run(self, turn: Turn) -> Result:
             said: Any = turn.input
             turn.append({"role": "assistant", "content": f"re: {said['content']}"})
             return Result(outcome="completed")
@@ -156,15 +156,15 @@ async def test_a_message_that_the_program_refuses_is_refused_between_turns(store
     await runtime.advance("s")
     assert await talk_of(runtime, "s") == answered("one", "three")
     assert [(await runtime.outcome(each)).status for each in ids] == [
-        Standing.COMPLETED,
-        Standing.FAILED,
-        Standing.COMPLETED,
+        OutcomeStatus.COMPLETED,
+        OutcomeStatus.FAILED,
+        OutcomeStatus.COMPLETED,
     ]
 
 
 async def test_a_turn_that_fails_or_writes_nothing_is_followed_by_the_next_one(store: Store) -> None:
     @program
-    async def silent(turn: LiveTurn) -> None:
+    async def silent(turn: Turn) -> None:
         said: Any = turn.input
         if said["content"] == "fail":
             raise ValueError("no")
@@ -176,10 +176,10 @@ async def test_a_turn_that_fails_or_writes_nothing_is_followed_by_the_next_one(s
     await runtime.advance("s")
     assert await talk_of(runtime, "s") == ["one", "re: one", "nothing", "fail", "two", "re: two"]
     assert [(await runtime.outcome(each)).status for each in ids] == [
-        Standing.COMPLETED,
-        Standing.COMPLETED,
-        Standing.FAILED,
-        Standing.COMPLETED,
+        OutcomeStatus.COMPLETED,
+        OutcomeStatus.COMPLETED,
+        OutcomeStatus.FAILED,
+        OutcomeStatus.COMPLETED,
     ]
 
 
@@ -192,7 +192,7 @@ async def test_a_turn_that_follows_can_be_stopped(store: Store) -> None:
     await runtime.stop("s")
     async with asyncio.timeout(PATIENCE):
         await working
-    assert (await runtime.outcome(second)).status is Standing.INTERRUPTED
+    assert (await runtime.outcome(second)).status is OutcomeStatus.INTERRUPTED
     assert await talk_of(runtime, "s") == ["one", "re: one", "hold two", "three", "re: three"]
 
 
@@ -222,8 +222,8 @@ async def test_a_caller_that_goes_away_as_a_turn_begins_leaves_nothing_running(h
     assert await lane_is_free(runtime, "s")
     await runtime.advance("s")
     outcomes = [await runtime.outcome(each) for each in ids]
-    assert {each.status for each in outcomes} <= {Standing.COMPLETED, Standing.INTERRUPTED}
-    assert sum(each.status is Standing.INTERRUPTED for each in outcomes) <= 1
+    assert {each.status for each in outcomes} <= {OutcomeStatus.COMPLETED, OutcomeStatus.INTERRUPTED}
+    assert sum(each.status is OutcomeStatus.INTERRUPTED for each in outcomes) <= 1
     assert [each["content"] for each in (await runtime.get("s")).messages if each["role"] == "user"] == list(SAID)
 
 
@@ -240,7 +240,7 @@ async def test_a_runner_lost_in_a_turn_that_followed_is_taken_over_in_that_turn(
         await second.advance("s")
     assert await talk_of(second, "s") == answered("one", "hold two", "three")
     assert [run.attempt for run in reversed(await second.store.runs.of_session("s"))] == [1, 2, 1]
-    assert [(await second.outcome(each)).status for each in ids] == [Standing.COMPLETED] * 3
+    assert [(await second.outcome(each)).status for each in ids] == [OutcomeStatus.COMPLETED] * 3
 
 
 async def test_what_a_session_keeps_in_memory_is_not_counted_twice(store: Store) -> None:

@@ -19,18 +19,18 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.model.session import SessionKey
-from tenuto.session.actions import (
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.change.actions import (
     ChangeModel,
     ClearSession,
     ForkSession,
     RewindSession,
     SuspendSession,
 )
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool
-from tenuto.session.value import Session
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.session.talking import Heard, broken, echo, faulty, rows, said, started
@@ -308,7 +308,7 @@ async def test_a_rewind_goes_back_over_a_clear(store: Store) -> None:
 
 async def test_a_rewind_restores_the_document_and_not_the_definition(store: Store) -> None:
     @program
-    async def counting(turn: LiveTurn) -> None:
+    async def counting(turn: Turn) -> None:
         turn.update("count", lambda count: count + 1, 0)
         if turn.get("count") == 2:
             turn.set(extra=["big"] * 500)
@@ -329,7 +329,7 @@ async def test_a_rewind_restores_the_document_and_not_the_definition(store: Stor
 
 async def test_a_rewind_tells_values_apart_that_only_python_calls_equal(store: Store) -> None:
     @program
-    async def flipping(turn: LiveTurn) -> None:
+    async def flipping(turn: Turn) -> None:
         turn.set(flag=turn.get("flag") is not True)
         turn.append({"role": "assistant", "content": "ok"})
 
@@ -378,12 +378,12 @@ async def test_a_run_whose_conversation_is_taken_from_under_it_does_not_go_on_wi
 @pytest.mark.parametrize("answered", [True, False])
 async def test_a_child_whose_turn_is_taken_back_answers_its_parent(store: Store, answered: bool) -> None:
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         answer: Any = await turn.child("waits", "one")
         turn.append({"role": "assistant", "content": answer["error"]["category"]}, once="told")
 
     @program
-    async def waits(turn: LiveTurn) -> None:
+    async def waits(turn: Turn) -> None:
         await turn.wait("go")
 
     runtime = SessionRuntime(store, [waits, asks])

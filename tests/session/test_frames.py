@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto import Store
-from tenuto.session.copy import is_frame
-from tenuto.session.frames import FrameKind, frame_mark, seen_since
-from tenuto.session.history import History, calls_of, repaired
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.cache.replica import is_frame
+from tenuto.runtime.conversation.frame import FrameKind, frame_mark, seen_since
+from tenuto.runtime.conversation.history import History, calls_of, repaired
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent
 from tests.session.talking import said, streamed
 
@@ -100,7 +100,7 @@ async def test_a_compaction_reaches_the_next_request_and_the_whole_log_stays_rea
     compacted = []
 
     @program(name="compacting")
-    async def compacting(turn: LiveTurn) -> None:
+    async def compacting(turn: Turn) -> None:
         if turn.input == user("compact"):
             turn.frame(summary="we greeted", keep=2)
             compacted.append(turn.seen)
@@ -132,7 +132,7 @@ async def test_a_compaction_reaches_the_next_request_and_the_whole_log_stays_rea
 
 async def test_a_frame_cannot_pass_an_open_call(store: Store) -> None:
     @program
-    async def hasty(turn: LiveTurn) -> None:
+    async def hasty(turn: Turn) -> None:
         turn.append(calling("a"))
         turn.frame(summary="too soon")
 
@@ -147,12 +147,12 @@ async def test_a_hand_off_with_a_message_is_one_commit_and_the_other_program_goe
     seen = []
 
     @program
-    async def clerk(turn: LiveTurn) -> None:
+    async def clerk(turn: Turn) -> None:
         turn.append(reply("I pass you on"))
         turn.hand_off("expert", summary="a refund", keep=1, message=user("take over"))
 
     @program(name="expert")
-    async def expert(turn: LiveTurn) -> None:
+    async def expert(turn: Turn) -> None:
         seen.append(turn.seen)
         turn.append(reply("expert here"))
 
@@ -176,12 +176,12 @@ async def test_a_hand_off_with_a_message_is_one_commit_and_the_other_program_goe
 
 async def test_a_hand_off_of_a_failed_turn_never_happened(store: Store) -> None:
     @program
-    async def clerk(turn: LiveTurn) -> None:
+    async def clerk(turn: Turn) -> None:
         turn.hand_off("expert", message=user("take over"))
         raise ValueError("no luck")
 
     @program
-    async def expert(turn: LiveTurn) -> None:
+    async def expert(turn: Turn) -> None:
         raise AssertionError("nobody handed over")
 
     runtime = SessionRuntime(store, [clerk, expert])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.errors import InvalidHistory
-from tenuto.session.history import (
+from tenuto.runtime.conversation.history import (
     NOT_EXECUTED,
     History,
     check_message,

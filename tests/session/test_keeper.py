@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tenuto import Owner, RunRef, SessionKey, Store
-from tenuto.graph.scope import current_scope
-from tenuto.session.turn import Turn
+from tenuto.graph.engine.scope import current_scope
 from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend
+from tenuto.writing.run_writer import RunWriter
 from tests.conftest import OurHarness
 from tests.graph.talking import ended, held, line, says
 
@@ -126,7 +126,7 @@ async def test_a_turn_whose_lane_is_taken_is_stopped_and_says_so(store: Store) -
 
 
 async def test_a_turn_that_is_over_is_not_cancelled_by_a_late_word(store: Store) -> None:
-    turn = Turn.under(store, await store.lanes.acquire(KEY, OWNER))
+    turn = RunWriter.under(store, await store.lanes.acquire(KEY, OWNER))
     turn.release()
     turn._lose()
     task = asyncio.current_task()

@@ -8,9 +8,9 @@ import pytest
 
 from tenuto import Owner, SessionKey, Store
 from tenuto.errors import LaneBusy
-from tenuto.session import lanes
-from tenuto.session.lanes import in_line, take_lane, this_owner
 from tenuto.testing.clock import FakeClock
+from tenuto.writing import lane_claim as lanes
+from tenuto.writing.lane_claim import in_line, take_lane, this_owner
 from tests.conftest import OurHarness
 
 KEY = SessionKey("s")
@@ -36,7 +36,7 @@ async def test_a_busy_lane_is_asked_for_until_the_deadline_and_then_says_who_has
         polls.append(1)
 
     with pytest.raises(LaneBusy) as raised:
-        await take_lane(store, KEY, deadline=soon(0.03), meanwhile=meanwhile)
+        await take_lane(store, KEY, deadline=soon(0.5), meanwhile=meanwhile)
     assert (raised.value.owner, raised.value.generation) == ("other", held.generation)
     assert polls
     waiting = asyncio.create_task(take_lane(store, KEY, deadline=soon()))

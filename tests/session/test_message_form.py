@@ -7,8 +7,8 @@ import pytest
 from tenuto import END, GraphBuilder, State
 from tenuto.errors import InvalidHistory
 from tenuto.graph.reducers import append
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
+from tenuto.runtime.program import program
+from tenuto.runtime.turn.turn import Turn
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, in_memory
 
@@ -39,7 +39,7 @@ class Talk(State):
 @pytest.mark.parametrize("name", NATIVE)
 async def test_a_providers_form_is_refused_where_it_is_given(harness: OurHarness, name: str) -> None:
     @program
-    async def agent(turn: LiveTurn) -> str:
+    async def agent(turn: Turn) -> str:
         with pytest.raises(InvalidHistory) as refusal:
             turn.append(NATIVE[name])
         assert not turn.open_calls
@@ -57,7 +57,7 @@ async def test_a_providers_form_is_refused_where_it_is_given(harness: OurHarness
 @in_memory
 async def test_a_sender_is_told_of_it_and_other_blocks_are_fine(harness: OurHarness) -> None:
     @program
-    async def agent(turn: LiveTurn) -> None:
+    async def agent(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": [{"type": "text", "text": "I see"}]})
 
     runtime = await Database(harness).runtime(agent)

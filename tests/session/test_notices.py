@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from tenuto.model.session import SessionKey
-from tenuto.session import notices
-from tenuto.session.notices import (
+from tenuto.runtime.stream import notices
+from tenuto.runtime.stream.notices import (
     Failure,
     ListenerFailed,
     Listeners,
@@ -49,7 +49,7 @@ async def test_one_that_fails_is_told_to_the_others_after_what_it_failed_on(
     others: list[list[Notice]] = [[], []]
     listeners: list[object] = [other.append for other in others]
     listeners.insert(place, failing_on(SessionLoaded, failing))
-    with caplog.at_level(logging.CRITICAL, "tenuto.session"):
+    with caplog.at_level(logging.CRITICAL, "tenuto.runtime"):
         await Listeners(listeners).tell(LOADED, SAVED)  # type: ignore[arg-type]
     assert failing == [LOADED, SAVED]
     for heard in others:
@@ -66,7 +66,7 @@ async def test_one_that_fails_is_told_to_the_others_after_what_it_failed_on(
 
 async def test_listeners_that_fail_on_everything_end_it_there(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[list[Notice]] = [[], []]
-    with caplog.at_level(logging.CRITICAL, "tenuto.session"):
+    with caplog.at_level(logging.CRITICAL, "tenuto.runtime"):
         await Listeners([failing_on(Notice, each) for each in heard]).tell(SAVED)  # type: ignore[misc]
     assert [[each.type for each in one] for one in heard] == [["session_saved", "listener_failed"]] * 2
 

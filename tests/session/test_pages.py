@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tenuto.model.outbox import OutgoingStatus
+from tenuto.model.outgoing import OutgoingStatus
 from tenuto.model.session import SessionKey
-from tenuto.session import pages
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
+from tenuto.runtime.program import program
+from tenuto.runtime.turn.turn import Turn
+from tenuto.writing import pages
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate
 
@@ -27,7 +27,7 @@ async def test_a_takeover_knows_every_call_and_makes_none_again(harness: OurHarn
     gate = Gate()
 
     @program
-    async def calls(turn: LiveTurn) -> int:
+    async def calls(turn: Turn) -> int:
         async def call() -> int:
             made.append(1)
             return len(made)
@@ -54,7 +54,7 @@ async def test_every_call_in_doubt_is_listed(harness: OurHarness) -> None:
     gate = Gate()
 
     @program
-    async def calls(turn: LiveTurn) -> None:
+    async def calls(turn: Turn) -> None:
         await asyncio.gather(*(turn.effect(f"call {number}", gate) for number in range(EFFECTS)))
 
     database = Database(harness)
@@ -74,7 +74,7 @@ async def test_every_call_in_doubt_is_listed(harness: OurHarness) -> None:
 
 async def test_what_was_sent_queued_and_run_is_read_to_its_end(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         return await turn.child("asks", "more", name=f"child {turn.input['content']}")
 
     runtime = await Database(harness).runtime(asks)
@@ -96,13 +96,13 @@ async def test_a_stop_waits_for_a_child_that_is_yet_to_begin_however_much_was_se
     """The child of the last message is told to stop before it is begun, and is begun no more."""
 
     @program
-    async def parent(turn: LiveTurn) -> Any:
+    async def parent(turn: Turn) -> Any:
         return await turn.child("kid", "work", name=f"child {turn.input['content']}")
 
     begun: list[str] = []
 
     @program
-    async def kid(turn: LiveTurn) -> None:
+    async def kid(turn: Turn) -> None:
         begun.append(turn.session_id)
 
     runtime = await Database(harness).runtime(parent, kid)

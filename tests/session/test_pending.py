@@ -11,10 +11,10 @@ from tenuto.errors import InvalidHistory
 from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
-from tenuto.session.copy import Copy
-from tenuto.session.definition import Definition
-from tenuto.session.pending import Pending
-from tenuto.session.value import changes_between
+from tenuto.runtime.cache.replica import Replica
+from tenuto.runtime.definition import Definition
+from tenuto.runtime.session_view import changes_between
+from tenuto.runtime.turn.pending import Pending
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 USER = {"role": "user", "content": "hello"}
@@ -29,8 +29,8 @@ def result(call_id: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": "x"}
 
 
-def a_copy(*messages: Any) -> Copy:
-    copy = Copy(
+def a_copy(*messages: Any) -> Replica:
+    copy = Replica(
         key=SessionKey("s"),
         life=0,
         version=1,

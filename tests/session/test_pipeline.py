@@ -17,9 +17,11 @@ from tenuto.errors import (
 )
 from tenuto.model.commit import Commit
 from tenuto.model.session import SessionStatus
-from tenuto.session.actions import SendMessage, SuspendSession, WriteMetadata
-from tenuto.session.hooks import HookStack
-from tenuto.session.notices import (
+from tenuto.runtime.change.actions import SendMessage, SuspendSession, WriteMetadata
+from tenuto.runtime.change.hooks import HookStack
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.stream.notices import (
     ActionFailed,
     Failure,
     HookFailed,
@@ -31,8 +33,6 @@ from tenuto.session.notices import (
     SessionLoaded,
     SessionSaved,
 )
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.value import Session
 from tests.conftest import OurHarness
 from tests.session.talking import (
     Change,
@@ -253,7 +253,7 @@ async def test_a_listener_that_fails_disturbs_neither_the_save_nor_other_listene
             raise LookupError("deaf")
 
     runtime = SessionRuntime(store, [echo], listeners=[deaf, heard])
-    with caplog.at_level(logging.CRITICAL, "tenuto.session"):
+    with caplog.at_level(logging.CRITICAL, "tenuto.runtime"):
         await runtime.create("echo", session_id="s")
         await runtime.execute("s", Note("one"))
         outcome = await runtime.send("s", "hello")

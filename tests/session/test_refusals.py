@@ -20,14 +20,14 @@ from tenuto.errors import (
     StoreUnavailable,
 )
 from tenuto.graph.reducers import append
-from tenuto.model.inbox import Boundary, InputKind, InputStatus, NewInput
-from tenuto.session.actions import ResumeSession, SuspendSession
-from tenuto.session.hooks import At, HookStack, Stage
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Standing
-from tenuto.session.program import Declared, Result, program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.value import Session
+from tenuto.model.input import Boundary, InputKind, InputStatus, NewInput
+from tenuto.runtime.change.actions import ResumeSession, SuspendSession
+from tenuto.runtime.change.hooks import At, HookStack, Stage
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.program import ProgramTraits, Result, program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.harness import Harness
 from tests.conftest import OurHarness
 from tests.session.gates import Gate, events_of, talk_of
@@ -86,7 +86,7 @@ async def test_what_nobody_could_ever_take_is_refused_and_the_rest_goes_on(
     for each in (behind, beside):
         assert (await runtime.outcome(each)).completed
     outcome = await runtime.outcome(poison)
-    assert (outcome.status, outcome.run_id, outcome.error["category"]) == (Standing.FAILED, None, category)
+    assert (outcome.status, outcome.run_id, outcome.error["category"]) == (OutcomeStatus.FAILED, None, category)
     with pytest.raises(Exception, match=poison):
         outcome.result()
     assert await store.inbox.list("s") == ()
@@ -137,20 +137,20 @@ async def test_what_cannot_be_read_is_refused_and_the_rest_goes_on(
     poison = await runtime.enqueue("s", "broken")
     behind = await runtime.enqueue("s", "behind")
     await harness.damage(f"UPDATE input SET {damage} WHERE input_id = '{poison}'")
-    assert (await runtime.outcome(poison)).status is Standing.QUEUED
+    assert (await runtime.outcome(poison)).status is OutcomeStatus.QUEUED
     (row, _) = await store.inbox.list("s")
     assert (row.has_body, row.body) == (False, None)
     assert poison in str(row.unreadable)
     await runtime.drain()
     assert (await runtime.outcome(behind)).completed
     outcome = await runtime.outcome(poison)
-    assert (outcome.status, outcome.error["category"]) == (Standing.FAILED, "stored_data_corrupt")
+    assert (outcome.status, outcome.error["category"]) == (OutcomeStatus.FAILED, "stored_data_corrupt")
     assert await talk_of(runtime, "s") == answered("behind")
 
 
 async def test_a_sender_hears_its_own_refusal_and_nobody_elses(harness: Harness, store: Store) -> None:
     class Judging(Gate):
-        declares = Declared(entry=lambda message: message if message["content"] != "bad" else _refuse())
+        declares = ProgramTraits(entry=lambda message: message if message["content"] != "bad" else _refuse())
 
     gate = Judging()
     runtime, elsewhere = SessionRuntime(store, [gate]), SessionRuntime(await harness.open(), [gate])
@@ -185,7 +185,7 @@ class Picky:
     name, version = "gate", "1"
 
     def __init__(self, error: type[Exception]) -> None:
-        self.declares = Declared(entry=self._entry)
+        self.declares = ProgramTraits(entry=self._entry)
         self.error: type[Exception] | None = error
 
     def _entry(self, message: Any) -> Any:
@@ -193,7 +193,7 @@ class Picky:
             raise self.error("not this one")
         return message
 
-    async def run(self, turn: LiveTurn) -> Result:
+    async def run(self, turn: Turn) -> Result:
         said: Any = turn.input
         turn.append({"role": "assistant", "content": f"re: {said['content']}"})
         return Result(outcome="completed")
@@ -210,7 +210,7 @@ async def test_what_a_program_refuses_is_refused_whatever_it_raises(store: Store
     with pytest.raises(MessageRefused, match="not this one"):
         await runtime.send("s", "no, later", when_busy="queue")
     statuses = [(await runtime.outcome(each)).status for each in ids]
-    assert statuses == [Standing.COMPLETED, Standing.FAILED, Standing.COMPLETED]
+    assert statuses == [OutcomeStatus.COMPLETED, OutcomeStatus.FAILED, OutcomeStatus.COMPLETED]
     assert await talk_of(runtime, "s") == answered("one", "two")
 
 
@@ -221,7 +221,7 @@ async def test_what_passes_leaves_a_message_queued(store: Store, error: type[Exc
     await runtime.create("gate", session_id="s")
     queued = await runtime.enqueue("s", "no")
     await runtime.drain()
-    assert (await runtime.outcome(queued)).status is Standing.QUEUED
+    assert (await runtime.outcome(queued)).status is OutcomeStatus.QUEUED
     picky.error = None
     await runtime.drain()
     assert (await runtime.outcome(queued)).output == "re: no"
@@ -243,7 +243,7 @@ async def test_a_hooks_refusal_settles_a_queued_message_and_is_raised_to_whoever
     queued = await runtime.enqueue("s", "queued")
     await runtime.drain()
     outcome = await runtime.outcome(queued)
-    assert (outcome.status, outcome.error["message"]) == (Standing.FAILED, "not for now")
+    assert (outcome.status, outcome.error["message"]) == (OutcomeStatus.FAILED, "not for now")
     refused.clear()
     assert (await runtime.send("s", "again")).completed
 
@@ -285,11 +285,11 @@ async def test_an_action_that_is_not_known_here_waits_for_a_process_that_knows_i
         await knows_not.drain()
         assert (await knows_not.send("s", "later")).output == "re: later"
     assert (await knows.outcome(behind)).output == "re: behind"
-    assert {(await knows.outcome(each)).status for each in marks} == {Standing.QUEUED}
+    assert {(await knows.outcome(each)).status for each in marks} == {OutcomeStatus.QUEUED}
     assert [record for record in caplog.records if "Mark" in record.getMessage()] == caplog.records[:1]
     assert marks[0] in caplog.records[0].getMessage()
     await knows.drain()
-    assert {(await knows.outcome(each)).status for each in marks} == {Standing.EXECUTED}
+    assert {(await knows.outcome(each)).status for each in marks} == {OutcomeStatus.EXECUTED}
     assert (await knows.get("s")).document == {"mark": "19"}
     assert await talk_of(knows, "s") == answered("behind", "later")
 
@@ -308,12 +308,12 @@ async def test_a_program_that_is_not_known_here_leaves_its_input_to_a_worker_tha
         await lacking.drain()
     assert len([record for record in caplog.records if "gate@1" in record.getMessage()]) == 1
     assert (await lacking.outcome(mine)).completed
-    assert {(await lacking.outcome(each)).status for each in queued} == {Standing.QUEUED}
+    assert {(await lacking.outcome(each)).status for each in queued} == {OutcomeStatus.QUEUED}
     with pytest.raises(ProgramNotRegistered):
         await lacking.send("s0", "not here", when_busy="queue")
     workers = [asyncio.ensure_future(each.work(poll=0.01)) for each in (lacking, having)]
     async with asyncio.timeout(20):
-        while {(await lacking.outcome(each)).status for each in queued} != {Standing.COMPLETED}:
+        while {(await lacking.outcome(each)).status for each in queued} != {OutcomeStatus.COMPLETED}:
             await asyncio.sleep(0.01)
     for each in workers:
         each.cancel()
@@ -357,7 +357,7 @@ async def test_state_that_this_process_has_no_way_from_leaves_its_input_queued(h
     await new.create("survey", session_id="s")
     queued = await new.enqueue("s", "hello")
     await old.drain()
-    assert (await old.outcome(queued)).status is Standing.QUEUED
+    assert (await old.outcome(queued)).status is OutcomeStatus.QUEUED
     with pytest.raises(StateMigrationError):
         await old.send("s", "not here")
     await new.drain()
@@ -383,11 +383,13 @@ async def test_a_session_that_is_suspended_keeps_what_waits_in_it_unless_it_was_
     second = refused.value.details()["input_id"]
     monkeypatch.undo()
     await runtime.drain()
-    assert (await runtime.outcome(first)).status is Standing.QUEUED
+    assert (await runtime.outcome(first)).status is OutcomeStatus.QUEUED
     await runtime.execute("s", ResumeSession())
     await runtime.drain()
     assert (await runtime.outcome(first)).completed
-    assert (await runtime.outcome(second)).status is (Standing.CANCELLED if policy == "reject" else Standing.COMPLETED)
+    assert (await runtime.outcome(second)).status is (
+        OutcomeStatus.CANCELLED if policy == "reject" else OutcomeStatus.COMPLETED
+    )
 
 
 async def test_a_sender_whose_session_is_deleted_hears_that(harness: Harness, store: Store) -> None:
@@ -414,7 +416,7 @@ async def test_a_wake_whose_run_cannot_go_on_is_refused_and_a_message_behind_it_
         return session
 
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         if turn.input["content"] == "ask":
             await turn.wait("answer")
         turn.append({"role": "assistant", "content": f"re: {turn.input['content']}"})
@@ -437,7 +439,7 @@ async def test_an_answer_stands_though_going_on_is_refused_here(store: Store) ->
         raise ValueError("never here")
 
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         return await turn.wait("answer")
 
     plain = SessionRuntime(store, [asks])
@@ -460,7 +462,7 @@ async def test_a_refusal_that_cannot_be_kept_as_it_is_is_kept_as_far_as_it_can(s
     queued = await runtime.enqueue("s", "hello")
     await runtime.drain()
     outcome = await runtime.outcome(queued)
-    assert (outcome.status, outcome.error["category"]) == (Standing.FAILED, "ValueError")
+    assert (outcome.status, outcome.error["category"]) == (OutcomeStatus.FAILED, "ValueError")
     assert outcome.error["message"] == "\ufffd is no character"
 
 

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from tenuto.model.inbox import InputStatus
-from tenuto.model.outbox import OutgoingStatus
-from tenuto.model.run import RunStatus, WaitStatus
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Standing
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.sending import STOP
-from tenuto.session.tools import Tool
+from tenuto.model.input import InputStatus
+from tenuto.model.outgoing import OutboxKind, OutgoingStatus
+from tenuto.model.run import RunStatus
+from tenuto.model.wait import WaitStatus
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate, contents, results, waiting
@@ -43,7 +43,7 @@ async def _takes_back(runtime: SessionRuntime, elsewhere: SessionRuntime, first:
     assert (await sent.wait()).completed
     session = await elsewhere.get("s")
     assert [message["content"] for message in session.messages] == ["me", "hello, me", "you", "hello, you"]
-    assert (await elsewhere.outcome(first)).status is Standing.ROLLED_BACK
+    assert (await elsewhere.outcome(first)).status is OutcomeStatus.ROLLED_BACK
     row = await elsewhere.store.inbox.get(first)
     assert row is not None
     assert (row.status, row.rolled_back) == (InputStatus.CONSUMED, True)
@@ -79,7 +79,7 @@ async def test_a_function_that_had_waited_is_taken_back_with_what_it_had_said(ha
     gate = Gate()
 
     @program
-    async def clerk(turn: LiveTurn) -> None:
+    async def clerk(turn: Turn) -> None:
         if turn.input["content"] == "quick":
             turn.append({"role": "assistant", "content": "at once"})
             return
@@ -95,14 +95,14 @@ async def test_a_function_that_had_waited_is_taken_back_with_what_it_had_said(ha
     assert (await runtime.send("s", "quick", when_busy="rollback")).completed
     await answering
     assert [each["content"] for each in (await runtime.get("s")).messages] == ["quick", "at once"]
-    assert (await runtime.outcome(str(paused.input_id))).status is Standing.ROLLED_BACK
+    assert (await runtime.outcome(str(paused.input_id))).status is OutcomeStatus.ROLLED_BACK
 
 
 async def test_a_turn_that_was_interrupted_and_resumed_is_taken_back_whole(harness: OurHarness) -> None:
     database, gate, later = Database(harness), Gate(), Gate()
 
     @program(name="agent")
-    async def slow(turn: LiveTurn) -> None:
+    async def slow(turn: Turn) -> None:
         if turn.input["content"] == "pay":
             turn.append({"role": "assistant", "content": "one moment"}, once="moment")
             await turn.effect("pay", paid, call_id="c1", idempotent=True)
@@ -118,11 +118,11 @@ async def test_a_turn_that_was_interrupted_and_resumed_is_taken_back_whole(harne
     handle = await runtime.start("s", "pay", key="first")
     await gate.reached.wait()
     await handle.stop()
-    assert (await handle.wait()).status is Standing.INTERRUPTED
+    assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
     resuming = asyncio.ensure_future(runtime.resume("s"))
     await later.reached.wait()
     await _takes_back(runtime, elsewhere, str(handle.input_id), later)
-    assert (await resuming).status is Standing.INTERRUPTED
+    assert (await resuming).status is OutcomeStatus.INTERRUPTED
 
 
 async def test_a_turn_whose_runner_was_lost_after_it_went_on_is_taken_back_whole(harness: OurHarness) -> None:
@@ -134,7 +134,7 @@ async def test_a_turn_whose_runner_was_lost_after_it_went_on_is_taken_back_whole
     sending = await elsewhere.start("s", "you", key="r", when_busy="rollback")
     await database.lose(runtime, answering)
     assert (await sending.wait()).completed
-    assert (await elsewhere.outcome(paused.input_id)).status is Standing.ROLLED_BACK
+    assert (await elsewhere.outcome(paused.input_id)).status is OutcomeStatus.ROLLED_BACK
     assert [each["content"] for each in (await elsewhere.get("s")).messages] == ["me", "hello, me", "you", "hello, you"]
 
 
@@ -142,7 +142,7 @@ async def test_children_that_were_asked_are_stopped_and_nobody_waits_for_them(ha
     database, gate, childs = Database(harness), Gate(), Gate()
 
     @program
-    async def child(turn: LiveTurn) -> str:
+    async def child(turn: Turn) -> str:
         await childs()
         return "too late"
 
@@ -163,7 +163,7 @@ async def test_children_that_were_asked_are_stopped_and_nobody_waits_for_them(ha
     assert wait.status is WaitStatus.ABANDONED
     asked = str(wait.metadata["child"])
     assert [run.status for run in await runtime.store.runs.of_session(asked)] == [RunStatus.INTERRUPTED]
-    owed = [each for each in await runtime.store.outbox.of_session("s") if each.kind == STOP]
+    owed = [each for each in await runtime.store.outbox.of_session("s") if each.kind == OutboxKind.STOP]
     assert [each.status for each in owed] == [OutgoingStatus.DONE]
     assert contents((await runtime.get("s")).messages, "user") == ["you"]
 
@@ -173,7 +173,7 @@ async def test_calls_that_the_turn_had_given_up_keep_the_results_they_got(harnes
     database, gate = Database(harness), Gate()
 
     @program(name="agent")
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         if turn.input["content"] == "hold":
             await gate()
         if turn.input["content"] != "ask":

@@ -17,17 +17,17 @@ from tenuto.errors import (
     SessionNotFound,
     StatusRefused,
 )
-from tenuto.model.inbox import Cancelled, InputStatus
+from tenuto.model.input import Cancelled, InputStatus
 from tenuto.model.run import RunStatus
-from tenuto.session.actions import ResumeSession, SuspendSession, WriteMetadata
-from tenuto.session.hooks import Stage
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Standing
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.streams import FrameType
-from tenuto.session.tools import Tool
-from tenuto.session.value import Session
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.change.actions import ResumeSession, SuspendSession, WriteMetadata
+from tenuto.runtime.change.hooks import Stage
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.stream.reader import FrameType
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.harness import Harness
@@ -76,7 +76,7 @@ async def test_runs_grow_by_one_for_each_turn_that_started_on_every_path(runtime
     with pytest.raises(LaneBusy):
         await runtime.send("s", "rejected")
     await held.stop()
-    assert (await held.wait()).status is Standing.INTERRUPTED
+    assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
     await runtime.drain()
     assert (await runtime.outcome(queued)).completed
     gate.let_go("hold")
@@ -114,7 +114,7 @@ async def test_a_failed_turn_keeps_its_message_and_nothing_it_had_not_written(
     runtime: SessionRuntime, elsewhere: SessionRuntime
 ) -> None:
     outcome = await runtime.send("s", "fail now")
-    assert outcome.status is Standing.FAILED
+    assert outcome.status is OutcomeStatus.FAILED
     assert outcome.error == {"category": "ValueError", "message": "fail now"}
     with pytest.raises(RunFailed) as refused:
         outcome.result()
@@ -129,7 +129,7 @@ async def test_what_a_failed_turn_had_set_is_not_seen_by_the_next_one(store: Sto
     seen: list[Any] = []
 
     @program
-    async def once(turn: LiveTurn) -> None:
+    async def once(turn: Turn) -> None:
         seen.append((turn.get("colour"), turn.get("shape"), turn.definition.name, len(turn.messages)))
         turn.set(shape="round")
         await turn.save()
@@ -184,7 +184,7 @@ class TestKeys:
         rows, before_rows = await store.dump(), before
         for row in (*rows["session"], *before_rows["session"]):
             assert row is not None
-        assert (await runtime.outcome(queued)).status is Standing.QUEUED
+        assert (await runtime.outcome(queued)).status is OutcomeStatus.QUEUED
         assert rows["input"] == before_rows["input"]
         assert rows["run"] == before_rows["run"]
         assert rows["entry"] == before_rows["entry"]
@@ -201,7 +201,7 @@ class TestKeys:
         gate.let_go("hold")
         outcomes = [await first.wait(), await handle.wait(), *(await asyncio.gather(*again))]
         assert {(each.status, each.run_id, each.output) for each in outcomes} == {
-            (Standing.COMPLETED, first.run_id, "re: hold")
+            (OutcomeStatus.COMPLETED, first.run_id, "re: hold")
         }
         assert gate.said == ["hold"]
 
@@ -231,13 +231,13 @@ class TestKeys:
         for policy in ("rollback", "queue"):
             again = await runtime.send("s", "next", key="k", when_busy=policy)
             assert again.run_id == outcome.run_id
-        assert (await first.wait()).status is Standing.INTERRUPTED
+        assert (await first.wait()).status is OutcomeStatus.INTERRUPTED
         assert gate.said == ["hold", "next"]
 
     async def test_a_cancelled_input_is_the_outcome_of_its_key(self, runtime: SessionRuntime, gate: Gate) -> None:
         queued = await runtime.enqueue("s", "one", key="k", delay=3600)
         assert await runtime.cancel("s", queued) == {queued: Cancelled.CANCELLED}
-        assert (await runtime.send("s", "one", key="k")).status is Standing.CANCELLED
+        assert (await runtime.send("s", "one", key="k")).status is OutcomeStatus.CANCELLED
         assert gate.said == []
 
     @pytest.mark.parametrize("policy", ["queue", "interrupt"])
@@ -291,12 +291,12 @@ class TestInputs:
         await gate.entered("hold")
         assert held.input_id is not None
         queued = await runtime.enqueue("s", "next")
-        assert (await elsewhere.outcome(held.input_id)).status is Standing.RUNNING
-        assert (await elsewhere.outcome(queued)).status is Standing.QUEUED
+        assert (await elsewhere.outcome(held.input_id)).status is OutcomeStatus.RUNNING
+        assert (await elsewhere.outcome(queued)).status is OutcomeStatus.QUEUED
         gate.let_go("hold")
         await held.wait()
         found = await elsewhere.outcome(held.input_id)
-        assert (found.status, found.run_id, found.output) == (Standing.COMPLETED, held.run_id, "re: hold")
+        assert (found.status, found.run_id, found.output) == (OutcomeStatus.COMPLETED, held.run_id, "re: hold")
         await elsewhere.drain()
         assert (await runtime.outcome(queued)).output == "re: next"
         with pytest.raises(InvalidInput):
@@ -391,7 +391,7 @@ class TestStarting:
 
     async def test_the_result_of_one_that_failed_is_raised(self, runtime: SessionRuntime) -> None:
         handle = await runtime.start("s", "fail")
-        assert (await handle.wait()).status is Standing.FAILED
+        assert (await handle.wait()).status is OutcomeStatus.FAILED
         with pytest.raises(RunFailed):
             await handle.result()
         assert [frame.type async for frame in handle.events()][-1] is FrameType.FAIL
@@ -414,7 +414,7 @@ class TestStarting:
         assert (await first.wait()).completed
         await gate.entered("hold too")
         await queued.stop()
-        assert (await queued.wait()).status is Standing.INTERRUPTED
+        assert (await queued.wait()).status is OutcomeStatus.INTERRUPTED
         assert set(await following) == {queued.run_id}
         assert queued.run_id != first.run_id
 
@@ -451,7 +451,7 @@ class TestCancelling:
         assert await lane_is_free(elsewhere, "s")
         (info,) = await elsewhere.runs("s")
         assert (info.status, info.run.error["category"]) == (RunStatus.INTERRUPTED, "cancelled")
-        assert (await elsewhere.send("s", "hold", key="k")).status is Standing.INTERRUPTED
+        assert (await elsewhere.send("s", "hold", key="k")).status is OutcomeStatus.INTERRUPTED
         assert (await elsewhere.send("s", "next")).completed
 
     @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
@@ -494,7 +494,7 @@ def _moments() -> Iterator[int]:
 class TestBudget:
     @pytest.fixture
     def endless(self) -> ScriptedAgent:
-        async def look(_: LiveTurn, __: Any) -> str:
+        async def look(_: Turn, __: Any) -> str:
             return "nothing"
 
         return ScriptedAgent(Script(calls(("c", "look", {}))), [Tool(name="look", run=look)])
@@ -506,7 +506,7 @@ class TestBudget:
         await runtime.create("agent", session_id="s")
         for turn in (1, 2):
             outcome = await runtime.send("s", "go")
-            assert outcome.status is Standing.FAILED
+            assert outcome.status is OutcomeStatus.FAILED
             assert outcome.error["category"] == "step_budget_exceeded"
             assert outcome.error["details"]["limit"] == 3
             assert (await runtime.runs("s"))[0].run.steps == 3
@@ -517,7 +517,7 @@ class TestBudget:
         steps = 0
 
         @program
-        async def endless(turn: LiveTurn) -> None:
+        async def endless(turn: Turn) -> None:
             nonlocal steps
             async for _ in turn.each_step():
                 steps += 1
@@ -525,7 +525,7 @@ class TestBudget:
         runtime = SessionRuntime(store, [endless])
         await runtime.create("endless", session_id="s")
         outcome = await runtime.send("s", "go")
-        assert (outcome.status, outcome.error["category"]) == (Standing.FAILED, "step_budget_exceeded")
+        assert (outcome.status, outcome.error["category"]) == (OutcomeStatus.FAILED, "step_budget_exceeded")
         assert steps == 50 == (await runtime.runs("s"))[0].run.steps
 
     async def test_a_budget_below_one_step_is_refused(self, store: Store) -> None:
@@ -548,7 +548,7 @@ class TestResuming:
 
         looked: list[Any] = []
 
-        async def look(_: LiveTurn, arguments: Any) -> str:
+        async def look(_: Turn, arguments: Any) -> str:
             looked.append(arguments)
             return "seen"
 
@@ -557,7 +557,7 @@ class TestResuming:
         handle = await runtime.start("s", "go")
         await entered.wait()
         await handle.stop()
-        assert (await handle.wait()).status is Standing.INTERRUPTED
+        assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
         go.set()
         outcome = await runtime.resume("s")
         assert (outcome.completed, outcome.output) == (True, "done")
@@ -578,7 +578,7 @@ class TestResuming:
         tries: list[int] = []
 
         @program
-        async def flaky(turn: LiveTurn) -> str:
+        async def flaky(turn: Turn) -> str:
             tries.append(len(turn.messages))
             if len(tries) == 1:
                 raise ConnectionError("try later")
@@ -587,7 +587,7 @@ class TestResuming:
 
         runtime = SessionRuntime(store, [flaky])
         await runtime.create("flaky", session_id="s")
-        assert (await runtime.send("s", "go")).status is Standing.FAILED
+        assert (await runtime.send("s", "go")).status is OutcomeStatus.FAILED
         assert (await runtime.resume("s")).output == "go"
         assert tries == [1, 1]
         assert await talk_of(runtime, "s") == ["go", "here I am"]
@@ -698,7 +698,7 @@ class TestTimers:
         clock.advance(0.2)
         await runtime.drain()
         assert (await runtime.outcome(late)).completed
-        assert (await runtime.outcome(later)).status is Standing.QUEUED
+        assert (await runtime.outcome(later)).status is OutcomeStatus.QUEUED
         clock.advance(60)
         await runtime.drain()
         assert gate.said == ["now", "late", "later"]
@@ -709,7 +709,7 @@ class TestTimers:
         woken: list[bool] = []
 
         @program
-        async def sleeper(turn: LiveTurn) -> str:
+        async def sleeper(turn: Turn) -> str:
             woken.append(turn.resumed)
             await turn.sleep(600)
             await turn.sleep(60, "nap")
@@ -718,7 +718,7 @@ class TestTimers:
         runtime = SessionRuntime(await harness.open(clock=clock), [sleeper])
         await runtime.create("sleeper", session_id="s")
         outcome = await runtime.send("s", "good night")
-        assert (outcome.status, [wait.kind for wait in outcome.waits]) == (Standing.SUSPENDED, ["time"])
+        assert (outcome.status, [wait.kind for wait in outcome.waits]) == (OutcomeStatus.SUSPENDED, ["time"])
         for seconds, runs in ((599, 1), (2, 2), (58, 2), (3, 3)):
             clock.advance(seconds)
             await runtime.drain()

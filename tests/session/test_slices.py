@@ -3,38 +3,44 @@
 import pytest
 
 from tenuto.model.session import LogEnd
-from tenuto.session.slices import MOST_AT_ONCE, fits, mended, slices
-from tenuto.session.writes import LogChange
+from tenuto.writing.changes import LogChange
+from tenuto.writing.slices import MAX_INLINE_ENTRIES, fits, mended, slices
 
 END = LogEnd(7, 3, 40)
 
 
 @pytest.mark.parametrize(
-    ("count", "parts"), [(MOST_AT_ONCE, 0), (MOST_AT_ONCE + 1, 1), (2 * MOST_AT_ONCE, 1), (3 * MOST_AT_ONCE + 1, 3)]
+    ("count", "parts"),
+    [
+        (MAX_INLINE_ENTRIES, 0),
+        (MAX_INLINE_ENTRIES + 1, 1),
+        (2 * MAX_INLINE_ENTRIES, 1),
+        (3 * MAX_INLINE_ENTRIES + 1, 3),
+    ],
 )
 def test_what_is_written_ahead_leaves_at_most_one_commits_entries_and_at_least_one(count: int, parts: int) -> None:
     found = list(slices(LogChange(items=range(count))))
     written = [item for part in found for item in part.items]
     assert len(found) == parts
     assert written == list(range(len(written)))
-    assert 1 <= count - len(written) <= MOST_AT_ONCE
+    assert 1 <= count - len(written) <= MAX_INLINE_ENTRIES
 
 
 def test_only_the_first_slice_begins_a_log_anew() -> None:
-    change = LogChange(items=list(range(3 * MOST_AT_ONCE)), anew=True, kept=5, keep=END)
+    change = LogChange(items=list(range(3 * MAX_INLINE_ENTRIES)), anew=True, kept=5, keep=END)
     first, second = slices(change)
-    assert first == (list(range(MOST_AT_ONCE)), True, 5, END)
-    assert second == (list(range(MOST_AT_ONCE, 2 * MOST_AT_ONCE)), False, 0, None)
+    assert first == (list(range(MAX_INLINE_ENTRIES)), True, 5, END)
+    assert second == (list(range(MAX_INLINE_ENTRIES, 2 * MAX_INLINE_ENTRIES)), False, 0, None)
 
 
 def test_big_entries_make_short_slices() -> None:
     big = "x" * 1024 * 1024
-    first = next(slices(LogChange(items=[big] * (MOST_AT_ONCE + 1))))
+    first = next(slices(LogChange(items=[big] * (MAX_INLINE_ENTRIES + 1))))
     assert len(first.items) == 4
 
 
 def test_a_commit_takes_the_entries_of_all_logs_together_up_to_its_limit() -> None:
-    logs = {"a": LogChange(items=range(MOST_AT_ONCE)), "b": LogChange(items=range(MOST_AT_ONCE))}
+    logs = {"a": LogChange(items=range(MAX_INLINE_ENTRIES)), "b": LogChange(items=range(MAX_INLINE_ENTRIES))}
     assert fits(logs)
     assert not fits({**logs, "c": LogChange(items=[1])})
 

@@ -7,14 +7,14 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import InvalidInput
-from tenuto.model.inbox import Boundary, InputStatus
+from tenuto.model.input import Boundary, InputStatus
 from tenuto.model.run import RunStatus
-from tenuto.session.actions import WriteMetadata
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Standing
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.change.actions import WriteMetadata
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Request, ScriptedAgent, calls
 from tests.session.gates import said, talk_of
 
@@ -42,7 +42,7 @@ class Steps:
             return calls((f"c{len(self.shown)}", "look", {}))
         return {"role": "assistant", "content": f"reply {len(self.shown)}"}
 
-    async def look(self, _: LiveTurn, __: Any) -> str:
+    async def look(self, _: Turn, __: Any) -> str:
         return "seen"
 
     async def in_step(self, number: int) -> None:
@@ -124,8 +124,8 @@ async def test_what_was_not_delivered_goes_to_the_next_turn_with_the_run_that_en
     else:
         steps.go_on()
     outcome = await handle.wait()
-    assert outcome.status is {"interrupt": Standing.INTERRUPTED, "complete": Standing.COMPLETED}.get(
-        how, Standing.FAILED
+    assert outcome.status is {"interrupt": OutcomeStatus.INTERRUPTED, "complete": OutcomeStatus.COMPLETED}.get(
+        how, OutcomeStatus.FAILED
     )
     row = await store.inbox.get(moved)
     assert row is not None
@@ -154,13 +154,13 @@ async def test_an_older_command_goes_first_and_is_never_shown_to_the_model(store
     assert (look.inputs, str(look.reason), look.blocked_by) == ((), "blocked", command)
     steps.go_on()
     await steps.in_step(2)
-    assert (await runtime.outcome(command)).status is Standing.QUEUED
+    assert (await runtime.outcome(command)).status is OutcomeStatus.QUEUED
     steps.go_on()
     assert (await handle.wait()).completed
     assert steps.shown == [["go"], ["go"]]
     steps.go_on()
     await runtime.drain()
-    assert (await runtime.outcome(command)).status is Standing.EXECUTED
+    assert (await runtime.outcome(command)).status is OutcomeStatus.EXECUTED
     assert (await runtime.outcome(message)).completed
     assert steps.shown[-1] == ["go", "behind it"]
     assert (await runtime.get("s")).metadata == {"colour": "green"}
@@ -213,7 +213,7 @@ async def test_a_turn_without_a_step_left_leaves_it_to_the_next_one(store: Store
     moved = await runtime.enqueue("s", "too late", boundary=BEFORE_COMPLETION)
     steps.go_on()
     assert (await handle.wait()).completed
-    assert (await runtime.outcome(moved)).status is Standing.QUEUED
+    assert (await runtime.outcome(moved)).status is OutcomeStatus.QUEUED
     steps.go_on()
     await runtime.drain()
     assert (await runtime.outcome(moved)).completed
@@ -224,7 +224,7 @@ async def test_a_function_runs_again_with_what_came_in_and_repeats_no_call(store
     entered, go, called = asyncio.Event(), asyncio.Event(), list[str]()
 
     @program
-    async def echo(turn: LiveTurn) -> str:
+    async def echo(turn: Turn) -> str:
         text = said(turn.input)
 
         async def call() -> str:

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from tenuto.errors import EffectCalledTwice, EffectFailed
-from tenuto.model.run import RunStatus, Wait
-from tenuto.session.history import History
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import Program, program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool, run_calls
+from tenuto.model.run import RunStatus
+from tenuto.model.wait import Wait
+from tenuto.runtime.calls.tools import Tool, run_calls
+from tenuto.runtime.conversation.history import History
+from tenuto.runtime.program import Program, program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate
 
@@ -27,13 +28,13 @@ class Shop:
         self.gate: Gate | None = None
 
     def programs(self) -> list[Program]:
-        async def look(_: LiveTurn, arguments: Mapping[str, Any]) -> str:
+        async def look(_: Turn, arguments: Mapping[str, Any]) -> str:
             if self.gate is not None:
                 await self.gate()
             self.done.append("look")
             return f"looked at {arguments['order']}"
 
-        async def pay(_: LiveTurn, arguments: Mapping[str, Any]) -> str:
+        async def pay(_: Turn, arguments: Mapping[str, Any]) -> str:
             self.done.append("pay")
             return f"paid {arguments['order']}"
 
@@ -44,7 +45,7 @@ class Shop:
             Tool(name="kid", child="leaf"),
         ]
 
-        async def model(turn: LiveTurn) -> dict[str, Any]:
+        async def model(turn: Turn) -> dict[str, Any]:
             self.done.append("model")
             last = turn.seen[-1]
             if last["role"] != "user":
@@ -53,7 +54,7 @@ class Shop:
             return {"role": "assistant", "content": "", "tool_calls": made}
 
         @program
-        async def agent(turn: LiveTurn) -> None:
+        async def agent(turn: Turn) -> None:
             async for _ in turn.each_step():
                 if not turn.open_calls:
                     upto = {"upto": len(turn.messages)}
@@ -64,7 +65,7 @@ class Shop:
                 await run_calls(turn, tools)
 
         @program
-        async def leaf(turn: LiveTurn) -> None:
+        async def leaf(turn: Turn) -> None:
             turn.append({"role": "assistant", "content": "leaf"})
 
         return [agent, leaf]
@@ -245,7 +246,7 @@ async def test_a_reply_that_is_kept_of_a_stopped_step_is_not_asked_for_again(har
         return "half"
 
     @program
-    async def talker(turn: LiveTurn) -> None:
+    async def talker(turn: Turn) -> None:
         async for _ in turn.each_step():
             said = await turn.effect("model", model, {"upto": len(turn.messages)}, kind="model")
             turn.append({"role": "assistant", "content": said})
@@ -286,7 +287,7 @@ async def test_a_failed_turn_goes_on_after_the_calls_that_were_answered(harness:
     inner, leaf = shop.programs()
 
     @program
-    async def agent(turn: LiveTurn) -> Any:
+    async def agent(turn: Turn) -> Any:
         def record(_: Any, __: Any) -> None:
             turn.append({"role": "tool", "tool_call_id": "c", "content": "x"})
 
@@ -319,7 +320,7 @@ async def test_a_turn_that_never_began_a_step_stays_in_its_first(harness: OurHar
         return len(made)
 
     @program
-    async def replays(turn: LiveTurn) -> list[Any]:
+    async def replays(turn: Turn) -> list[Any]:
         one = await turn.effect("one", call)
         if not turn.open_calls and len(turn.messages) == 1:
             turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "ask"}]})
@@ -345,7 +346,7 @@ class TestTheSameKeyTwice:
             return 7
 
         @program
-        async def loops(turn: LiveTurn) -> Any:
+        async def loops(turn: Turn) -> Any:
             first = await turn.effect("model", call, kind="model")
             with pytest.raises(EffectCalledTwice, match="each_step") as refusal:
                 await turn.effect("model", call, kind="model")
@@ -368,7 +369,7 @@ class TestTheSameKeyTwice:
             raise ValueError("no")
 
         @program
-        async def stubborn(turn: LiveTurn) -> Any:
+        async def stubborn(turn: Turn) -> Any:
             with pytest.raises(EffectFailed):
                 await turn.effect("k", call)
             return await turn.effect("k", call)
@@ -386,7 +387,7 @@ class TestTheSameKeyTwice:
             return len(made)
 
         @program
-        async def waits(turn: LiveTurn) -> Any:
+        async def waits(turn: Turn) -> Any:
             one = await turn.effect("k", call)
             await turn.wait("go on")
             return [one, await turn.effect("k2", call)]

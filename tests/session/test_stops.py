@@ -10,12 +10,12 @@ from tenuto import Store
 from tenuto.errors import LaneLost, RunNotLive, SessionDeleted, SessionNotFound
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus, StopAnswer, StopKind
-from tenuto.session.live import LiveTurn
-from tenuto.session.notices import Notice, RunStarted
-from tenuto.session.outcome import Outcome, Standing
-from tenuto.session.program import Program, Result, program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.program import Program, Result, program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.stream.notices import Notice, RunStarted
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.harness import Harness
 from tests.session.gates import PATIENCE, Gate, events_of, lane_is_free, said, talk_of
@@ -41,13 +41,13 @@ async def elsewhere(harness: Harness, gate: Gate, runtime: SessionRuntime) -> Se
 
 
 async def stopped(
-    store: Store, body: Callable[[LiveTurn], Any], kind: str = "interrupt", **seed: Any
+    store: Store, body: Callable[[Turn], Any], kind: str = "interrupt", **seed: Any
 ) -> tuple[SessionRuntime, Outcome]:
     """Stop a turn of this program once it has set `entered` on itself; return how it ended."""
     entered = asyncio.Event()
 
     @program(name="body")
-    async def holding(turn: LiveTurn) -> None:
+    async def holding(turn: Turn) -> None:
         await body(turn)
         entered.set()
         await asyncio.Event().wait()
@@ -64,12 +64,12 @@ async def stopped(
 
 class TestWhatIsKept:
     async def test_streamed_text_is_kept_and_flagged(self, store: Store) -> None:
-        async def body(turn: LiveTurn) -> None:
+        async def body(turn: Turn) -> None:
             turn.emit("half a ")
             turn.emit({"text": "sentence"})
 
         runtime, outcome = await stopped(store, body)
-        assert outcome.status is Standing.INTERRUPTED
+        assert outcome.status is OutcomeStatus.INTERRUPTED
         assert outcome.error == {"category": "run_interrupted", "message": "enough"}
         assert list((await runtime.get("s")).messages)[1:] == [
             {
@@ -80,7 +80,7 @@ class TestWhatIsKept:
         ]
 
     async def test_a_message_with_calls_is_kept_and_each_call_answered_as_not_executed(self, store: Store) -> None:
-        async def body(turn: LiveTurn) -> None:
+        async def body(turn: Turn) -> None:
             turn.append(calls(("c1", "pay", {}), ("c2", "look", {}), content="wait"))
 
         runtime, _ = await stopped(store, body)
@@ -91,16 +91,16 @@ class TestWhatIsKept:
         assert (await runtime.effects_in_doubt("s")) == ()
 
     async def test_an_empty_reply_leaves_no_entry(self, store: Store) -> None:
-        async def body(turn: LiveTurn) -> None:
+        async def body(turn: Turn) -> None:
             turn.emit("")
             turn.append({"role": "assistant", "content": ""})
 
         runtime, outcome = await stopped(store, body)
-        assert outcome.status is Standing.INTERRUPTED
+        assert outcome.status is OutcomeStatus.INTERRUPTED
         assert await talk_of(runtime, "s") == ["go"]
 
     async def test_no_state_change_is_left_that_nothing_backs(self, store: Store) -> None:
-        async def body(turn: LiveTurn) -> None:
+        async def body(turn: Turn) -> None:
             turn.set(colour="blue")
             await turn.save()
             turn.set(colour="red", shape="round")
@@ -113,7 +113,7 @@ class TestWhatIsKept:
         assert list(session.logs.get("notes", ())) == []
 
     async def test_nothing_is_sent_that_was_not_committed(self, store: Store) -> None:
-        async def body(turn: LiveTurn) -> None:
+        async def body(turn: Turn) -> None:
             turn.hand_off("another", message={"role": "user", "content": "your turn"})
 
         runtime, _ = await stopped(store, body)
@@ -136,7 +136,7 @@ class TestWhatIsKept:
             return await commit(given)
 
         store.commit = stop_at_the_call  # type: ignore[assignment,method-assign]
-        assert (await runtime.send("s", "go")).status is Standing.INTERRUPTED
+        assert (await runtime.send("s", "go")).status is OutcomeStatus.INTERRUPTED
         store.commit = commit  # type: ignore[method-assign]
         await runtime.drain()
         assert gate.said == []
@@ -144,7 +144,7 @@ class TestWhatIsKept:
         assert [each["role"] for each in (await runtime.get("s")).messages] == ["user", "assistant", "tool"]
 
     async def test_a_step_that_was_written_stays(self, store: Store) -> None:
-        async def body(turn: LiveTurn) -> None:
+        async def body(turn: Turn) -> None:
             await turn.begin_step()
             turn.append({"role": "assistant", "content": "step one"})
             turn.set(step=1)
@@ -165,11 +165,11 @@ class TestWhatIsKept:
 
 class TestKinds:
     async def test_an_abort_is_a_failure_of_its_own_kind(self, store: Store) -> None:
-        async def body(turn: LiveTurn) -> None:
+        async def body(turn: Turn) -> None:
             turn.emit("half")
 
         runtime, outcome = await stopped(store, body, "abort")
-        assert outcome.status is Standing.FAILED
+        assert outcome.status is OutcomeStatus.FAILED
         assert outcome.error == {"category": "run_aborted", "message": "enough"}
         (info,) = await runtime.runs("s")
         assert (info.status, info.run.error) == (RunStatus.FAILED, outcome.error)
@@ -184,7 +184,7 @@ class TestKinds:
     async def test_a_running_tool_is_let_finish_by_an_interrupt(self, store: Store) -> None:
         entered, go = [asyncio.Event(), asyncio.Event()], asyncio.Event()
 
-        async def slow(_: LiveTurn, arguments: Any) -> str:
+        async def slow(_: Turn, arguments: Any) -> str:
             entered[arguments["n"]].set()
             await go.wait()
             return f"done {arguments['n']}"
@@ -199,7 +199,7 @@ class TestKinds:
         await asyncio.sleep(0)
         assert not (await runtime.store.runs.get(str(handle.run_id))).ended_at  # type: ignore[union-attr]
         go.set()
-        assert (await handle.wait()).status is Standing.INTERRUPTED
+        assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
         results = {each["tool_call_id"]: each["content"] for each in (await runtime.get("s")).messages[2:]}
         assert results == {"a": "done 0", "b": "done 1"}
         assert {each.status for each in await store.effects.list("s")} <= {EffectStatus.DONE}
@@ -209,7 +209,7 @@ class TestKinds:
         entered, go = asyncio.Event(), asyncio.Event()
 
         @program
-        async def plain(turn: LiveTurn) -> None:
+        async def plain(turn: Turn) -> None:
             async def call() -> str:
                 entered.set()
                 await go.wait()
@@ -225,14 +225,14 @@ class TestKinds:
         await handle.stop()
         go.set()
         async with asyncio.timeout(PATIENCE):
-            assert (await handle.wait()).status is Standing.INTERRUPTED
+            assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
         (effect,) = await store.effects.list("s")
         assert effect.status is EffectStatus.DONE
 
     async def test_an_abort_does_not_wait_for_a_tool_and_leaves_it_in_doubt(self, harness: Harness) -> None:
         entered = asyncio.Event()
 
-        async def slow(_: LiveTurn, __: Any) -> str:
+        async def slow(_: Turn, __: Any) -> str:
             entered.set()
             await asyncio.Event().wait()
             return "never"
@@ -278,14 +278,14 @@ class TestWhose:
         await gate.entered("hold queued")
         await elsewhere.stop("s")
         async with asyncio.timeout(PATIENCE):
-            assert (await queued.wait()).status is Standing.INTERRUPTED
+            assert (await queued.wait()).status is OutcomeStatus.INTERRUPTED
         other = await elsewhere.enqueue("s", "hold worker")
         working = asyncio.ensure_future(runtime.drain())
         await gate.entered("hold worker")
         await elsewhere.stop("s")
         async with asyncio.timeout(PATIENCE):
             await working
-        assert (await elsewhere.outcome(other)).status is Standing.INTERRUPTED
+        assert (await elsewhere.outcome(other)).status is OutcomeStatus.INTERRUPTED
 
     async def test_a_stop_never_hits_a_later_run(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: Gate
@@ -341,7 +341,7 @@ class TestWhen:
         await runtime.create("gate", session_id="s")
         async with asyncio.timeout(PATIENCE):
             outcome = await runtime.send("s", text)
-        assert outcome.status is Standing.INTERRUPTED
+        assert outcome.status is OutcomeStatus.INTERRUPTED
         assert [each["status"] for each in await events_of(runtime, "s", "run_ended")] == ["interrupted"]
 
     async def test_a_stop_outlives_the_runner_and_whoever_takes_over_runs_nothing(
@@ -353,20 +353,20 @@ class TestWhen:
             input_key="k",
             body={"message": {"role": "user", "content": "lost"}},
         )
-        assert isinstance(begun, LiveTurn)
+        assert isinstance(begun, Turn)
         await begun.writer.abandon()
         assert (await elsewhere.stop("s")).answer is StopAnswer.RECORDED
         await elsewhere.drain()
         assert gate.said == []
         (info,) = await elsewhere.runs("s")
         assert (info.status, info.run.attempt) == (RunStatus.INTERRUPTED, 2)
-        assert (await runtime.send("s", "lost", key="k")).status is Standing.INTERRUPTED
+        assert (await runtime.send("s", "lost", key="k")).status is OutcomeStatus.INTERRUPTED
 
     async def test_a_program_that_swallows_the_cancellation_is_stopped_all_the_same(self, store: Store) -> None:
         entered = asyncio.Event()
 
         @program
-        async def stubborn(turn: LiveTurn) -> str:
+        async def stubborn(turn: Turn) -> str:
             try:
                 entered.set()
                 await asyncio.Event().wait()
@@ -387,7 +387,7 @@ class TestWhen:
         await entered.wait()
         await runtime.stop("s")
         outcome, cancels = await sending
-        assert (outcome.status, cancels) == (Standing.INTERRUPTED, 0)
+        assert (outcome.status, cancels) == (OutcomeStatus.INTERRUPTED, 0)
         assert (await runtime.get("s")).messages[-1]["metadata"] == {"interrupted": {"stop": "interrupt"}}
 
     async def test_a_sender_that_goes_away_beside_a_stop_still_goes(self, runtime: SessionRuntime, gate: Gate) -> None:
@@ -411,7 +411,7 @@ class TestWithdrawing:
         run_id = str(handle.run_id)
         assert (await elsewhere.withdraw_stop(run_id)).answer is StopAnswer.NONE
         await handle.stop()
-        assert (await handle.wait()).status is Standing.INTERRUPTED
+        assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
         reply = await elsewhere.withdraw_stop(run_id)
         assert (reply.answer, reply.status) == (StopAnswer.ENDED, RunStatus.INTERRUPTED)
 
@@ -428,7 +428,7 @@ class TestWithdrawing:
     async def test_a_turn_that_waits_for_its_tool_goes_on_where_it_was(self, store: Store) -> None:
         entered, go, said_so = asyncio.Event(), asyncio.Event(), list[str]()
 
-        async def slow(_: LiveTurn, __: Any) -> str:
+        async def slow(_: Turn, __: Any) -> str:
             said_so.append("tool")
             entered.set()
             await go.wait()
@@ -443,7 +443,7 @@ class TestWithdrawing:
         assert (await runtime.withdraw_stop(str(handle.run_id))).answer is StopAnswer.WITHDRAWN
         go.set()
         outcome = await handle.wait()
-        assert (outcome.status, outcome.output) == (Standing.COMPLETED, "all done")
+        assert (outcome.status, outcome.output) == (OutcomeStatus.COMPLETED, "all done")
         assert (said_so, len(script.requests)) == (["tool"], 2)
         assert [each["role"] for each in (await runtime.get("s")).messages] == [
             "user",
@@ -456,7 +456,7 @@ class TestWithdrawing:
         entered, runs = asyncio.Event(), list[str | None]()
 
         @program
-        async def talks(turn: LiveTurn) -> str:
+        async def talks(turn: Turn) -> str:
             runs.append(str(turn.get("mark")))
             turn.set(mark=len(runs))
             turn.emit(f"word {len(runs)}")
@@ -476,13 +476,13 @@ class TestWithdrawing:
         await runtime.withdraw_stop(str(handle.run_id))
         live.ask_to_stop(stop)
         outcome = await handle.wait()
-        assert (outcome.status, outcome.output) == (Standing.COMPLETED, "said")
+        assert (outcome.status, outcome.output) == (OutcomeStatus.COMPLETED, "said")
         assert runs == ["None", "None"]
         assert await talk_of(runtime, "s") == ["go", "word 2"]
         assert [each["status"] for each in await events_of(runtime, "s", "run_ended")] == ["completed"]
 
 
-async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -> Standing:
+async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -> OutcomeStatus:
     """Let a stop and the last commit of a turn race; return who won, the same wherever one looks."""
     entered, go = asyncio.Event(), asyncio.Event()
     program_of(runtime).arm(entered, go)
@@ -515,7 +515,7 @@ async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -
         assert run.stop is None
         assert [each.get("metadata") for each in messages] == [None, None]
     else:
-        assert (outcome.status, reply.answer) == (Standing.INTERRUPTED, StopAnswer.RECORDED)
+        assert (outcome.status, reply.answer) == (OutcomeStatus.INTERRUPTED, StopAnswer.RECORDED)
         assert run.stop is not None
         assert run.stop.seen_at is not None
         assert all("interrupted" in each["metadata"] for each in messages[1:])
@@ -532,7 +532,7 @@ class Racer:
     def arm(self, entered: asyncio.Event, go: asyncio.Event) -> None:
         self._entered, self._go = entered, go
 
-    async def run(self, turn: LiveTurn) -> Result:
+    async def run(self, turn: Turn) -> Result:
         self._entered.set()
         await self._go.wait()
         turn.append({"role": "assistant", "content": "done"})
@@ -549,13 +549,13 @@ async def race_many(harness: Harness, times: int) -> None:
     racer = Racer()
     runtime = SessionRuntime(await harness.open(), [racer])
     elsewhere = SessionRuntime(await harness.open(), [racer])
-    found: set[Standing] = set()
+    found: set[OutcomeStatus] = set()
     for number in range(10 * times):
         stopper = (runtime, elsewhere)[number % 2]
         found.add(await race(runtime, stopper, moments=(number * 7) % 61 - 30))
         if number >= times and len(found) == 2:
             break  # on a busy machine one of them may win for a long time
-    assert found == {Standing.COMPLETED, Standing.INTERRUPTED}, "one of the two never won"
+    assert found == {OutcomeStatus.COMPLETED, OutcomeStatus.INTERRUPTED}, "one of the two never won"
 
 
 async def test_of_a_stop_and_the_last_commit_one_wins_the_same_everywhere(harness: Harness) -> None:

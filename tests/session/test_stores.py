@@ -6,7 +6,7 @@ import pytest
 
 from tenuto import open_store
 from tenuto.errors import InvalidInput
-from tenuto.session.stores import SessionStore, check_session_store
+from tenuto.graph.session.foreign_store import SessionStore, check_session_store
 
 
 class Four:

@@ -9,11 +9,11 @@ import pytest
 from tenuto import Store
 from tenuto.errors import StreamDropped
 from tenuto.model.run import StopKind
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Outcome
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.streams import FrameType, StreamFrame, fold
+from tenuto.runtime.outcome import Outcome
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.stream.reader import FrameType, StreamFrame, fold
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
 
@@ -25,7 +25,7 @@ class Talk:
         self.reached = asyncio.Event()
         self.release = asyncio.Event()
 
-    async def run(self, turn: LiveTurn) -> None:
+    async def run(self, turn: Turn) -> None:
         said: Any = turn.input
         for word in said["content"].split():
             match word:

@@ -8,11 +8,11 @@ import pytest
 
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus
-from tenuto.session.history import History, result_message
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool, run_calls
+from tenuto.runtime.calls.tools import Tool, run_calls
+from tenuto.runtime.conversation.history import History, result_message
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting
@@ -30,7 +30,7 @@ async def test_tools_of_one_step_run_side_by_side_and_lose_no_write(harness: Our
     """Each waits until all have begun, so none can finish before the others write."""
     begun, all_begun = [0], asyncio.Event()
 
-    async def count(turn: LiveTurn, arguments: Mapping[str, Any]) -> Any:
+    async def count(turn: Turn, arguments: Mapping[str, Any]) -> Any:
         turn.update("count", lambda found: found + 1, 0)
         begun[0] += 1
         if begun[0] == 8:
@@ -287,7 +287,7 @@ async def test_a_call_in_doubt_stays_in_doubt_if_its_second_start_was_refused(ha
         return "paid"
 
     @program(name="agent")
-    async def pays(turn: LiveTurn) -> None:
+    async def pays(turn: Turn) -> None:
         if not turn.open_calls:
             turn.append(calls(("c1", "pay", {})))
         if not ready[0]:
@@ -400,7 +400,7 @@ async def test_a_tool_that_breaks_the_turn_leaves_no_other_tool_running(harness:
         finally:
             ended.append(True)
 
-    async def breaks(turn: LiveTurn, _: Any) -> str:
+    async def breaks(turn: Turn, _: Any) -> str:
         await gate.reached.wait()
         turn.set(big="x" * (9 * 1024 * 1024), as_big="y" * (9 * 1024 * 1024))
         return "done all the same"
@@ -423,7 +423,7 @@ async def test_a_function_can_run_calls_and_go_on_after_them(harness: OurHarness
     tools = [Tool(name="client")]
 
     @program
-    async def chat(turn: LiveTurn) -> Any:
+    async def chat(turn: Turn) -> Any:
         async def model() -> Any:
             asked.append("first")
             return calls(("c1", "client", {"q": 1}))
@@ -460,7 +460,7 @@ async def test_tools_side_by_side_have_effects_of_their_own_under_the_same_key(h
     """The first attempt dies between the two effects of each tool; what was recorded is not called again."""
     gate, fetched, stored = Gate(), list[Any](), list[Any]()
 
-    async def copy(turn: LiveTurn, arguments: Mapping[str, Any]) -> Any:
+    async def copy(turn: Turn, arguments: Mapping[str, Any]) -> Any:
         async def fetch() -> Any:
             fetched.append(arguments["n"])
             return f"page {arguments['n']}"
@@ -497,10 +497,10 @@ async def test_tools_side_by_side_have_effects_of_their_own_under_the_same_key(h
 
 @in_memory
 async def test_a_tool_cannot_suspend_the_turn_and_says_so(harness: OurHarness) -> None:
-    async def asks(turn: LiveTurn, _: Mapping[str, Any]) -> Any:
+    async def asks(turn: Turn, _: Mapping[str, Any]) -> Any:
         return await turn.wait("never")
 
-    async def sleeps(turn: LiveTurn, _: Mapping[str, Any]) -> Any:
+    async def sleeps(turn: Turn, _: Mapping[str, Any]) -> Any:
         await turn.sleep(1)
 
     tools = [Tool(name="asks", run=asks), Tool(name="sleeps", run=sleeps)]
@@ -517,7 +517,7 @@ async def test_a_tool_may_ask_a_model_and_another_session(harness: OurHarness) -
     """The turn of the other session is one of its own: it can suspend, and its effects are its own."""
 
     @program
-    async def other(turn: LiveTurn) -> Any:
+    async def other(turn: Turn) -> Any:
         async def look() -> str:
             return "looked"
 
@@ -525,7 +525,7 @@ async def test_a_tool_may_ask_a_model_and_another_session(harness: OurHarness) -
         await turn.wait("more")
         return found
 
-    async def summarise(turn: LiveTurn, _: Mapping[str, Any]) -> Any:
+    async def summarise(turn: Turn, _: Mapping[str, Any]) -> Any:
         async def model() -> str:
             return "short"
 
@@ -545,7 +545,7 @@ async def test_the_model_is_not_asked_before_every_call_has_its_result(harness: 
     asked: list[int] = []
 
     @program
-    async def hasty(turn: LiveTurn) -> Any:
+    async def hasty(turn: Turn) -> Any:
         async def model() -> Any:
             asked.append(1)
             return "too early"

@@ -7,23 +7,23 @@ import pytest
 from tenuto import EndRun, Kind, RunStatus, SessionKey, Store, program
 from tenuto.codec import JSON
 from tenuto.errors import CheckpointNotFound, InvalidInput, RunFailed, RunNotLive
-from tenuto.session.live import LiveTurn
-from tenuto.session.resuming import find_resumable
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.turn import Turn
-from tenuto.session.writes import LogChange, Point
+from tenuto.graph.checkpoint.stored_run import find_resumable
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
+from tenuto.writing.changes import CheckpointDraft, LogChange
+from tenuto.writing.run_writer import RunWriter
 from tests.conftest import OurHarness
 
 
-async def begun(store: Store, invocation_id: str = "inv-1") -> Turn:
-    turn = Turn(store, SessionKey(invocation_id, kind=Kind.INVOCATION))
+async def begun(store: Store, invocation_id: str = "inv-1") -> RunWriter:
+    turn = RunWriter(store, SessionKey(invocation_id, kind=Kind.INVOCATION))
     turn.begins(invocation_id=invocation_id, correlation_id="corr-1")
     await turn.write()
     return turn
 
 
-async def checkpoint(turn: Turn, step: int, document: dict[str, JSON], **logs: LogChange) -> None:
-    point = Point(step=step, cursor=[step], document=document, schema_version="v1")
+async def checkpoint(turn: RunWriter, step: int, document: dict[str, JSON], **logs: LogChange) -> None:
+    point = CheckpointDraft(step=step, cursor=[step], document=document, schema_version="v1")
     await turn.write(point=point, logs={f"/{name}": change for name, change in logs.items()})
 
 
@@ -71,11 +71,11 @@ async def test_an_invocation_without_checkpoint_has_none_to_find(store: Store) -
 
 async def test_a_plain_function_is_a_program_and_its_output_is_the_outcomes(store: Store) -> None:
     @program
-    async def greet(turn: LiveTurn) -> str:
+    async def greet(turn: Turn) -> str:
         return f"hello from {turn.session_id}"
 
     @program(name="sour", version="2")
-    async def fail(turn: LiveTurn) -> None:
+    async def fail(turn: Turn) -> None:
         raise ValueError("no")
 
     assert [(each.name, each.version) for each in (greet, fail)] == [("greet", "1"), ("sour", "2")]

@@ -11,19 +11,19 @@ from tenuto.errors import (
     StoreUnavailable,
 )
 from tenuto.model.session import SessionStatus
-from tenuto.session.actions import SendMessage
-from tenuto.session.live import LiveTurn
-from tenuto.session.notices import (
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.change.actions import SendMessage
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session_view import Session
+from tenuto.runtime.stream.notices import (
     ActionFailed,
     Failure,
     RunEnded,
     SaveFailed,
     SessionSaved,
 )
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool
-from tenuto.session.value import Session
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.session.talking import (
@@ -234,7 +234,7 @@ async def test_a_turn_that_is_stopped_asks_no_hook_before_its_end(store: Store) 
     reached = asyncio.Event()
 
     @program
-    async def lingering(turn: LiveTurn) -> None:
+    async def lingering(turn: Turn) -> None:
         reached.set()
         await asyncio.Event().wait()
 

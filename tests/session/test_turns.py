@@ -8,22 +8,22 @@ import pytest
 from tenuto import Store
 from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionRecord
-from tenuto.session.history import History
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.tools import Tool
-from tenuto.session.waiting import WaitFor
+from tenuto.runtime.calls.invocation_waits import WaitFor
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.conversation.history import History
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.session.runtimes import in_memory
 from tests.session.talking import said, streamed
 
 
-async def failing(turn: LiveTurn, arguments: Any) -> Any:
+async def failing(turn: Turn, arguments: Any) -> Any:
     raise LookupError("the shelf is empty")
 
 
-async def looking(turn: LiveTurn, arguments: Any) -> Any:
+async def looking(turn: Turn, arguments: Any) -> Any:
     return {"found": arguments.get("what")}
 
 
@@ -92,7 +92,7 @@ async def test_a_turn_without_a_limit_is_bounded_by_fifty_steps(store: Store) ->
     seen = []
 
     @program
-    async def restless(turn: LiveTurn) -> None:
+    async def restless(turn: Turn) -> None:
         async for step in turn.each_step():
             seen.append(step)
             if turn.input == {"role": "user", "content": "rest"}:
@@ -147,7 +147,7 @@ async def test_results_come_before_a_new_message_in_one_commit_with_it(store: St
 @pytest.mark.parametrize("passing", ["user", "assistant"])
 async def test_nothing_passes_a_call_that_is_waited_for(store: Store, passing: str) -> None:
     @program
-    async def hasty(turn: LiveTurn) -> None:
+    async def hasty(turn: Turn) -> None:
         turn.append(calls(("a", "ask", {})))
         wanted = WaitFor(signal_id="a", kind="tool_result", metadata={"call_id": "a"})
         await turn.open_waits([wanted.opening(turn.step)])
@@ -169,7 +169,7 @@ async def test_what_is_no_message_fails_the_turn_that_appends_it(store: Store) -
     bad: list[Any] = ["text", {"role": "robot"}, {"role": "assistant", "tool_calls": [{}]}, {"role": "user", "x": {1}}]
 
     @program
-    async def careless(turn: LiveTurn) -> None:
+    async def careless(turn: Turn) -> None:
         given: Any = turn.input
         turn.set(mood="sour")
         turn.append(bad[int(given["content"])])
@@ -187,7 +187,7 @@ async def test_one_trace_runs_through_all_turns_of_a_session(store: Store) -> No
     traces = []
 
     @program
-    async def tracing(turn: LiveTurn) -> None:
+    async def tracing(turn: Turn) -> None:
         traces.append(turn.trace_id)
 
     runtime = SessionRuntime(store, [tracing])
@@ -218,7 +218,7 @@ async def test_the_reply_of_a_failed_turn_is_in_no_later_turns_memory(store: Sto
     seen = []
 
     @program
-    async def moody(turn: LiveTurn) -> None:
+    async def moody(turn: Turn) -> None:
         seen.append((turn.get("mood"), len(turn.messages), len(turn.session.logs.get("notes", ()))))
         turn.set(mood="sour")
         turn.add("notes", "n")
@@ -239,7 +239,7 @@ async def test_a_turn_that_is_over_is_gone_from_memory_at_once(store: Store) -> 
     """What waits for Python's garbage collector is memory that every later turn has to do without."""
 
     @program
-    async def replies(turn: LiveTurn) -> None:
+    async def replies(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": "yes"})
 
     async def turns(count: int) -> None:
@@ -262,10 +262,10 @@ async def test_a_turn_that_is_over_is_gone_from_memory_at_once(store: Store) -> 
 
 
 async def test_nothing_can_be_written_in_a_turn_that_is_over(store: Store) -> None:
-    kept: list[LiveTurn] = []
+    kept: list[Turn] = []
 
     @program
-    async def keeps(turn: LiveTurn) -> None:
+    async def keeps(turn: Turn) -> None:
         kept.append(turn)
         turn.append({"role": "assistant", "content": "yes"})
 

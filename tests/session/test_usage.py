@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tenuto.errors import InvalidInput, StoreUnavailable, UsageOutOfRange
-from tenuto.model.usage import UsageTotals
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
+from tenuto.model.token_usage import UsageTotals
+from tenuto.runtime.program import program
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Request, ScriptedAgent
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate, in_memory
@@ -16,7 +16,7 @@ from tests.session.runtimes import Database, Gate, in_memory
 
 async def test_a_replayed_call_is_counted_once_and_a_second_real_one_again(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         async def model() -> Any:
             turn.use("m", "provider", input=10, output=3, cache_read=2, cache_write=1, reasoning=4)
             return "hi"
@@ -38,7 +38,7 @@ async def test_a_replayed_call_is_counted_once_and_a_second_real_one_again(harne
 
 async def test_what_is_counted_beside_a_call_is_counted_once_by_its_word(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         for name in ("a", "b"):
             turn.use("m", once=name, input=1)
         await turn.wait("one")
@@ -87,7 +87,7 @@ async def test_a_run_that_was_taken_over_counts_what_was_recorded_once(harness: 
 
 async def test_a_commit_whose_reply_was_lost_counts_once(harness: OurHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         turn.use("m", input=5)
         turn.append({"role": "assistant", "content": "hi"})
 
@@ -110,7 +110,7 @@ async def test_a_commit_whose_reply_was_lost_counts_once(harness: OurHarness, mo
 
 async def test_calls_with_reasoning_alone_are_kept_and_models_are_told_apart(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         turn.use("thinker", reasoning=40)
         turn.use("thinker")
         turn.use("writer", output=2)
@@ -129,7 +129,7 @@ async def test_calls_with_reasoning_alone_are_kept_and_models_are_told_apart(har
 @pytest.mark.parametrize("count", [-1, 1.5, 2**53, True, "1"])
 async def test_a_count_out_of_range_fails_the_run_and_counts_nothing(harness: OurHarness, count: Any) -> None:
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         turn.use("m", input=count)
 
     runtime = await Database(harness).runtime(asks)
@@ -141,7 +141,7 @@ async def test_a_count_out_of_range_fails_the_run_and_counts_nothing(harness: Ou
 
 async def test_a_sum_out_of_range_is_a_typed_error(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> None:
+    async def asks(turn: Turn) -> None:
         turn.use("m", input=2**53 - 1)
 
     runtime = await Database(harness).runtime(asks)
@@ -155,17 +155,17 @@ async def test_a_sum_out_of_range_is_a_typed_error(harness: OurHarness) -> None:
 
 async def test_usage_rolls_up_over_children_and_grandchildren_once(harness: OurHarness) -> None:
     @program
-    async def leaf(turn: LiveTurn) -> None:
+    async def leaf(turn: Turn) -> None:
         turn.use("m", input=100)
 
     @program
-    async def middle(turn: LiveTurn) -> None:
+    async def middle(turn: Turn) -> None:
         turn.use("m", once="mine", input=10)
         await turn.child("leaf", "a")
         await turn.child("leaf", "b")
 
     @program
-    async def root(turn: LiveTurn) -> None:
+    async def root(turn: Turn) -> None:
         turn.use("m", once="mine", input=1)
         await turn.child("middle", "go")
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from tenuto.errors import AlreadyAnswered, InvalidInput, LateAnswer, WaitExpired
-from tenuto.model.run import RunStatus, WaitStatus
-from tenuto.session.actions import ResumeSession, SuspendSession
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.tools import Tool
-from tenuto.session.waiting import WaitFor
+from tenuto.model.run import RunStatus
+from tenuto.model.wait import WaitStatus
+from tenuto.runtime.calls.invocation_waits import WaitFor
+from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.change.actions import ResumeSession, SuspendSession
+from tenuto.runtime.program import program
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting
@@ -22,7 +23,7 @@ async def test_a_turn_suspends_on_a_wait_and_goes_on_with_its_answer_in_another_
     runs: list[bool] = []
 
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         runs.append(turn.resumed)
         turn.append({"role": "assistant", "content": "May I?"}, once="asked")
         said = await turn.wait("consent", metadata={"about": "cookies"})
@@ -60,7 +61,7 @@ async def test_a_turn_suspends_on_a_wait_and_goes_on_with_its_answer_in_another_
 
 async def test_a_step_that_runs_again_finds_its_own_waits_and_not_those_of_earlier_steps(harness: OurHarness) -> None:
     @program
-    async def interview(turn: LiveTurn) -> Any:
+    async def interview(turn: Turn) -> Any:
         async for step in turn.each_step():
             said = await turn.wait("reply")
             turn.set(said=[*turn.get("said", []), [step, said]])
@@ -81,7 +82,7 @@ async def test_a_step_that_runs_again_finds_its_own_waits_and_not_those_of_earli
 
 async def test_several_waits_are_answered_in_any_order_and_the_turn_goes_on_with_the_last(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         return await turn.wait_all([WaitFor(signal_id=name) for name in ("a", "b", "a")])
 
     for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
@@ -108,7 +109,7 @@ async def test_waits_of_every_kind_stand_beside_each_other_on_one_run(harness: O
         return "sent"
 
     @program
-    async def helper(turn: LiveTurn) -> Any:
+    async def helper(turn: Turn) -> Any:
         return "helped: " + turn.input["content"]
 
     tools = [
@@ -187,7 +188,7 @@ async def test_an_answer_counts_while_the_run_is_still_live(harness: OurHarness)
 
 async def test_a_wait_that_is_not_answered_in_time_expires_and_the_program_is_told(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         try:
             return await turn.wait("vote", timeout=30)
         except WaitExpired as expired:
@@ -211,7 +212,7 @@ async def test_a_wait_until_a_moment_expires_at_that_moment(harness: OurHarness)
     deadline = datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=30)
 
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         try:
             return (await turn.wait_all([WaitFor(signal_id="vote", deadline=deadline)]))[0]
         except WaitExpired:
@@ -249,7 +250,7 @@ async def test_a_deadline_alone_does_not_go_on_while_something_else_is_waited_fo
 @pytest.mark.parametrize("seconds", [0.5, 3600])
 async def test_a_sleeping_turn_is_woken_by_a_worker_when_its_time_has_come(harness: OurHarness, seconds: float) -> None:
     @program
-    async def sleeper(turn: LiveTurn) -> Any:
+    async def sleeper(turn: Turn) -> Any:
         await turn.sleep(seconds)
         await turn.sleep(seconds)
         return "awake"
@@ -275,7 +276,7 @@ async def test_a_long_sleep_that_ends_while_the_session_is_closed_goes_on_when_i
     harness: OurHarness,
 ) -> None:
     @program
-    async def sleeper(turn: LiveTurn) -> Any:
+    async def sleeper(turn: Turn) -> Any:
         await turn.sleep(3 * 86_400)
         return "awake"
 
@@ -296,7 +297,7 @@ async def test_a_long_sleep_that_ends_while_the_session_is_closed_goes_on_when_i
 @in_memory
 async def test_a_turn_cannot_sleep_backwards_and_no_time_is_no_sleep(harness: OurHarness) -> None:
     @program
-    async def sleeper(turn: LiveTurn) -> Any:
+    async def sleeper(turn: Turn) -> Any:
         await turn.sleep(0)
         with pytest.raises(InvalidInput, match=r"seconds must be from 0 .* got -1"):
             await turn.sleep(-1)
@@ -335,7 +336,7 @@ async def test_a_new_message_gives_up_every_open_wait_and_later_waits_work(harne
 
 async def test_cancelling_gives_up_every_open_wait_and_the_session_takes_the_next_message(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         return await turn.wait_all([WaitFor(signal_id="a"), WaitFor(signal_id="b")])
 
     runtime = await Database(harness).runtime(asks)
@@ -359,7 +360,7 @@ async def test_cancelling_gives_up_every_open_wait_and_the_session_takes_the_nex
 
 
 async def test_a_run_that_fails_leaves_no_wait_open_and_keeps_what_was_answered(harness: OurHarness) -> None:
-    gate, live = Gate(), list[LiveTurn]()
+    gate, live = Gate(), list[Turn]()
 
     async def breaks(turn: Any, _: Any) -> str:
         live.append(turn)
@@ -391,7 +392,7 @@ async def test_a_run_that_fails_leaves_no_wait_open_and_keeps_what_was_answered(
 
 async def test_what_waits_in_a_session_that_was_suspended_goes_on_when_that_is_resumed(harness: OurHarness) -> None:
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         return await turn.wait("a")
 
     database = Database(harness)
@@ -414,7 +415,7 @@ async def test_a_message_that_comes_before_the_end_gets_its_own_waits_and_effect
     gate, asked = Gate(), list[str]()
 
     @program
-    async def asks(turn: LiveTurn) -> Any:
+    async def asks(turn: Turn) -> Any:
         async def call() -> str:
             asked.append(turn.input["content"])
             return f"about {turn.input['content']}"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from tenuto.graph.session.state_cache import StateCache, WarmState
 from tenuto.model.session import SessionKey, Stamp
-from tenuto.session.warm import WarmState, WarmStates
-from tenuto.session.writes import Base
+from tenuto.writing.changes import Base
 
 KEY = SessionKey("s")
 
@@ -19,7 +19,7 @@ def stamp(version: int = 3, life: int = 1, schema_version: str = "v", commit: in
 
 
 def test_a_state_is_found_while_life_and_versions_are_the_same() -> None:
-    warm = WarmStates()
+    warm = StateCache()
     kept = state()
     warm.put(KEY, kept)
     assert warm.get(KEY, stamp()) is kept
@@ -29,7 +29,7 @@ def test_a_state_is_found_while_life_and_versions_are_the_same() -> None:
 
 def test_a_session_that_moved_on_in_any_way_is_forgotten() -> None:
     for other in (stamp(version=4), stamp(life=2), stamp(schema_version="w")):
-        warm = WarmStates()
+        warm = StateCache()
         warm.put(KEY, state())
         assert warm.get(KEY, other) is None
         assert warm.get(KEY, stamp()) is None
@@ -37,7 +37,7 @@ def test_a_session_that_moved_on_in_any_way_is_forgotten() -> None:
 
 def test_a_log_changed_in_place_is_forgotten_also_under_another_name() -> None:
     for fields, log in ((None, "messages"), ({"history": "messages"}, "history")):
-        warm = WarmStates(fields=fields)
+        warm = StateCache(fields=fields)
         kept = state()._replace(counts={log: 2})
         warm.put(KEY, kept)
         assert warm.get(KEY, stamp()) is kept
@@ -46,7 +46,7 @@ def test_a_log_changed_in_place_is_forgotten_also_under_another_name() -> None:
 
 
 def test_the_states_used_longest_ago_go_first_and_one_too_big_is_not_kept() -> None:
-    warm = WarmStates(limit=30)
+    warm = StateCache(limit=30)
     keys = [SessionKey(f"s{number}") for number in range(4)]
     for key in keys[:3]:
         warm.put(key, state())
@@ -60,7 +60,7 @@ def test_the_states_used_longest_ago_go_first_and_one_too_big_is_not_kept() -> N
 
 
 def test_putting_a_state_again_counts_it_once() -> None:
-    warm = WarmStates(limit=30)
+    warm = StateCache(limit=30)
     for _ in range(9):
         warm.put(KEY, state())
     warm.put(SessionKey("t"), state(size=20))

@@ -8,14 +8,14 @@ import pytest
 from tenuto import Store
 from tenuto.errors import InvalidInput, LaneBusy
 from tenuto.model.effect import EffectStatus
-from tenuto.model.inbox import InputKind, InputStatus, NewInput
+from tenuto.model.input import InputKind, InputStatus, NewInput
 from tenuto.model.run import RunStatus
-from tenuto.session.actions import WriteMetadata
-from tenuto.session.given import rolling_back
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Standing
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.change.actions import WriteMetadata
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.program import program
+from tenuto.runtime.queue.first_message import rolling_back
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.harness import Harness
 from tests.session.gates import Gate, events_of, lane_is_free, talk_of
 
@@ -152,7 +152,7 @@ class TestQueue:
         assert (await elsewhere.outcome(other)).completed
         mine = await elsewhere.store.inbox.find("s", "k")
         assert mine is not None
-        assert (await elsewhere.outcome(mine.input_id)).status is Standing.QUEUED
+        assert (await elsewhere.outcome(mine.input_id)).status is OutcomeStatus.QUEUED
         await elsewhere.drain()
         assert await talk_of(runtime, "s") == talk("hold", "hold the other", "mine")
 
@@ -169,7 +169,7 @@ class TestQueue:
         with pytest.raises(asyncio.CancelledError):
             await sending
         assert await lane_is_free(runtime, "s")
-        assert (await elsewhere.send("s", "hold mine", key="k")).status is Standing.INTERRUPTED
+        assert (await elsewhere.send("s", "hold mine", key="k")).status is OutcomeStatus.INTERRUPTED
 
     async def test_a_session_held_by_an_action_is_queued_for_as_well(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: Gate
@@ -189,7 +189,7 @@ class TestQueue:
         handles = [await elsewhere.start("s", text, when_busy=text) for text in ("queue", "interrupt", "rollback")]
         go.set()
         await action
-        assert [(await each.wait()).status for each in handles] == [Standing.COMPLETED] * 3
+        assert [(await each.wait()).status for each in handles] == [OutcomeStatus.COMPLETED] * 3
         assert gate.said == ["queue", "interrupt", "rollback"]
 
 
@@ -201,7 +201,7 @@ class TestInterrupt:
         await gate.entered("hold")
         outcome = await elsewhere.send("s", "next", when_busy="interrupt")
         assert outcome.completed
-        assert (await held.wait()).status is Standing.INTERRUPTED
+        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
         assert await talk_of(runtime, "s") == ["hold", "next", "re: next"]
         stops = await events_of(runtime, "s", "stop_requested")
         assert [(each["run_id"], each["kind"]) for each in stops] == [(held.run_id, "interrupt")]
@@ -222,7 +222,7 @@ class TestInterrupt:
         assert queued.stop is None
         outcome = await elsewhere.send("s", "next", key="k", when_busy=policy)
         assert (outcome.completed, outcome.input_id) == (True, queued.input.input_id)
-        assert (await held.wait()).status is Standing.INTERRUPTED
+        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
         assert await talk_of(runtime, "s") == [*([] if first == "rollback" else ["hold"]), *talk("next")]
         again = await elsewhere.send("s", "next", key="k", when_busy=policy)
         assert again == outcome
@@ -246,7 +246,7 @@ class TestInterrupt:
         await gate.entered("hold")
         first = await elsewhere.start("s", "hold too", when_busy="queue")
         second = await elsewhere.start("s", "last", when_busy="interrupt")
-        assert (await held.wait()).status is Standing.INTERRUPTED
+        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
         await gate.entered("hold too")
         gate.let_go("hold too")
         assert (await first.wait()).completed
@@ -267,7 +267,7 @@ class TestRollback:
         entered = asyncio.Event()
 
         @program
-        async def worker(turn: LiveTurn) -> str:
+        async def worker(turn: Turn) -> str:
             text = str(turn.input["content"])
             if text != "work":
                 turn.append({"role": "assistant", "content": f"re: {text}"})
@@ -302,7 +302,7 @@ class TestRollback:
         session = await runtime.get("s")
         assert await talk_of(runtime, "s") == talk("before", "after")
         assert dict(session.document) == {"colour": "red"}
-        assert (await held.wait()).status is Standing.INTERRUPTED
+        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
         assert held.input_id is not None
         row = await store.inbox.get(held.input_id)
         if key is None:  # known by its run
@@ -310,7 +310,7 @@ class TestRollback:
         else:
             assert row is not None
             assert (row.status, row.rolled_back, row.run_id) == (InputStatus.CONSUMED, True, held.run_id)
-        assert (await elsewhere.outcome(held.input_id)).status is Standing.ROLLED_BACK
+        assert (await elsewhere.outcome(held.input_id)).status is OutcomeStatus.ROLLED_BACK
         assert [(each.effect_key, each.status) for each in await store.effects.list("s")] == [
             ("pay", EffectStatus.DONE)
         ]
@@ -346,7 +346,7 @@ class TestRollback:
         await gate.entered("hold")
         between = await runtime.start("s", "between", when_busy="queue")
         last = await elsewhere.start("s", "last", when_busy="rollback")
-        assert (await held.wait()).status is Standing.INTERRUPTED
+        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
         assert (await between.wait()).completed
         assert (await last.wait()).completed
         assert await talk_of(runtime, "s") == ["hold", *talk("between", "last")]
@@ -357,7 +357,7 @@ class TestRollback:
         held = await runtime.start("s", "hold")
         await gate.entered("hold")
         await held.stop()
-        assert (await held.wait()).status is Standing.INTERRUPTED
+        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
         await runtime.enqueue("s", "first", delay=0)
         assert (await elsewhere.send("s", "second", when_busy="rollback")).completed
         assert await talk_of(runtime, "s") == ["hold", *talk("first", "second")]
@@ -370,15 +370,15 @@ class TestRollback:
         texts = [f"message {number}" for number in range(4)]
         both = zip(texts, (runtime, elsewhere) * 2, strict=True)
         outcomes = await asyncio.gather(*(each.send("s", text, when_busy="rollback") for text, each in both))
-        assert (await held.wait()).status is Standing.INTERRUPTED
+        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
         found = await talk_of(runtime, "s")
         assert "hold" not in found
         # One that was stopped for a message which then was not the next one stays: nothing goes back behind a turn.
         ends = [await runtime.outcome(str(outcome.input_id)) for outcome in outcomes]
-        kept = [text for text, end in zip(texts, ends, strict=True) if end.status is not Standing.ROLLED_BACK]
+        kept = [text for text, end in zip(texts, ends, strict=True) if end.status is not OutcomeStatus.ROLLED_BACK]
         assert sorted(text for text in found if not text.startswith("re: ")) == sorted(kept)
         for text, end in zip(texts, ends, strict=True):
-            assert end.status in (Standing.COMPLETED, Standing.INTERRUPTED, Standing.ROLLED_BACK)
+            assert end.status in (OutcomeStatus.COMPLETED, OutcomeStatus.INTERRUPTED, OutcomeStatus.ROLLED_BACK)
             assert (f"re: {text}" in found) or not end.completed
         assert sorted(gate.said[1:]) == sorted(texts)
         assert gate.most_at_once == 1

@@ -6,7 +6,7 @@ import pytest
 
 from tenuto.errors import InvalidInput
 from tenuto.model.run import StopKind
-from tenuto.session.words import word_of
+from tenuto.runtime.words import word_of
 
 
 @pytest.mark.parametrize("given", ["abort", StopKind.ABORT])

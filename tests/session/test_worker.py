@@ -8,16 +8,19 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import InvalidInput, StoreClosed
+from tenuto.model.commit import BeginRun, Commit
 from tenuto.model.run import RunStatus
-from tenuto.session import worker as worker_module
-from tenuto.session.actions import SuspendSession
-from tenuto.session.live import LiveTurn
-from tenuto.session.outcome import Standing
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
-from tenuto.session.worker import Worker
+from tenuto.runtime.change.actions import SuspendSession
+from tenuto.runtime.outcome import OutcomeStatus
+from tenuto.runtime.program import program
+from tenuto.runtime.queue import worker as worker_module
+from tenuto.runtime.queue.orphans import end_orphan_without_session
+from tenuto.runtime.queue.worker import Worker
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.harness import Harness
+from tenuto.writing.lane_claim import this_owner
 from tests.session.gates import PATIENCE, Gate, lane_is_free, talk_of, until
 
 
@@ -44,8 +47,8 @@ async def test_a_drain_does_all_that_is_due_in_every_session_and_returns(store: 
     async with asyncio.timeout(PATIENCE):
         await runtime.drain()
         await runtime.drain()
-    assert {(await runtime.outcome(each)).status for each in ids} == {Standing.COMPLETED}
-    assert (await runtime.outcome(later)).status is Standing.QUEUED
+    assert {(await runtime.outcome(each)).status for each in ids} == {OutcomeStatus.COMPLETED}
+    assert (await runtime.outcome(later)).status is OutcomeStatus.QUEUED
     for number in range(7):
         texts = [f"s{number} message {message}" for message in range(3)]
         assert await talk_of(runtime, f"s{number}") == [word for text in texts for word in (text, f"re: {text}")]
@@ -56,7 +59,7 @@ async def test_no_more_sessions_are_worked_on_at_once_than_allowed(store: Store)
     now, full, go = 0, asyncio.Event(), asyncio.Event()
 
     @program(name="gate")
-    async def counts(_: LiveTurn) -> None:
+    async def counts(_: Turn) -> None:
         nonlocal now
         now += 1
         at_once.append(now)
@@ -70,7 +73,7 @@ async def test_no_more_sessions_are_worked_on_at_once_than_allowed(store: Store)
     working = asyncio.ensure_future(runtime.drain(concurrency=3))
     async with asyncio.timeout(PATIENCE):
         await full.wait()
-        assert len([each for each in ids if (await runtime.outcome(each)).status is Standing.RUNNING]) == 3
+        assert len([each for each in ids if (await runtime.outcome(each)).status is OutcomeStatus.RUNNING]) == 3
         go.set()
         await working
     assert max(at_once) == 3
@@ -89,7 +92,7 @@ async def test_several_workers_on_one_store_never_do_a_turn_twice(harness: Harne
             f"s{number} message {message}" for message in range(4)
         ]
         assert len(await runtimes[0].runs(f"s{number}")) == 4
-    assert {(await runtimes[1].outcome(each)).status for each in ids} == {Standing.COMPLETED}
+    assert {(await runtimes[1].outcome(each)).status for each in ids} == {OutcomeStatus.COMPLETED}
 
 
 class TestNotForThisWorker:
@@ -106,11 +109,11 @@ class TestNotForThisWorker:
         own = await queued(runtime, 3)
         async with asyncio.timeout(PATIENCE):
             await runtime.drain(concurrency=2)
-        assert {(await runtime.outcome(each)).status for each in own} == {Standing.COMPLETED}
-        assert {(await runtime.outcome(each)).status for each in foreign} == {Standing.QUEUED}
+        assert {(await runtime.outcome(each)).status for each in own} == {OutcomeStatus.COMPLETED}
+        assert {(await runtime.outcome(each)).status for each in foreign} == {OutcomeStatus.QUEUED}
         assert all([await lane_is_free(runtime, f"foreign{number}") for number in range(5)])
         await elsewhere.drain()
-        assert {(await runtime.outcome(each)).status for each in foreign} == {Standing.COMPLETED}
+        assert {(await runtime.outcome(each)).status for each in foreign} == {OutcomeStatus.COMPLETED}
         assert (len(other.said), len(gate.said)) == (5, 3)
 
     async def test_it_is_looked_at_again_ever_less_often(self, harness: Harness, gate: Gate) -> None:
@@ -143,7 +146,7 @@ class TestNotForThisWorker:
         await runtime.execute("s0", SuspendSession())
         async with asyncio.timeout(PATIENCE):
             await runtime.drain()
-        assert [(await runtime.outcome(each)).status for each in ids] == [Standing.QUEUED, Standing.COMPLETED]
+        assert [(await runtime.outcome(each)).status for each in ids] == [OutcomeStatus.QUEUED, OutcomeStatus.COMPLETED]
 
 
 class TestWorking:
@@ -175,7 +178,7 @@ class TestWorking:
         gate.let_go("hold")
         async with asyncio.timeout(PATIENCE):
             await working
-        assert [(await runtime.outcome(each)).status for each in ids] == [Standing.COMPLETED, Standing.QUEUED]
+        assert [(await runtime.outcome(each)).status for each in ids] == [OutcomeStatus.COMPLETED, OutcomeStatus.QUEUED]
         assert await lane_is_free(runtime, "s")
 
     async def test_a_lost_run_is_found_and_goes_on_as_its_next_attempt(self, harness: Harness, gate: Gate) -> None:
@@ -183,7 +186,7 @@ class TestWorking:
         created = await runtime.create("gate", session_id="s")
         message = {"role": "user", "content": "lost"}
         begun = await runtime._arrivals.begin(created.key, message, input_key="k", body={"message": message})
-        assert isinstance(begun, LiveTurn)
+        assert isinstance(begun, Turn)
         await begun.writer.abandon()
         async with asyncio.timeout(PATIENCE):
             await worker.drain()
@@ -198,14 +201,14 @@ class TestWorking:
         bad = await runtime.enqueue("bad", "fail")
         ids = await queued(runtime, 3)
         await runtime.drain(concurrency=1)
-        assert (await runtime.outcome(bad)).status is Standing.FAILED
-        assert {(await runtime.outcome(each)).status for each in ids} == {Standing.COMPLETED}
+        assert (await runtime.outcome(bad)).status is OutcomeStatus.FAILED
+        assert {(await runtime.outcome(each)).status for each in ids} == {OutcomeStatus.COMPLETED}
 
     async def test_it_wakes_what_waited_for_a_time(self, harness: Harness) -> None:
         clock = FakeClock()
 
         @program
-        async def sleeper(turn: LiveTurn) -> str:
+        async def sleeper(turn: Turn) -> str:
             await turn.sleep(3600)
             turn.append({"role": "assistant", "content": "awake"})
             return "awake"
@@ -235,3 +238,18 @@ class TestWorking:
         for concurrency in (0, -1, 2.5, True):
             with pytest.raises(InvalidInput):
                 await SessionRuntime(store).drain(concurrency)  # type: ignore[arg-type]
+
+
+async def test_a_lost_run_whose_session_was_deleted_meanwhile_is_nobodys_and_harms_no_worker(
+    harness: Harness,
+) -> None:
+    store = await harness.open(clock=FakeClock())
+    await store.create("s")
+    lane = await store.lanes.acquire("s", this_owner(), ttl=1)
+    begin = BeginRun(run_id="r", invocation_id="i", correlation_id="i", ttl=1)
+    await store.commit(Commit(key=lane.key, operation_id="o", life=lane.life, generation=lane.generation, run=begin))
+    run = await store.runs.get("r", tenant="")
+    assert run is not None
+    await store.delete("s")
+    assert not await end_orphan_without_session(store, run)
+    assert not await store.exists("s")

@@ -8,8 +8,8 @@ import pytest
 
 from tenuto import SessionRuntime, program
 from tenuto.errors import InvalidInput, ProgramNotRegistered
-from tenuto.session import actions
-from tenuto.store.port import Store
+from tenuto.runtime.change import actions
+from tenuto.store.store import Store
 
 
 class Unshowable:

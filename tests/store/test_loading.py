@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenuto.store.backend import View
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.factories import a_session
 from tests.conftest import OurHarness
 

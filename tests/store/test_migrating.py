@@ -10,11 +10,11 @@ from tenuto.errors import InvalidInput, SchemaMismatch
 from tenuto.model.commit import BeginRun, NewCheckpoint
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import Profile, SessionKey
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.program import program
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.store.backends.sql import migrations
-from tenuto.store.migrating import migrate
+from tenuto.store.schema import migrate
 from tenuto.testing.factories import a_commit
 from tests.conftest import OurHarness
 
@@ -161,7 +161,7 @@ BEFORE_POINTS = (
 
 async def test_the_points_of_runs_from_before_are_found_by_the_commits_that_began_them(fresh: OurHarness) -> None:
     @program
-    async def replies(turn: LiveTurn) -> None:
+    async def replies(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": f"re: {turn.input['content']}"})
 
     assert fresh.address

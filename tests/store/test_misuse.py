@@ -15,7 +15,7 @@ import pytest
 from tenuto import SessionRuntime, Store, open_store, program
 from tenuto.errors import StoreClosed, StoreMisused, StoreUnusable, TenutoError
 from tenuto.model.event import NewEvent
-from tenuto.session.live import LiveTurn
+from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner
 from tests.conftest import OurHarness
 
@@ -95,7 +95,7 @@ async def test_a_sibling_works_in_another_event_loop(harness: OurHarness) -> Non
 @on_sql
 async def test_a_runtime_in_two_event_loops_is_refused_also_when_both_want_one_session(harness: OurHarness) -> None:
     @program
-    async def slow(turn: LiveTurn) -> None:
+    async def slow(turn: Turn) -> None:
         await asyncio.sleep(0.05)
         turn.append({"role": "assistant", "content": "ok"})
 
@@ -297,10 +297,10 @@ asyncio.SelectorEventLoop.add_signal_handler = missing
 asyncio.SelectorEventLoop.remove_signal_handler = missing
 
 import tenuto
-import tenuto.cli
-from tenuto.commands import worker as command
+import tenuto.cli.app
+from tenuto.cli import worker_command as command
 from tenuto import SessionRuntime, open_store, program
-from tenuto.session.worker import Worker
+from tenuto.runtime.queue.worker import Worker
 
 @program
 async def echo(turn):
@@ -386,7 +386,7 @@ async def test_a_locked_database_is_not_told_as_another_runner(harness: OurHarne
     from tenuto.store.keeper import Keeper
 
     @program
-    async def waits(turn: LiveTurn) -> None:
+    async def waits(turn: Turn) -> None:
         await asyncio.sleep(30)
 
     store = await harness.open(lock_timeout=0.1)

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tenuto import open_store
-from tenuto.cli import app
+from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnusable, TenutoError
 from tenuto.ids import new_id
 from tenuto.store.backends.address import masked
-from tenuto.store.migrating import migrate
+from tenuto.store.schema import migrate
 from tenuto.testing.factories import a_session
 from tests.servers import Postgres
 

@@ -39,12 +39,12 @@ from tenuto import (
 from tenuto.clock import FakeClock
 from tenuto.ids import new_id
 from tenuto.model.effect import EffectChange, EffectKind, FinishEffect, SettleEffect, StartEffect
-from tenuto.model.inbox import Boundary, Consume, InputKind, NewInput
+from tenuto.model.input import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
-from tenuto.model.outbox import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
 from tenuto.model.run import StopKind
 from tenuto.model.session import LogEnd
-from tenuto.model.usage import NewUsage
+from tenuto.model.token_usage import NewUsage
 from tests.servers import Postgres
 
 IDS = ("ada", "bea", "cyd")

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenuto import LiveTurn, Tool, program
+from tenuto import Tool, Turn, program
 from tenuto.codec import JSON
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 
 
 @program
-async def desk(turn: LiveTurn) -> None:
+async def desk(turn: Turn) -> None:
     """Answer after a while, as a model does."""
     asked: Any = turn.input
     await asyncio.sleep(0.05)
@@ -33,7 +33,7 @@ def world(folder: Path) -> list[str]:
 def cashier(folder: Path) -> ScriptedAgent:
     """Return an agent that wants to pay a refund, which somebody has to approve."""
 
-    async def refund(_: LiveTurn, arguments: Mapping[str, Any]) -> JSON:
+    async def refund(_: Turn, arguments: Mapping[str, Any]) -> JSON:
         noted(folder, f"refunded {arguments['amount']} for order {arguments['order']}")
         return "done"
 
@@ -44,11 +44,11 @@ def cashier(folder: Path) -> ScriptedAgent:
 def packer(folder: Path, *, dies: bool = False) -> ScriptedAgent:
     """Return an agent that reserves, then prints a label; with `dies` it waits to be killed while it prints."""
 
-    async def reserve(_: LiveTurn, arguments: Mapping[str, Any]) -> JSON:
+    async def reserve(_: Turn, arguments: Mapping[str, Any]) -> JSON:
         noted(folder, f"reserved {arguments['item']}")
         return "reserved"
 
-    async def label(turn: LiveTurn, _: Mapping[str, Any]) -> JSON:
+    async def label(turn: Turn, _: Mapping[str, Any]) -> JSON:
         noted(folder, f"label asked for by attempt {turn.attempt}")
         if dies:
             print(f"in the middle of printing a label (attempt {turn.attempt}, pid {os.getpid()})", flush=True)

@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, InvocationInterrupted, InvocationSuspended, SessionSaveFailed, TenutoError
-from tenuto.graph.edges import Choice
-from tenuto.graph.events import InvocationEvent, Phase
-from tenuto.graph.invocation import UNSET, Call, Opened, check_options, execute, open_fresh
-from tenuto.graph.invocation import outcome as outcome_of
-from tenuto.graph.nodes import Middleware, Node
-from tenuto.graph.observers import Attachment, Deliveries, DrainSummary, Observer, Subscription, subscription
-from tenuto.graph.outcome import Outcome
-from tenuto.graph.resuming import open_lost, open_paused
-from tenuto.graph.run import Run
-from tenuto.graph.scope import Metadata, Scope, checked_metadata, scope_variable
-from tenuto.graph.sessions import SessionPlan
+from tenuto.graph.blueprint.edges import Choice
+from tenuto.graph.blueprint.warnings import SessionNotKept, outside
+from tenuto.graph.checkpoint.graph_resume import open_lost, open_paused
+from tenuto.graph.checkpoint.stored_run import cancel_paused
+from tenuto.graph.engine.execution import UNSET, Call, Opened, check_options, execute, open_fresh
+from tenuto.graph.engine.execution import outcome as outcome_of
+from tenuto.graph.engine.graph_frame import GraphRun
+from tenuto.graph.engine.scope import Metadata, Scope, checked_metadata, scope_variable
+from tenuto.graph.engine.suspend import CallbackMaker
+from tenuto.graph.events.event_queue import Attachment, DrainSummary, EventQueues, Observer, Subscription, subscription
+from tenuto.graph.events.node_event import InvocationEvent, Phase
+from tenuto.graph.graph_outcome import Outcome
+from tenuto.graph.nodes.node import Middleware, Node
+from tenuto.graph.session.migration import MigrationRegistry
+from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.graph.state import State, schema_of
-from tenuto.graph.suspending import CallbackMaker
-from tenuto.graph.warnings import SessionNotKept, outside
 from tenuto.ids import check_id, random_id
-from tenuto.model.run import Wait
-from tenuto.session.migration import MigrationRegistry
-from tenuto.session.resuming import cancel_paused
-from tenuto.store.port import Store
+from tenuto.model.wait import Wait
+from tenuto.store.store import Store
 
 if TYPE_CHECKING:
-    from tenuto.graph.program import GraphProgram
+    from tenuto.graph.runtime.graph_program import GraphProgram
 
 S = TypeVar("S", bound=State)
 
@@ -72,7 +72,7 @@ class CompiledGraph(Generic[S]):
         self.session = session
         self.observers: list[Subscription] = []
         self._chains = {node.name: middleware + node.middleware for node in nodes.values()}
-        self._deliveries = Deliveries()
+        self._deliveries = EventQueues()
         self._warned = False
 
     def leads_to(self, choice: Choice, target: Any) -> bool:
@@ -204,7 +204,7 @@ class CompiledGraph(Generic[S]):
         token = scope_variable.set(scope)
         # Made once the scope stands, so that observers see the invocation's identities too.
         delivery = self._deliveries.begin(scope.invocation_id) if own or self._observed() else None
-        run = Run(delivery, own, call.step_limit, call.stop, opened.journal)
+        run = GraphRun(delivery, own, call.step_limit, call.stop, opened.journal)
         try:
             executing = execute(self, run, opened, call.initial)
             if delivery is None:
@@ -238,7 +238,7 @@ class CompiledGraph(Generic[S]):
         its reply. `checkpoints` are left after every node if the graph has a checkpointer, or as said here; they and
         the sessions are kept in the runtime's store.
         """
-        from tenuto.graph.program import GraphProgram
+        from tenuto.graph.runtime.graph_program import GraphProgram
 
         return GraphProgram(
             self,
@@ -282,6 +282,6 @@ class CompiledGraph(Generic[S]):
 
     def to_mermaid(self) -> str:
         """Return the graph as a Mermaid flowchart, with subgraphs, fan-outs and branches."""
-        from tenuto.graph.draw import mermaid
+        from tenuto.graph.mermaid import mermaid
 
         return mermaid(self)

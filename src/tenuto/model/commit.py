@@ -8,12 +8,13 @@ from typing import TypeAlias
 from tenuto.codec import JSON
 from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Consume, NewInput
-from tenuto.model.lane import Rearm
-from tenuto.model.outbox import NewOutgoing
-from tenuto.model.run import RunRef, RunStatus, WaitStatus
+from tenuto.model.input import Consume, NewInput
+from tenuto.model.lane import DEFAULT_TTL, Rearm
+from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Ends, LogEnd, SessionKey, SessionStatus
-from tenuto.model.usage import NewUsage
+from tenuto.model.token_usage import NewUsage
+from tenuto.model.wait import WaitStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class BeginRun:
     base_version: int | None = None
     base_ends: Ends | None = None
     ends: Ends | None = None
-    ttl: float = 15.0
+    ttl: float = DEFAULT_TTL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ class TakeRun:
     base_version: int | None = None
     base_ends: Ends | None = None
     ends: Ends | None = None
-    ttl: float = 15.0
+    ttl: float = DEFAULT_TTL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,38 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from tenuto.codec import JSON
 
-CHUNK = "chunk"
-"""The type of a part of a reply, shown while it was under way; once the run is over, it may be pruned."""
 
-ELIDED = "elided"
-"""The type of what stands for events that were pruned; its data say `from` which number `to` which."""
+class EventType(StrEnum):
+    """The types of events that the store and the runtime write; programs and hosts may write others.
+
+    A `CHUNK` is a part of a reply, shown while it was under way; once the run is over it may be pruned. `ELIDED` stands
+    for events that were pruned; its data say `from` which number `to` which. `REWOUND` takes back the chunks after the
+    number it names. The others are the notices of `tenuto.runtime.stream.notices`.
+    """
+
+    CHUNK = "chunk"
+    ELIDED = "elided"
+    REWOUND = "rewound"
+    REPLY_SAVED = "reply_saved"
+    SESSION_LOADED = "session_loaded"
+    SESSION_ACTION_EXECUTED = "session_action_executed"
+    SESSION_SAVED = "session_saved"
+    SESSION_LOAD_FAILED = "session_load_failed"
+    SESSION_ACTION_FAILED = "session_action_failed"
+    SESSION_SAVE_FAILED = "session_save_failed"
+    INPUT_QUEUED = "input_queued"
+    INPUT_REFUSED = "input_refused"
+    RUN_STARTED = "run_started"
+    RUN_ENDED = "run_ended"
+    LANE_TAKEN_OVER = "lane_taken_over"
+    WAIT_SETTLED = "wait_settled"
+    EFFECT_SETTLED = "effect_settled"
+    HOOK_FAILED = "hook_failed"
+    LISTENER_FAILED = "listener_failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

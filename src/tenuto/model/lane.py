@@ -5,6 +5,9 @@ from datetime import datetime
 
 from tenuto.model.session import SessionKey
 
+DEFAULT_TTL = 15.0
+"""How long a lane, or a run without one, stays its runner's without a renewal, in seconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostProof:

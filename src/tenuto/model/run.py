@@ -1,7 +1,6 @@
-"""Runs, the checkpoints they leave and the waits they suspend on."""
+"""Runs: one stretch each of executing an invocation, and the stops asked of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -17,20 +16,6 @@ class RunStatus(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     SUSPENDED = "suspended"
-
-
-CHILD_WAIT = "child"
-"""The kind of a wait for a child; its metadata names the child's id (`child`) and the `token` of the question."""
-
-
-class WaitStatus(StrEnum):
-    """Whether a wait still needs something; every state but open is final."""
-
-    OPEN = "open"
-    ANSWERED = "answered"
-    EXPIRED = "expired"
-    ABANDONED = "abandoned"
-    CANCELLED = "cancelled"
 
 
 class StopKind(StrEnum):
@@ -113,40 +98,3 @@ class Run:
     stop: Stop | None = None
     commit_number: int = 0
     rolled_back: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """A point a run can go on from: cursor, document, and the logs as they ended there."""
-
-    key: SessionKey
-    commit_number: int
-    run_id: str | None
-    step: int
-    cursor: JSON
-    document: Mapping[str, JSON]
-    ends: Ends
-    schema_version: str
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Something a suspended run needs.
-
-    `wait_id` is minted; `signal_id` is the program's word and need not be unique.
-    """
-
-    wait_id: str
-    key: SessionKey
-    run_id: str
-    kind: str
-    signal_id: str | None
-    status: WaitStatus
-    deadline: datetime | None
-    schema: JSON = None
-    metadata: Mapping[str, JSON] = field(default_factory=dict)
-    answer: JSON = None
-    commit_number: int
-    created_at: datetime
-    settled_at: datetime | None

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from tenuto.graph.events import NodeEvent
-from tenuto.graph.scope import Scope
-from tenuto.graph.suspending import SignalDescriptor
+from tenuto.graph.engine.scope import Scope
+from tenuto.graph.engine.suspend import SignalDescriptor
+from tenuto.graph.events.node_event import NodeEvent
 
 SPEC_VERSION = "0.109.0"
 IMPLEMENTATION = "tenuto"

@@ -2,7 +2,7 @@
 
 import logging
 
-from tenuto.graph.scope import current_scope
+from tenuto.graph.engine.scope import current_scope
 from tenuto.observe.attributes import cross_cutting
 
 try:

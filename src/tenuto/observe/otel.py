@@ -13,9 +13,9 @@ from time import time_ns
 from typing import Any
 
 from tenuto.errors import GraphRunError, NodeException
-from tenuto.graph.cause import category_of, derived_category
-from tenuto.graph.events import Ending, FrameEvent, InvocationEvent, MetadataEvent, NodeEvent, Phase
-from tenuto.graph.scope import Scope
+from tenuto.graph.engine.cause import category_of, derived_category
+from tenuto.graph.engine.scope import Scope
+from tenuto.graph.events.node_event import Ending, FrameEvent, InvocationEvent, MetadataEvent, NodeEvent, Phase
 from tenuto.observe.attributes import (
     IMPLEMENTATION,
     VERSION,

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, TypeVar
 
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.found import Plan, Row, Script
+from tenuto.store.rules.plan import Plan, Row, Script
 
 F = TypeVar("F")
 T = TypeVar("T")

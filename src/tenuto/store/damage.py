@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from tenuto.errors import StoredDataCorrupt
 from tenuto.quote import quote
-from tenuto.store.rules.found import Row
+from tenuto.store.rules.plan import Row
 from tenuto.store.rules.rows import SessionRow
 
 T = TypeVar("T")

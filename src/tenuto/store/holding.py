@@ -4,8 +4,8 @@ from hashlib import sha256
 
 from tenuto.codec import JSON, dumps
 from tenuto.model.commit import Held
+from tenuto.store.rules.commit.pack import HELD_FROM_BYTES
 from tenuto.store.rules.encoding import byte_size
-from tenuto.store.rules.pack import HELD_FROM_BYTES
 
 
 def handle_of(value: JSON) -> Held | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tenuto.codec import encode
 from tenuto.model.lane import HostProof
-from tenuto.store.rules.lane import same_host
+from tenuto.store.rules.verbs.lane_rules import same_host
 
 
 @cache

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 from tenuto.clock import since_boot
 from tenuto.errors import TenutoError
-from tenuto.model.lane import Lane
+from tenuto.model.lane import DEFAULT_TTL, Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import ANY_TENANT
 from tenuto.store.backends.threads import in_thread
-from tenuto.store.lanes import DEFAULT_TTL
 
 if TYPE_CHECKING:
-    from tenuto.store.port import Store
+    from tenuto.store.store import Store
 
 RENEW_EVERY = DEFAULT_TTL / 3
 """How often everything held is renewed, in seconds; at least three times within the TTL."""

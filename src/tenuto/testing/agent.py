@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from tenuto.codec import JSON
 from tenuto.model.effect import EffectKind
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import Result
-from tenuto.session.tools import Tool, run_calls
+from tenuto.runtime.calls.tools import Tool, run_calls
+from tenuto.runtime.program import Result
+from tenuto.runtime.turn.turn import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class ScriptedAgent:
     stream: bool = False
     model_calls: int = field(default=0, init=False)
 
-    async def run(self, turn: LiveTurn) -> Result:
+    async def run(self, turn: Turn) -> Result:
         """See `Program.run`."""
         async for _ in turn.each_step():
             if turn.open_calls:
@@ -85,7 +85,7 @@ class ScriptedAgent:
             await run_calls(turn, self.tools)
         raise AssertionError("unreachable")
 
-    async def _ask(self, turn: LiveTurn) -> JSON:
+    async def _ask(self, turn: Turn) -> JSON:
         self.model_calls += 1
         definition = turn.definition
         request = Request(model=definition.model, system_prompt=definition.system_prompt, messages=turn.seen)

@@ -9,7 +9,7 @@ from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Receipt
 from tenuto.model.lane import HostProof, Lane, Owner
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Key, SessionKey, as_key
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 
 _numbers = count(1)
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 from tenuto.errors import StoreUnavailable
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Backend, Lock, Reading, View, Warm
-from tenuto.store.rules.found import Plan, Row
+from tenuto.store.rules.plan import Plan, Row
 
 F = TypeVar("F")
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 
 
 class Harness(Protocol):

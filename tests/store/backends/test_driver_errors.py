@@ -31,7 +31,7 @@ from tenuto.errors import (
 )
 from tenuto.ids import new_id
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import InputKind, NewInput
+from tenuto.model.input import InputKind, NewInput
 from tenuto.store.backends.postgres.faults import translate as translate_postgres
 from tenuto.store.backends.sqlite import connection as sqlite_connection
 from tenuto.store.backends.sqlite.backend import SqliteBackend

@@ -12,10 +12,10 @@ import pytest
 from tenuto import open_store
 from tenuto.model.event import NewEvent
 from tenuto.model.lane import Owner
-from tenuto.session import stopping
-from tenuto.session.live import LiveTurn
-from tenuto.session.program import program
-from tenuto.session.runtime import SessionRuntime
+from tenuto.runtime.program import program
+from tenuto.runtime.queue import stop_watch as stopping
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.turn import Turn
 from tenuto.store.backends import memory
 
 USER = {"role": "user", "content": "How is it?"}
@@ -65,13 +65,13 @@ async def _weather() -> str:
 
 
 @program
-async def talk(turn: LiveTurn) -> None:
+async def talk(turn: Turn) -> None:
     await turn.effect("weather", _weather)
     turn.append(REPLY)
 
 
 @program
-async def ask(turn: LiveTurn) -> None:
+async def ask(turn: Turn) -> None:
     turn.emit("Well")
     await turn.effect("weather", _weather)
     turn.use("small", input=3, output=5)

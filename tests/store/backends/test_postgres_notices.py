@@ -7,8 +7,8 @@ import asyncpg
 import pytest
 
 from tenuto.model.event import NewEvent
-from tenuto.store.backends.postgres import notices
-from tenuto.store.port import Store
+from tenuto.store.backends.postgres import notify as notices
+from tenuto.store.store import Store
 from tenuto.testing.factories import a_commit, a_session
 from tests.conftest import OurHarness
 

@@ -12,9 +12,9 @@ from tenuto import SessionRuntime, Store, open_store, program
 from tenuto.errors import StoreContended, StoreUnavailable
 from tenuto.ids import new_id
 from tenuto.model.event import NewEvent
-from tenuto.session.live import LiveTurn
-from tenuto.session.worker import Worker
-from tenuto.store.backends.postgres import notices
+from tenuto.runtime.queue.worker import Worker
+from tenuto.runtime.turn.turn import Turn
+from tenuto.store.backends.postgres import notify as notices
 from tenuto.testing.factories import a_commit, a_session
 from tests.proxy import Proxy, proxy_before
 from tests.servers import Postgres
@@ -137,7 +137,7 @@ async def test_a_held_up_event_loop_is_not_taken_for_a_silent_server(store: Stor
 
 async def test_a_worker_goes_on_after_its_connections_fell_silent(store: Store, proxy: Proxy) -> None:
     @program
-    async def echo(turn: LiveTurn) -> None:
+    async def echo(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": "ok"})
 
     async with SessionRuntime(store, [echo]) as runtime:

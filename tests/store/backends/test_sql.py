@@ -9,8 +9,8 @@ import pytest
 from tenuto.store.backends.memory.reads import Reads
 from tenuto.store.backends.memory.writes import Writes
 from tenuto.store.backends.sql import migrations, queries
-from tenuto.store.port import DUMPED
-from tenuto.store.rules.found import COUNTED
+from tenuto.store.rules.plan import COUNTED
+from tenuto.store.store import DUMPED
 from tests.conftest import OurHarness
 
 STORE = Path(__file__).parents[3] / "src" / "tenuto" / "store"

@@ -17,7 +17,7 @@ from tenuto.clock import SECOND
 from tenuto.errors import LaneBusy
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun
-from tenuto.model.inbox import InputKind, NewInput
+from tenuto.model.input import InputKind, NewInput
 from tenuto.store.backends.sqlite import lease_clock
 from tenuto.store.host import this_process
 from tenuto.testing.factories import a_commit, a_session, an_owner

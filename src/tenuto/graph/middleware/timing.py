@@ -4,9 +4,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from tenuto.graph.cause import category_of, derived_category
-from tenuto.graph.nodes import Next, Update
-from tenuto.graph.scope import scope_variable
+from tenuto.graph.engine.cause import category_of, derived_category
+from tenuto.graph.engine.scope import scope_variable
+from tenuto.graph.nodes.node import Next, Update
 
 
 class TimingRecord(NamedTuple):

@@ -112,7 +112,9 @@ def check_name(value: Any, what: str) -> str:
 def check_text(value: Any, what: str, most: int = MAX_TEXT_BYTES) -> str:
     """Return text that every backend can keep, of at most so many bytes, or refuse it."""
     if type(value) is not str:
-        refuse(what, "text", value)
+        if not isinstance(value, StrEnum):
+            refuse(what, "text", value)
+        value = str(value)
     if len(value) > most:
         refuse(what, f"a text of at most {most} bytes", value)
     if "\0" in value or not (value.isascii() or _is_unicode(value)):

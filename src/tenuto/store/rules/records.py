@@ -7,8 +7,9 @@ from typing import Any
 from tenuto.clock import to_datetime
 from tenuto.codec import JSON, loads, loads_map
 from tenuto.errors import InvalidInput, StoredDataCorrupt
+from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.lane import HostProof, Owner
-from tenuto.model.run import Checkpoint, Run, RunStatus, Stop, StopKind, Wait, WaitStatus
+from tenuto.model.run import Run, RunStatus, Stop, StopKind
 from tenuto.model.session import (
     Ends,
     ForkPoint,
@@ -20,6 +21,7 @@ from tenuto.model.session import (
     SessionStatus,
     SessionSummary,
 )
+from tenuto.model.wait import Wait, WaitStatus
 from tenuto.quote import quote
 from tenuto.store.rules.rows import CheckpointRow, ProfileRow, RunRow, SessionRow, WaitRow
 

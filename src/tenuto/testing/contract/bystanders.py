@@ -10,12 +10,12 @@ from tenuto.clock import FakeClock
 from tenuto.errors import InvalidInput, StoredDataCorrupt
 from tenuto.model.commit import BeginRun, EndRun, OpenWait, Reset
 from tenuto.model.effect import EffectKind, StartEffect
-from tenuto.model.event import CHUNK, NewEvent
-from tenuto.model.inbox import InputKind, NewInput
-from tenuto.model.outbox import NewOutgoing
+from tenuto.model.event import EventType, NewEvent
+from tenuto.model.input import InputKind, NewInput
+from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import damaged, not_refused
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
 from tenuto.testing.harness import Harness
@@ -178,7 +178,7 @@ async def test_pruning_passes_over_what_it_cannot_read(harness: Harness) -> None
     for name in ("s-1", "s-2"):
         key, _ = await a_session(store, name)
         begin = BeginRun(run_id=f"run-{name}", invocation_id=f"inv-{name}")
-        chunks = (NewEvent(type=CHUNK, data=1), NewEvent(type=CHUNK, data=2))
+        chunks = (NewEvent(type=EventType.CHUNK, data=1), NewEvent(type=EventType.CHUNK, data=2))
         await store.commit(a_commit(key, run=begin, events=chunks, end=EndRun(status=RunStatus.COMPLETED)))
     await store.aclose()
     await harness.damage(f"UPDATE event SET body = '[[\"chunk\",' WHERE session = {HERE}")

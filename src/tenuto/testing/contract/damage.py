@@ -8,7 +8,7 @@ import pytest
 from tenuto.errors import StoredDataCorrupt
 from tenuto.model.commit import BeginRun, NewCheckpoint, OpenWait, Reset
 from tenuto.model.session import Profile, SessionFilter
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import damaged, not_refused
 from tenuto.testing.factories import a_commit, a_save, a_session
 from tenuto.testing.harness import Harness

@@ -27,11 +27,11 @@ from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, NewCheckpoint, OpenWait, SettleWait, TakeRun
 from tenuto.model.event import NewEvent
 from tenuto.model.lane import Lane, Rearm
-from tenuto.model.outbox import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
 from tenuto.model.report import DeleteReport, GcReport
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, Profile, SessionKey, SessionRecord
-from tenuto.store.port import Dump, Store
+from tenuto.store.store import Dump, Store
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness

@@ -12,7 +12,7 @@ from tenuto.errors import CommitTooLarge
 from tenuto.model.commit import Append, BeginRun, Budget, Held, NewCheckpoint, OpenWait, Reset
 from tenuto.model.event import NewEvent
 from tenuto.model.session import Profile, SessionRecord
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session
 from tenuto.testing.harness import Harness

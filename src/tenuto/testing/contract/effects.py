@@ -19,7 +19,7 @@ from tenuto.model.effect import Effect, EffectChange, EffectKind, EffectStatus, 
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_session, a_turn, an_id, an_owner

@@ -15,7 +15,7 @@ from tenuto.model.lane import Lane
 from tenuto.model.report import PruneReport
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
 from tenuto.testing.harness import Harness

@@ -12,7 +12,7 @@ from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Held, NewCheck
 from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import damaged, fail_at_each_statement, probed, rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_key, a_session, an_owner
 from tenuto.testing.harness import Harness

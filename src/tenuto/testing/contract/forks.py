@@ -18,10 +18,10 @@ from tenuto.errors import (
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, OpenWait, Reset, TakeRun
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import InputKind, NewInput
+from tenuto.model.input import InputKind, NewInput
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionStatus
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import messages_of, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner

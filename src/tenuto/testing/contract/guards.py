@@ -39,13 +39,13 @@ from tenuto.model.commit import (
 )
 from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Consume, InputKind, NewInput
+from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
-from tenuto.model.outbox import NewOutgoing
+from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, LogEnd, SessionKey, SessionStatus
-from tenuto.model.usage import NewUsage
-from tenuto.store.port import Store
+from tenuto.model.token_usage import NewUsage
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner
 

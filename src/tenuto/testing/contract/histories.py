@@ -13,7 +13,7 @@ from tenuto.errors import (
 from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, Receipt, Reset
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Key, SessionKey
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import messages_of, rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn
 

@@ -20,13 +20,13 @@ from tenuto.errors import (
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Reset, TakeRun
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Boundary, Cancelled, Consume, Enqueued, Input, InputKind, InputStatus, NewInput, Nothing
+from tenuto.model.input import Boundary, Cancelled, Consume, Enqueued, Input, InputKind, InputStatus, NewInput, Nothing
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.model.usage import NewUsage
+from tenuto.model.token_usage import NewUsage
 from tenuto.store.host import this_process
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, outcomes, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner

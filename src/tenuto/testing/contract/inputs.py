@@ -22,12 +22,12 @@ from tenuto.model.commit import (
 )
 from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import InputKind, NewInput
+from tenuto.model.input import InputKind, NewInput
 from tenuto.model.lane import Rearm
-from tenuto.model.outbox import NewOutgoing
+from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionRecord
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import damaged, not_refused, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
 from tenuto.testing.harness import Harness

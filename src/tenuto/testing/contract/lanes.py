@@ -17,7 +17,7 @@ from tenuto.model.lane import HostProof, Lane, Rearm
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.host import this_process
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_owner, message

@@ -9,7 +9,7 @@ import pytest
 
 from tenuto.errors import InvalidInput
 from tenuto.model.session import ANY_TENANT, Kind, Profile, SessionFilter, SessionKey, SessionStatus, SessionSummary
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import statements, unchanged
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message

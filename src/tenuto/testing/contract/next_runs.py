@@ -21,11 +21,11 @@ from tenuto.errors import (
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, NewCheckpoint, NextRun
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Boundary, Consume, InputKind, InputStatus, NewInput
+from tenuto.model.input import Boundary, Consume, InputKind, InputStatus, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import fail_at_each_statement, unchanged
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message
 from tenuto.testing.harness import Harness

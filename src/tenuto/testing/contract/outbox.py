@@ -9,10 +9,10 @@ import pytest
 
 from tenuto.clock import to_datetime
 from tenuto.errors import ClaimLost, DeliveryLost, InvalidInput, OperationConflict
-from tenuto.model.inbox import Consume, InputKind, NewInput
-from tenuto.model.outbox import NewOutgoing, Outgoing, OutgoingStatus
+from tenuto.model.input import Consume, InputKind, NewInput
+from tenuto.model.outgoing import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.session import Kind, SessionKey
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import (
     fail_at_each_statement,

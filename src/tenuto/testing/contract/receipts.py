@@ -21,7 +21,7 @@ from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Held, NewCheck
 from tenuto.model.event import NewEvent
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner

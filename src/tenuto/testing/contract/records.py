@@ -14,7 +14,7 @@ from tenuto.model.commit import BeginRun, EndRun, NewCheckpoint, OpenWait, Settl
 from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import ForkPoint, Kind, Profile, SessionKey, SessionRecord, SessionStatus
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import outcomes, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message

@@ -11,9 +11,10 @@ from tenuto.errors import CommitRefused, InvocationExists, LaneLost, RunNotLive,
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, NewCheckpoint, OpenWait, SettleWait, TakeRun
 from tenuto.model.event import NewEvent
 from tenuto.model.lane import Lane
-from tenuto.model.run import RunRef, RunStatus, WaitStatus
+from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.store.port import Store
+from tenuto.model.wait import WaitStatus
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner, message

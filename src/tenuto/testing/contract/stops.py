@@ -9,11 +9,11 @@ import pytest
 from tenuto.errors import InvalidInput, OperationConflict, RunNotLive, StopRequested, StopWithdrawn
 from tenuto.model.commit import BeginRun, Commit, EndRun, OpenWait, TakeRun
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Boundary, InputKind, NewInput
+from tenuto.model.input import Boundary, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunRef, RunStatus, StopAnswer, StopKind
 from tenuto.model.session import SessionKey
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import fail_at_each_statement, statements, unchanged
 from tenuto.testing.factories import a_commit, a_session, a_turn, an_id, an_owner

@@ -5,7 +5,7 @@ import pytest
 from tenuto.errors import SessionNotFound, VersionConflict
 from tenuto.model.commit import BeginRun, Held, NewCheckpoint
 from tenuto.model.session import Profile, SessionKey
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import rows, unchanged
 from tenuto.testing.factories import a_commit, a_save
 

@@ -21,13 +21,13 @@ from tenuto.errors import (
 )
 from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, OpenWait, Reset, SettleWait
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Consume, InputKind, NewInput
-from tenuto.model.outbox import NewOutgoing, OutgoingStatus
+from tenuto.model.input import Consume, InputKind, NewInput
+from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
 from tenuto.model.report import ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionKey
-from tenuto.model.usage import NewUsage
-from tenuto.store.port import Store
+from tenuto.model.token_usage import NewUsage
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
 from tenuto.testing.harness import Harness
@@ -544,7 +544,7 @@ async def test_a_prune_that_fails_between_two_slices_counts_the_first(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D7: what a finished slice removed is in the report, never zero."""
-    monkeypatch.setattr("tenuto.store.upkeep.ROWS_PER_SLICE", 2)
+    monkeypatch.setattr("tenuto.store.facets.upkeep.ROWS_PER_SLICE", 2)
     store, clock = await _timed(harness)
     key, _ = await a_session(store)
     for n in range(6):

@@ -9,8 +9,8 @@ from tenuto.errors import InvalidInput, OperationConflict, UsageOutOfRange
 from tenuto.model.commit import BeginRun, EndRun
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile
-from tenuto.model.usage import NewUsage, UsageTotals
-from tenuto.store.port import Store
+from tenuto.model.token_usage import NewUsage, UsageTotals
+from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_session, a_turn, an_id, an_owner

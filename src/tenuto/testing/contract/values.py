@@ -14,14 +14,15 @@ from tenuto.errors import CommitTooLarge, InvalidInput, TenutoError
 from tenuto.model.commit import Append, BeginRun, Budget, EndRun, NewCheckpoint, OpenWait, Reset, SettleWait
 from tenuto.model.effect import EffectKind, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.event import NewEvent
-from tenuto.model.inbox import Consume, InputKind, NewInput
+from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.lane import HostProof, Owner
-from tenuto.model.outbox import NewOutgoing, OutgoingStatus
-from tenuto.model.run import RunRef, RunStatus, StopKind, WaitStatus
+from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import Profile, SessionFilter, SessionKey, SessionRecord
-from tenuto.model.usage import NewUsage
-from tenuto.store.port import Store
+from tenuto.model.token_usage import NewUsage
+from tenuto.model.wait import WaitStatus
 from tenuto.store.rules.limits import MAX_LIMIT, MAX_NAME_BYTES, MAX_TAGS, MAX_TEXT_BYTES
+from tenuto.store.store import Store
 from tenuto.testing.contract.watching import not_refused, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
 from tenuto.testing.harness import Harness

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tenuto.errors import StoreUnavailable
 from tenuto.model.session import Key, LogEnd
-from tenuto.store.port import Store
+from tenuto.store.store import Store
 from tenuto.testing.harness import Harness
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from tenuto.store.backend import Lock, Reading, Warm
 from tenuto.store.backends.memory.reads import Reads
 from tenuto.store.backends.memory.tables import Tables
 from tenuto.store.backends.memory.writes import Writes
-from tenuto.store.backends.missed import Missed
-from tenuto.store.rules.found import Plan, Row, Script
+from tenuto.store.backends.signals import GuardMissed
+from tenuto.store.rules.plan import Plan, Row, Script
 
 F = TypeVar("F")
 T = TypeVar("T")
@@ -57,8 +57,8 @@ class MemoryBackend:
                     verb = getattr(self._writes, name)
                     hits = sum(verb(*row) for row in rows)
                     if must and hits != len(rows):
-                        raise Missed(name)
-        except Missed as error:
+                        raise GuardMissed(name)
+        except GuardMissed as error:
             raise StoreContended(f"What was found changed under the write {error}; repeat it.") from error
         await asyncio.sleep(0)
         return plan.result

@@ -5,9 +5,9 @@ from itertools import islice, takewhile
 from typing import Any
 
 from tenuto.store.backends.memory.tables import Tables, moment_of
-from tenuto.store.rules.found import Row
+from tenuto.store.rules.parts.usage_rules import SPLIT
+from tenuto.store.rules.plan import Row
 from tenuto.store.rules.rows import EffectRow, InputRow, SessionRow
-from tenuto.store.rules.usage import SPLIT
 
 
 class RuntimeReads:

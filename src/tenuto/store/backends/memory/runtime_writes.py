@@ -4,7 +4,7 @@ from typing import Any
 
 from tenuto.codec import loads
 from tenuto.store.backends.memory.tables import Tables, is_debt, moment_of
-from tenuto.store.rules.found import Row
+from tenuto.store.rules.plan import Row
 from tenuto.store.rules.records import ROLLED_BACK
 from tenuto.store.rules.rows import DeletionRow, EffectRow, InputRow, OutgoingRow, RunRow, UsageRow
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tenuto.store.backends.memory.indexed import Index, Indexed
-from tenuto.store.backends.missed import Missed
+from tenuto.store.backends.signals import GuardMissed
 from tenuto.store.backends.wakeups import Wakeups
 from tenuto.store.rules.rows import (
     BranchRow,
@@ -119,7 +119,7 @@ class Tables:
     def add(self, table: dict[Any, Any], key: Any, row: Any) -> None:
         """Write one row that must be new."""
         if key in table:
-            raise Missed(str(key))
+            raise GuardMissed(str(key))
         self.put(table, key, row)
 
     def drop(self, table: dict[Any, Any], keys: Iterable[Any]) -> int:

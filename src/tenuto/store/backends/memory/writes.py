@@ -6,7 +6,7 @@ from typing import Any
 from tenuto.codec import loads
 from tenuto.store.backends.memory.runtime_writes import RuntimeWrites
 from tenuto.store.backends.memory.tables import Tables, later, moment_of
-from tenuto.store.rules.found import Row
+from tenuto.store.rules.plan import Row
 from tenuto.store.rules.rows import (
     BranchRow,
     CheckpointRow,

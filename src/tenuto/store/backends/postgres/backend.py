@@ -13,7 +13,6 @@ from tenuto.errors import SchemaMismatch, TenutoError, Unsupported
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, View, Warm
 from tenuto.store.backends.home import Home
-from tenuto.store.backends.missed import Missed, Refused
 from tenuto.store.backends.options import yes_or_no
 from tenuto.store.backends.postgres.connection import (
     DEFAULT_SCHEMA,
@@ -24,12 +23,13 @@ from tenuto.store.backends.postgres.connection import (
     version_of,
 )
 from tenuto.store.backends.postgres.faults import translated
-from tenuto.store.backends.postgres.notices import Notices
+from tenuto.store.backends.postgres.notify import Notices
 from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.postgres.statements import compose, statement
+from tenuto.store.backends.signals import GuardMissed, Refused
 from tenuto.store.backends.sql import migrations
-from tenuto.store.backends.warm import WarmMemory
-from tenuto.store.rules.found import Plan, Row, Script, Write
+from tenuto.store.backends.warm_rows import RowMemory
+from tenuto.store.rules.plan import Plan, Row, Script, Write
 
 F = TypeVar("F")
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class PostgresBackend:
         self._pool = pool
         self._home = Home(self)
         self._notices = Notices(schema, pool)
-        self._memory = WarmMemory()
+        self._memory = RowMemory()
 
     @classmethod
     async def open(
@@ -82,16 +82,16 @@ class PostgresBackend:
         if warm:
             plan = self._memory.plan(warm, decide)
             if plan is not None:
-                with suppress(Missed):
+                with suppress(GuardMissed):
                     await self._apply_alone(plan.writes)
                     self._memory.keep(warm.key, plan)
                     return plan.result
         locking = lock.at_once
-        last = Missed("")
+        last = GuardMissed("")
         for attempt in range(_TRIES):
             try:
                 plan = await self._attempt(read, decide, lock, locking=locking)
-            except Missed as missed:
+            except GuardMissed as missed:
                 if locking and missed.taken and missed.taken == last.taken:
                     raise missed.as_error() from missed  # looked for with the lock held: it is another's
                 last = missed if locking else last
@@ -198,7 +198,7 @@ class PostgresBackend:
         try:
             with translated():
                 return [tuple(row) for row in await self._pool.fetch(statement(name), *params)]
-        except Missed as missed:
+        except GuardMissed as missed:
             raise missed.as_error() from missed
 
     async def _apply_alone(self, writes: list[Write]) -> None:
@@ -233,7 +233,7 @@ class PostgresView:
         try:
             with translated():
                 return [tuple(row) for row in await self._connection.fetch(statement(name), *params)]
-        except Missed as missed:
+        except GuardMissed as missed:
             raise missed.as_error() from missed
 
 
@@ -246,7 +246,7 @@ async def _prepare(pool: Pool, schema: str, migrating: bool) -> None:
                 async with pool.use() as connection:
                     await _check_ready(connection, schema)
             await check_tables(pool, schema)
-    except Missed as missed:
+    except GuardMissed as missed:
         raise missed.as_error() from missed
 
 

@@ -12,7 +12,7 @@ from tenuto.store.backends.options import check_known, positive, whole
 from tenuto.store.backends.postgres.faults import translated
 from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.sql import migrations
-from tenuto.store.backends.tables import check_columns
+from tenuto.store.backends.table_rows import check_columns
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 

@@ -14,12 +14,12 @@ from tenuto.errors import (
     StoreUnusable,
     TenutoError,
 )
-from tenuto.store.backends.missed import Missed, Refused
+from tenuto.store.backends.signals import GuardMissed, Refused
 
 GUARD_MISSED = "TN001"
 """What `require` raises, see the first migration."""
 
-_OURS = (TenutoError, Missed, Refused)
+_OURS = (TenutoError, GuardMissed, Refused)
 _LOST = ("08", "57P", "25006", "25P03", "25P04")
 """SQLSTATEs after which a connection is no good: it failed, its server goes away, or it leads to a read-only one."""
 
@@ -117,9 +117,9 @@ def leaves_idle(error: BaseException | None) -> bool:
 def _by_state(error: asyncpg.PostgresError) -> Exception:
     state = error.sqlstate or ""
     if state == GUARD_MISSED:
-        return Missed(str(error))
+        return GuardMissed(str(error))
     if state == asyncpg.UniqueViolationError.sqlstate:
-        return Missed(str(error), _taken(error))
+        return GuardMissed(str(error), _taken(error))
     if isinstance(error, asyncpg.InvalidCachedStatementError):
         return StoreContended(f"PostgreSQL: {error}; the tables were changed meanwhile; repeat the call.")
     text = f"PostgreSQL: {str(error).strip() or type(error).__name__}"

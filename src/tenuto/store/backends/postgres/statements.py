@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from tenuto.store.backends.sql import queries
-from tenuto.store.rules.found import Row, Write
+from tenuto.store.rules.plan import Row, Write
 
 _PARAMETER = re.compile(r"\$(\d+)")
 _ROWS = re.compile(r"unnest\(([^)]*)\)")

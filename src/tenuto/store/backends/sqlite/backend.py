@@ -13,8 +13,8 @@ from tenuto.errors import InvalidInput, SchemaMismatch, TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, Warm
 from tenuto.store.backends.home import Home
-from tenuto.store.backends.missed import Missed, Refused
 from tenuto.store.backends.options import positive, yes_or_no
+from tenuto.store.backends.signals import GuardMissed, Refused
 from tenuto.store.backends.sql import migrations, queries
 from tenuto.store.backends.sqlite.connection import check_tables, check_version, connect, migrate, patiently
 from tenuto.store.backends.sqlite.faults import translate, translated, unstorable
@@ -23,8 +23,8 @@ from tenuto.store.backends.sqlite.lease_clock import LeaseClock
 from tenuto.store.backends.sqlite.writer import Writer
 from tenuto.store.backends.threads import Threads, in_thread
 from tenuto.store.backends.wakeups import Wakeups
-from tenuto.store.backends.warm import WarmMemory
-from tenuto.store.rules.found import Plan, Row, Write
+from tenuto.store.backends.warm_rows import RowMemory
+from tenuto.store.rules.plan import Plan, Row, Write
 
 F = TypeVar("F")
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class SqliteBackend:
         self._reading = asyncio.Semaphore(_READERS)
         self._threads = Threads(_READERS, f"tenuto-reader {path}")
         self._wakeups = Wakeups()
-        self._memory = WarmMemory()
+        self._memory = RowMemory()
         self._poll: asyncio.Task[None] | None = None
 
     @classmethod
@@ -115,11 +115,11 @@ class SqliteBackend:
         if warm:
             plan = self._memory.plan(warm, decide)
             if plan is not None:
-                with suppress(Missed):
+                with suppress(GuardMissed):
                     await self._writer.submit(partial(self._apply_all, plan.writes), size)
                     self._memory.keep(warm.key, plan)
                     return plan.result
-        last = Missed("")
+        last = GuardMissed("")
         for _ in range(_TRIES):
             try:
                 found: Plan[T] = await self._writer.submit(partial(self._transact, read, decide), size)
@@ -128,7 +128,7 @@ class SqliteBackend:
                 else:
                     self._memory.note(found)
                 return found.result
-            except Missed as missed:
+            except GuardMissed as missed:
                 last = missed
         raise last.as_error() from last
 
@@ -142,7 +142,7 @@ class SqliteBackend:
 
         try:
             rows: list[Row] = await self._writer.submit(work)
-        except Missed as missed:
+        except GuardMissed as missed:
             raise missed.as_error() from missed
         return rows
 
@@ -275,7 +275,7 @@ class SqliteBackend:
             before = connection.total_changes() if must else 0
             self._apply(connection, name, rows)
             if must and connection.total_changes() - before != len(rows):
-                raise Missed(name)
+                raise GuardMissed(name)
 
     def _apply(self, connection: apsw.Connection, name: str, rows: Sequence[Row]) -> None:
         try:
@@ -417,7 +417,7 @@ def _open_writer(
     except BaseException as error:
         with suppress(apsw.Error):
             connection.close()
-        if isinstance(error, Missed):
+        if isinstance(error, GuardMissed):
             raise error.as_error() from error
         raise
     file.opened()
@@ -427,7 +427,7 @@ def _open_writer(
 def _shown(error: BaseException, path: str) -> BaseException:
     """Return our error for a driver's where no transaction is run that could look again."""
     ours = translate(error, path)
-    return ours.as_error() if isinstance(ours, Missed) else ours
+    return ours.as_error() if isinstance(ours, GuardMissed) else ours
 
 
 def _word(synchronous: object) -> str:

@@ -15,7 +15,7 @@ import apsw
 from tenuto.errors import SchemaMismatch, StoreUnusable
 from tenuto.store.backends.sql import migrations
 from tenuto.store.backends.sqlite.faults import lacks_descriptors, no_descriptors, translated
-from tenuto.store.backends.tables import COLUMNS, check_columns
+from tenuto.store.backends.table_rows import COLUMNS, check_columns
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from tenuto.errors import (
     StoreUnusable,
     TenutoError,
 )
-from tenuto.store.backends.missed import Missed
+from tenuto.store.backends.signals import GuardMissed
 
 _TAKEN = (apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_ROWID)
 _DAMAGED = (apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_DATA)
@@ -79,7 +79,7 @@ def translate(error: BaseException, path: str) -> BaseException:
     """
     extended = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.ConstraintError) and extended in _TAKEN:
-        return Missed(str(error), str(error).rpartition(": ")[2])
+        return GuardMissed(str(error), str(error).rpartition(": ")[2])
     if extended == apsw.SQLITE_CONSTRAINT_TRIGGER:
         return StoreUnusable(f"{path}: A trigger that is not ours refuses this; remove it. ({error})", path=path)
     if isinstance(error, apsw.CantOpenError | apsw.IOError) and _are_descriptors_gone():

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from tenuto.errors import StoreContended
-from tenuto.store.backends.missed import Refused
+from tenuto.store.backends.signals import Refused
 from tenuto.store.backends.sqlite.connection import begin, rollback
 from tenuto.store.backends.sqlite.faults import translate
 from tenuto.store.backends.sqlite.file import DatabaseFile

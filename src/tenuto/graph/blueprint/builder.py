@@ -1,0 +1,275 @@
+"""Building a graph, and the checks that compiling it makes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from tenuto.errors import GraphCompileError, InvalidInput
+from tenuto.graph.blueprint.checks import check_branches, check_edges, check_fan_out, check_reducers, check_subgraph
+from tenuto.graph.blueprint.edges import Choice
+from tenuto.graph.blueprint.projection import made
+from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.nodes.branches import Branch, BranchesNode
+from tenuto.graph.nodes.fan_out import Call, FanOutNode, FanOutPlan, OnEmpty
+from tenuto.graph.nodes.node import Body, ErrorPolicy, FunctionNode, Middleware, Node, check_name
+from tenuto.graph.nodes.subgraph import SubgraphNode
+from tenuto.graph.session.foreign_store import SessionStore, check_session_store
+from tenuto.graph.session.migration import Migrate, MigrationRegistry
+from tenuto.graph.session.session_plan import Concurrency, SessionPlan
+from tenuto.graph.session.session_state import SessionState
+from tenuto.graph.state import Schema, State, schema_of
+from tenuto.runtime.words import word_of
+from tenuto.store.store import Store, check_whole_store
+from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT
+
+S = TypeVar("S", bound=State)
+B = TypeVar("B", bound="GraphBuilder[Any]")
+
+
+class _End:
+    """Where a graph ends; an object of its own, so that a node may be called "END"."""
+
+    def __repr__(self) -> str:
+        return "END"
+
+
+END = _End()
+
+
+class GraphBuilder(Generic[S]):
+    """Collects nodes and edges; `compile` checks them. Every method returns the builder."""
+
+    def __init__(self, state: type[S], name: str | None = None) -> None:
+        if not (isinstance(state, type) and issubclass(state, State)):
+            raise InvalidInput(f"A graph needs a State class, got {state!r}.")
+        self._kind = state
+        self._name = state.__name__ if name is None else check_name(name, "A graph")
+        self._nodes: dict[str, Node] = {}
+        self._edges: list[tuple[str, Any]] = []
+        self._entry: str | None = None
+        self._middleware: list[Middleware] = []
+        self._store: Store | None = None
+        self._fan_out_batch = 1
+        self._migrations = MigrationRegistry("checkpoint")
+        self._session_migrations = MigrationRegistry("session")
+        self._session: dict[str, Any] | None = None
+
+    def add_node(self: B, name: str, body: Body, middleware: Iterable[Middleware] = ()) -> B:
+        """Add a node whose work is an async function from the state to a partial update."""
+        if not callable(body):
+            raise InvalidInput(f"Node {name!r} needs an async function of the state, got {body!r}.")
+        return self._add(FunctionNode(name, body, tuple(middleware)))
+
+    def add_subgraph_node(
+        self: B,
+        name: str,
+        graph: CompiledGraph[Any],
+        *,
+        inputs: Mapping[str, str] | None = None,
+        outputs: Mapping[str, str] | None = None,
+        projects_in: Iterable[str] | None = None,
+        projects_out: Iterable[str] | None = None,
+        middleware: Iterable[Middleware] = (),
+    ) -> B:
+        """Add a compiled graph as a node; see `Projection` for what crosses its border."""
+        if not isinstance(graph, CompiledGraph):
+            raise InvalidInput(f"Subgraph node {name!r} needs a compiled graph, got {graph!r}.")
+        return self._add(SubgraphNode(name, graph, made(inputs, outputs, projects_in, projects_out), tuple(middleware)))
+
+    def add_fan_out_node(
+        self: B,
+        name: str,
+        subgraph: CompiledGraph[Any] | Call,
+        *,
+        target_field: str,
+        collect_field: str | None = None,
+        items_field: str | None = None,
+        item_field: str | None = None,
+        count: int | Callable[[Any], int] | None = None,
+        concurrency: int | Callable[[Any], int | None] | None = 10,
+        error_policy: str = "fail_fast",
+        on_empty: str = "raise",
+        count_field: str | None = None,
+        errors_field: str | None = None,
+        inputs: Mapping[str, str] | None = None,
+        extra_outputs: Mapping[str, str] | None = None,
+        instance_middleware: Iterable[Middleware] = (),
+        middleware: Iterable[Middleware] = (),
+    ) -> B:
+        """Add a node that runs a graph once per item of a list, or `count` times, and collects a field of each.
+
+        Instead of a graph, it may run an async function of the state and the item, or with `count` the index; what the
+        function returns is collected.
+        """
+        if not isinstance(subgraph, CompiledGraph) and not callable(subgraph):
+            raise InvalidInput(f"Fan-out {name!r} needs a compiled graph or an async function, got {subgraph!r}.")
+        plan = FanOutPlan(
+            graph=subgraph if isinstance(subgraph, CompiledGraph) else None,
+            call=None if isinstance(subgraph, CompiledGraph) else subgraph,
+            items_field=items_field,
+            item_field=item_field,
+            count=count,
+            collect_field=collect_field,
+            target_field=target_field,
+            concurrency=concurrency,
+            error_policy=word_of(ErrorPolicy, error_policy, f"The error_policy of fan-out {name!r}"),
+            on_empty=word_of(OnEmpty, on_empty, f"on_empty of fan-out {name!r}"),
+            count_field=count_field,
+            errors_field=errors_field,
+            inputs=dict(inputs or {}),
+            extra_outputs=dict(extra_outputs or {}),
+            instance_middleware=tuple(instance_middleware),
+        )
+        return self._add(FanOutNode(name, plan, tuple(middleware)))
+
+    def add_parallel_branches_node(
+        self: B,
+        name: str,
+        branches: Mapping[str, Branch],
+        *,
+        error_policy: str = "fail_fast",
+        errors_field: str | None = None,
+        middleware: Iterable[Middleware] = (),
+    ) -> B:
+        """Add a node that runs different branches on one state at the same time."""
+        policy = word_of(ErrorPolicy, error_policy, f"The error_policy of branches {name!r}")
+        if not isinstance(branches, Mapping) or not all(isinstance(each, Branch) for each in branches.values()):
+            raise InvalidInput(f"Branches node {name!r} needs a mapping of names to Branch, got {branches!r}.")
+        return self._add(BranchesNode(name, branches, policy, errors_field, tuple(middleware)))
+
+    def add_edge(self: B, source: str, target: Any) -> B:
+        """Let one node follow another, or END follow it."""
+        check_name(source)
+        if target is not END and not isinstance(target, str):
+            raise InvalidInput(
+                f"An edge leads to a node's name or END, got {target!r}; a choice is a conditional edge."
+            )
+        self._edges.append((source, target))
+        return self
+
+    def add_conditional_edge(
+        self: B, source: str, choose: Callable[[Any], Any], targets: Iterable[Any] | None = None
+    ) -> B:
+        """Let a function of the state after the node choose what follows: a node's name, or END.
+
+        `targets` lists what it may choose, and so does a `Literal` as its return type. They are checked by `compile`,
+        any other choice is a `RoutingError`, and only they are drawn.
+        """
+        self._edges.append((check_name(source), Choice(source, choose, targets, END)))
+        return self
+
+    def add_middleware(self: B, middleware: Middleware) -> B:
+        """Put a middleware around every node, inside those added before."""
+        if not callable(middleware):
+            raise InvalidInput(f"A middleware must be a function, got {middleware!r}.")
+        self._middleware.append(middleware)
+        return self
+
+    def with_checkpointer(self: B, store: Store, *, fan_out_batch: int = 1) -> B:
+        """Keep a checkpoint in this store after every completed node, and after every finished instance of a fan-out.
+
+        With `fan_out_batch`, only after so many instances, and when the fan-out is done or the run stops; those not
+        written yet when the process dies run again.
+        """
+        if type(fan_out_batch) is not int or fan_out_batch < 1:
+            raise InvalidInput(f"fan_out_batch must be 1 or more, got {fan_out_batch!r}.")
+        check_whole_store(store, "Checkpoints")
+        self._store, self._fan_out_batch = store, fan_out_batch
+        return self
+
+    def with_state_migration(self: B, from_version: str, to_version: str, migrate: Migrate) -> B:
+        """Say how stored state gets from one schema version to another; chains are found by themselves."""
+        self._migrations.add(from_version, to_version, migrate)
+        return self
+
+    def with_session_store(
+        self: B,
+        store: Store | SessionStore,
+        state: type[SessionState] | None = None,
+        mapping: Mapping[str, str] | None = None,
+        *,
+        auto_save: bool = True,
+        concurrency: str = "last_write_wins",
+        lane_wait: float = DEFAULT_LANE_WAIT,
+    ) -> B:
+        """Keep sessions in this store: `run(session_id=...)` loads one first and saves it at END.
+
+        `state` names the fields that are kept, under the state's own names unless `mapping` (session field to state
+        field) says otherwise; without it the whole state is. `concurrency` says what happens to invocations at the same
+        time: the last save wins, or every save but the first is refused (`optimistic`), or each waits for its turn, at
+        most `lane_wait` seconds (`exclusive`). The store is Tenuto's, or any object with the four methods of
+        `SessionStore`.
+        """
+        word_of(Concurrency, concurrency, "concurrency")
+        if not isinstance(store, Store):
+            check_session_store(store, concurrency)
+        options = {"auto_save": auto_save, "concurrency": concurrency, "lane_wait": lane_wait}
+        self._session = {"store": store, "state": state, "mapping": mapping, **options}
+        return self
+
+    def with_session_migration(self: B, from_version: str, to_version: str, migrate: Migrate) -> B:
+        """Say how session records get from one schema version to another; chains are found by themselves."""
+        self._session_migrations.add(from_version, to_version, migrate)
+        return self
+
+    def set_entry(self: B, name: str) -> B:
+        """Say where the graph begins."""
+        self._entry = check_name(name)
+        return self
+
+    def compile(self) -> CompiledGraph[S]:
+        """Check the graph and return it ready to run, or raise `GraphCompileError` with the rule it breaks."""
+        schema = schema_of(self._kind)
+        check_reducers(schema)
+        entry = check_edges(self._name, self._nodes, self._edges, self._entry, END)
+        for node in self._nodes.values():
+            match node:
+                case SubgraphNode():
+                    check_subgraph(node, schema)
+                case FanOutNode():
+                    check_fan_out(node, schema)
+                case BranchesNode():
+                    check_branches(node, schema)
+        session = self._session_plan(schema)
+        self._migrations.check(self._kind.schema_version)
+        if session is not None:
+            self._session_migrations.check(session.schema_version)
+        return CompiledGraph(
+            kind=self._kind,
+            name=self._name,
+            nodes=dict(self._nodes),
+            edges=dict(self._edges),
+            entry=entry,
+            end=END,
+            middleware=tuple(self._middleware),
+            store=self._store,
+            migrations=self._migrations,
+            session=session,
+            fan_out_batch=self._fan_out_batch,
+        )
+
+    def _session_plan(self, schema: Schema) -> SessionPlan | None:
+        if self._session is None:
+            return None
+        options = dict(self._session)
+        plan = SessionPlan(
+            options.pop("store"),
+            schema,
+            checkpoints=self._store,
+            migrations=self._session_migrations,
+            owner=self._name,
+            **options,
+        )
+        if plan.is_whole:
+            # The session is the whole state, so both kinds of records change in the same way.
+            self._session_migrations.borrow(self._migrations)
+            self._migrations.borrow(self._session_migrations)
+        return plan
+
+    def _add(self: B, node: Node) -> B:
+        check_name(node.name)
+        if odd := [each for each in node.middleware if not callable(each)]:
+            raise InvalidInput(f"The middleware of node {node.name!r} must be functions, got {odd[0]!r}.")
+        if node.name in self._nodes:
+            raise GraphCompileError("duplicate_node", f"Graph {self._name!r} has a node {node.name!r} already.")
+        self._nodes[node.name] = node
+        return self

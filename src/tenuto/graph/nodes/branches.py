@@ -1,0 +1,148 @@
+"""Parallel branches: different work on one state, at the same time, merged in the order of declaration."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import BranchFailed, GraphRunError, NodeException
+from tenuto.graph.blueprint.projection import Projection
+from tenuto.graph.engine.cause import NOT_THE_NODES, category_of
+from tenuto.graph.engine.scope import scope_variable
+from tenuto.graph.engine.suspend import Suspending
+from tenuto.graph.events.node_event import ParallelBranchesConfig
+from tenuto.graph.nodes.call import FunctionCall
+from tenuto.graph.nodes.node import ErrorPolicy, Middleware, Node, Update, through
+from tenuto.graph.nodes.subgraph import project_out
+from tenuto.graph.state import Series, State
+from tenuto.writing.error_record import clipped
+
+if TYPE_CHECKING:
+    from tenuto.graph.compiled import CompiledGraph
+    from tenuto.graph.engine.graph_frame import GraphFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One branch: a graph with its projection, or an async function from the parent's state to an update of it."""
+
+    subgraph: "CompiledGraph[Any] | None" = None
+    call: Callable[[Any], Awaitable[Update]] | None = None
+    inputs: Mapping[str, str] | None = None
+    outputs: Mapping[str, str] | None = None
+    middleware: tuple[Middleware, ...] = ()
+    when: Callable[[Any], bool] | None = None
+
+    @property
+    def projection(self) -> Projection:
+        """How fields cross into the branch's graph and back."""
+        return Projection(inputs=self.inputs, outputs=self.outputs)
+
+
+class BranchesNode(Node):
+    """Dispatches its branches together; a branch whose `when` says no is left out, without a trace."""
+
+    def __init__(
+        self,
+        name: str,
+        branches: Mapping[str, Branch],
+        error_policy: ErrorPolicy,
+        errors_field: str | None,
+        middleware: tuple[Middleware, ...],
+    ) -> None:
+        super().__init__(name, middleware)
+        self.branches = dict(branches)
+        self.error_policy = error_policy
+        self.errors_field = errors_field
+
+    def graphs(self) -> "list[CompiledGraph[Any]]":
+        """See `Node.graphs`."""
+        return [branch.subgraph for branch in self.branches.values() if branch.subgraph is not None]
+
+    def describe(self, state: State) -> dict[str, Any]:
+        """See `Node.describe`."""
+        chosen = {name: branch for name, branch in self.branches.items() if branch.when is None or branch.when(state)}
+        config = ParallelBranchesConfig(
+            branch_names=tuple(self.branches),
+            branch_count=len(chosen),
+            error_policy=self.error_policy,
+            parent_node_name=self.name,
+        )
+        return {"parallel_branches_config": config, "branches": chosen}
+
+    async def execute(self, frame: "GraphFrame", state: Any, described: dict[str, Any]) -> Update:
+        """See `Node.execute`."""
+        chosen: dict[str, Branch] = described["branches"]
+        tasks = {n: asyncio.create_task(self._branch(frame, state, n, branch)) for n, branch in chosen.items()}
+        if not tasks:
+            return {}
+        policy = asyncio.FIRST_EXCEPTION if self.error_policy is ErrorPolicy.FAIL_FAST else asyncio.ALL_COMPLETED
+        try:
+            await asyncio.wait(tasks.values(), return_when=policy)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            outcomes = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
+        parts: list[Update] = []
+        errors = []
+        for name, outcome in outcomes.items():
+            if not isinstance(outcome, BaseException):
+                parts.append(outcome)
+            elif isinstance(outcome, NOT_THE_NODES) or not isinstance(outcome, Exception | asyncio.CancelledError):
+                raise outcome
+            elif isinstance(outcome, Exception):
+                errors.append((name, outcome))
+        if errors and self.error_policy is ErrorPolicy.FAIL_FAST:
+            name, error = errors[0]
+            raise BranchFailed(
+                f"Branch {name!r} of {self.name!r} failed: {error}",
+                graph=frame.graph.name,
+                node_name=self.name,
+                recoverable_state=state,
+                branch_name=name,
+            ) from error
+        if errors and self.errors_field:
+            parts.append({self.errors_field: [_record(name, error) for name, error in errors]})
+        return Series(parts)
+
+    async def _branch(self, frame: "GraphFrame", state: Any, name: str, branch: Branch) -> Update:
+        try:
+            if branch.subgraph is None:
+                return await self._call(frame, state, name, branch)
+            return await self._graph(frame, state, name, branch, branch.subgraph)
+        except Suspending as signal:
+            signal.annotate(branch_name=name)
+            raise
+
+    async def _graph(
+        self, frame: "GraphFrame", state: Any, name: str, branch: Branch, graph: "CompiledGraph[Any]"
+    ) -> Update:
+        projection = branch.projection
+        inner = self._inside(frame, graph, state, name)
+
+        async def run(start: Any) -> Update:
+            scope = scope_variable.get()
+            again = self._inside(frame, graph, state, name) if scope and scope.attempt_index else inner
+            return dict((await again.execute(start)).__dict__)
+
+        scope_variable.set(inner.scope._replace(frame=inner))
+        values = dict(await through(branch.middleware, run)(graph.schema.initial(projection.into(state))))
+        return project_out(projection, frame.graph.schema, graph.schema, values)
+
+    async def _call(self, frame: "GraphFrame", state: Any, name: str, branch: Branch) -> Update:
+        assert branch.call is not None
+        inner = self._inside(frame, frame.graph, state, name)
+        scope_variable.set(inner.scope_at(name))
+        call = FunctionCall(inner, name, f"Branch {name!r}", branch.call, lambda update: update)
+        return await through(branch.middleware, call)(state)
+
+    def _inside(self, frame: "GraphFrame", graph: "CompiledGraph[Any]", state: Any, name: str) -> "GraphFrame":
+        collecting = (
+            f"branches {self.name!r}, which collect errors" if self.error_policy is ErrorPolicy.COLLECT else None
+        )
+        return frame.inside(self.name, graph, state, branch=name, collecting=collecting)
+
+
+def _record(name: str, error: Exception) -> dict[str, str]:
+    category = category_of(error) if isinstance(error, GraphRunError) else NodeException.category
+    return {"branch_name": name, "category": category or NodeException.category, "message": clipped(error)}

@@ -1,0 +1,335 @@
+"""Fan-out: one graph, or function, run once per item or so many times, its results collected in order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tenuto.codec import JSON, is_json
+from tenuto.errors import (
+    CheckpointRecordInvalid,
+    FanOutEmpty,
+    FanOutInvalidConcurrency,
+    FanOutInvalidCount,
+    GraphRunError,
+    NodeException,
+    NotJson,
+)
+from tenuto.graph.engine.cause import NOT_THE_NODES, category_of
+from tenuto.graph.engine.scope import scope_variable
+from tenuto.graph.engine.suspend import Suspending
+from tenuto.graph.events.node_event import FanOutConfig
+from tenuto.graph.nodes.call import FunctionCall
+from tenuto.graph.nodes.node import ErrorPolicy, Middleware, Node, Update, through
+from tenuto.graph.session.plain import difference, plain
+from tenuto.graph.state import Field, Series, State
+from tenuto.writing.error_record import clipped
+
+if TYPE_CHECKING:
+    from tenuto.graph.checkpoint.graph_journal import FanOutRun
+    from tenuto.graph.compiled import CompiledGraph
+    from tenuto.graph.engine.graph_frame import GraphFrame
+
+Call = Callable[[Any, Any], Awaitable[Any]]
+"""A function as an instance: from the parent's state and the item, or with `count` the index, to the result."""
+
+_dump_anything = partial(TypeAdapter(Any).dump_python, mode="json")
+
+
+class OnEmpty(StrEnum):
+    """What a fan-out without items does."""
+
+    RAISE = "raise"
+    NOOP = "noop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutPlan:
+    """What a fan-out node does. Either items (`items_field`, `item_field`) or a `count` say how often.
+
+    An instance is a `graph`, of which `collect_field` is collected, or a `call`. What a call returns is collected
+    itself; as an update, for the middleware around it, it goes by the name of `target_field`.
+    """
+
+    graph: "CompiledGraph[Any] | None"
+    call: Call | None
+    items_field: str | None
+    item_field: str | None
+    count: int | Callable[[Any], int] | None
+    collect_field: str | None
+    target_field: str
+    concurrency: int | Callable[[Any], int | None] | None
+    error_policy: ErrorPolicy
+    on_empty: OnEmpty
+    count_field: str | None
+    errors_field: str | None
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    extra_outputs: Mapping[str, str] = field(default_factory=dict)
+    instance_middleware: tuple[Middleware, ...] = ()
+
+    @property
+    def collected(self) -> dict[str, str]:
+        """The parent's fields that results are collected into, and which of an instance's fields each of them takes."""
+        return {self.target_field: self.collect_field or self.target_field, **self.extra_outputs}
+
+    def dumped(self, result: Update, target: Field, prior: Any) -> dict[str, Any]:
+        """Return what of an instance's fields the fan-out needs, as plain data.
+
+        What a call returned has no type of its own: it must be the same in the parent's field, `target`, once it was
+        read again.
+        """
+        wanted = sorted(name for name in set(self.collected.values()) if name in result)
+        if self.graph is None:
+
+            def merged(item: Any) -> Any:
+                return target.reducer.reduce(prior, [item], target.check)
+
+            return {name: _plain_result(result[name], merged, self.target_field) for name in wanted}
+        return {name: self.graph.schema.fields[name].dump(result[name]) for name in wanted}
+
+    def loaded(self, dumped: Mapping[str, Any]) -> Update:
+        """Return what an instance of an earlier run left; the result of a call is checked where it is merged."""
+        if self.graph is None:
+            return dumped
+        try:
+            return {name: self.graph.schema.fields[name].check(value) for name, value in dumped.items()}
+        except (KeyError, ValidationError) as error:
+            raise CheckpointRecordInvalid(
+                f"What an instance of {self.graph.name!r} left does not fit it any more: {error}"
+            ) from error
+
+
+def _plain_result(value: Any, merged: Callable[[Any], Any], where: str) -> JSON:
+    if is_json(value):
+        return value
+    told = plain(value, _dump_anything, lambda _: value, where)
+    try:
+        meant = merged(value)
+    except Exception:
+        return told  # the node's own merge says what is wrong with it
+    try:
+        lost = difference(meant, merged(told), where)
+    except Exception as error:
+        raise NotJson(f"{where} cannot take a result as it is read again: {error}", path=where) from error
+    if lost:
+        raise NotJson(lost[1], path=lost[0])
+    return told
+
+
+class FanOutNode(Node):
+    """Starts instances in index order, a bounded number at a time, and merges what they leave once all are done."""
+
+    def __init__(self, name: str, plan: FanOutPlan, middleware: tuple[Middleware, ...]) -> None:
+        super().__init__(name, middleware)
+        self.plan = plan
+
+    def graphs(self) -> "list[CompiledGraph[Any]]":
+        """See `Node.graphs`."""
+        return [] if self.plan.graph is None else [self.plan.graph]
+
+    def describe(self, state: State) -> dict[str, Any]:
+        """See `Node.describe`."""
+        plan = self.plan
+        items = list(state.__dict__[plan.items_field]) if plan.items_field else list(range(self._count(state)))
+        config = FanOutConfig(
+            item_count=len(items),
+            concurrency=self._concurrency(state),
+            error_policy=plan.error_policy,
+            parent_node_name=self.name,
+        )
+        return {"fan_out_config": config, "items": items}
+
+    async def execute(self, frame: "GraphFrame", state: Any, described: dict[str, Any]) -> Update:
+        """See `Node.execute`."""
+        plan, items = self.plan, described["items"]
+        if not items and plan.on_empty is OnEmpty.RAISE:
+            raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name)
+        journal = frame.run.journal
+        kept = journal.fan_out(frame, self.name, len(items)) if journal else None
+        work = _Instances(self, frame, state, items, described["fan_out_config"].concurrency, kept)
+        await work.run()
+        done = [(index, work.results[index]) for index in range(len(items)) if index in work.results]
+        parts: list[Update] = [
+            {parent: [result.get(child) for _, result in done]} for parent, child in plan.collected.items()
+        ]
+        if plan.count_field:
+            parts.append({plan.count_field: len(items)})
+        if plan.errors_field and work.errors:
+            parts.append({plan.errors_field: [work.errors[index] for index in sorted(work.errors)]})
+        return Series(parts)
+
+    async def instance(
+        self,
+        frame: "GraphFrame",
+        graph: "CompiledGraph[Any]",
+        state: Any,
+        index: int,
+        item: Any,
+        again: Callable[[], None],
+    ) -> Update:
+        """Run one instance of a graph and return the fields it ended with; `again` is told of a second attempt."""
+        plan = self.plan
+        inner = self._inside(frame, graph, state, index)
+        values = {child: state.__dict__[parent] for child, parent in plan.inputs.items()}
+        if plan.item_field:
+            values[plan.item_field] = item
+        tried = False
+
+        async def call(start: Any) -> Update:
+            nonlocal tried
+            if tried:
+                again()
+            tried = True
+            scope = scope_variable.get()
+            fresh = self._inside(frame, graph, state, index) if scope and scope.attempt_index else inner
+            return dict((await fresh.execute(start)).__dict__)
+
+        token = scope_variable.set(inner.scope._replace(frame=inner))
+        try:
+            return await through(plan.instance_middleware, call)(graph.schema.initial(values))
+        finally:
+            scope_variable.reset(token)
+
+    async def called(self, frame: "GraphFrame", work: Call, state: Any, index: int, item: Any) -> Update:
+        """Run one instance that is a function."""
+        target = self.plan.target_field
+        inner = self._inside(frame, frame.graph, state, index)
+        call = FunctionCall(
+            inner, self.name, f"An instance of fan-out {self.name!r}", lambda s: work(s, item), lambda r: {target: [r]}
+        )
+
+        async def result(start: Any) -> Update:
+            return {target: await call(start)}
+
+        token = scope_variable.set(inner.scope_at(self.name))
+        try:
+            return await through(self.plan.instance_middleware, result)(state)
+        finally:
+            scope_variable.reset(token)
+
+    def _inside(self, frame: "GraphFrame", graph: "CompiledGraph[Any]", state: Any, index: int) -> "GraphFrame":
+        collecting = (
+            f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy is ErrorPolicy.COLLECT else None
+        )
+        return frame.inside(self.name, graph, state, index=index, collecting=collecting)
+
+    def _count(self, state: Any) -> int:
+        count = self.plan.count(state) if callable(self.plan.count) else self.plan.count
+        if type(count) is not int or count < 0:
+            raise FanOutInvalidCount(
+                f"Fan-out {self.name!r} has the count {count!r}; it must be 0 or more.",
+                node_name=self.name,
+            )
+        return count
+
+    def _concurrency(self, state: Any) -> int | None:
+        given = self.plan.concurrency(state) if callable(self.plan.concurrency) else self.plan.concurrency
+        if given is not None and (type(given) is not int or given < 1):
+            raise FanOutInvalidConcurrency(
+                f"Fan-out {self.name!r} has the concurrency {given!r}; it must be 1 or more, or None.",
+                node_name=self.name,
+            )
+        return given
+
+
+class _Instances:
+    """The instances of one fan-out under way. A few workers take them in order, so ten thousand cost no more tasks."""
+
+    def __init__(
+        self,
+        node: FanOutNode,
+        frame: "GraphFrame",
+        state: Any,
+        items: list[Any],
+        concurrency: int | None,
+        kept: "FanOutRun | None",
+    ) -> None:
+        self.results: dict[int, Update] = {}
+        self.errors: dict[int, dict[str, str]] = {}
+        self._node = node
+        self._frame = frame
+        self._state = state
+        self._kept = kept
+        done = kept.done if kept else {}
+        self._waiting: Iterator[tuple[int, Any]] = (
+            (index, item) for index, item in enumerate(items) if index not in done
+        )
+        self._workers = min(len(items) - len(done), concurrency or len(items))
+        for index, record in done.items():
+            if "error" in record:
+                self.errors[index] = record["error"]
+            else:
+                self.results[index] = node.plan.loaded(record["result"])
+
+    async def run(self) -> None:
+        """Run them all; under fail_fast the first failure cancels the others, and their ends are awaited."""
+        tasks = [asyncio.create_task(self._work()) for _ in range(self._workers)]
+        if not tasks:
+            return
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for task in tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        failure = next((o for o in outcomes if isinstance(o, BaseException) and not _is_cancel(o)), None)
+        if failure is None:
+            if self._kept:
+                await self._kept.close()
+            return
+        if not isinstance(failure, Exception) or isinstance(failure, NOT_THE_NODES):
+            raise failure
+        raise NodeException(
+            f"An instance of fan-out {self._node.name!r} failed: {failure}",
+            graph=self._frame.graph.name,
+            node_name=self._node.name,
+            recoverable_state=self._state,
+        ) from failure
+
+    async def _work(self) -> None:
+        for index, item in self._waiting:
+            try:
+                result = await self._instance(index, item)
+            except Suspending as signal:
+                signal.annotate(fan_out_index=index)
+                raise
+            except NOT_THE_NODES:
+                raise
+            except Exception as error:
+                if self._node.plan.error_policy is not ErrorPolicy.COLLECT:
+                    raise
+                category = category_of(error) if isinstance(error, GraphRunError) else NodeException.category
+                self.errors[index] = {
+                    "fan_out_index": str(index),
+                    "category": category or NodeException.category,
+                    "message": clipped(error),
+                }
+                if self._kept:
+                    await self._kept.keep(index, {"error": self.errors[index]})
+            else:
+                self.results[index] = result
+                if self._kept:
+                    await self._kept.keep(index, {"result": self._dumped(result)})
+
+    def _instance(self, index: int, item: Any) -> Awaitable[Update]:
+        node, plan = self._node, self._node.plan
+        if plan.graph is None:
+            assert plan.call is not None
+            return node.called(self._frame, plan.call, self._state, index, item)
+        return node.instance(self._frame, plan.graph, self._state, index, item, lambda: self._again(index))
+
+    def _dumped(self, result: Update) -> JSON:
+        name = self._node.plan.target_field
+        return self._node.plan.dumped(result, self._frame.graph.schema.fields[name], self._state.__dict__[name])
+
+    def _again(self, index: int) -> None:
+        if self._kept:
+            self._kept.try_again(index)
+
+
+def _is_cancel(outcome: BaseException) -> bool:
+    return isinstance(outcome, asyncio.CancelledError)

@@ -1,0 +1,313 @@
+"""A compiled graph as a program of the runtime: a turn is one run of the graph on the session.
+
+The commit that begins the turn has put the message into the input log; the graph starts from that head. Its checkpoints
+are commits of the turn, and what it comes to is written by the commit with which the runtime ends the turn. A run that
+goes on, after a suspension, a stop, a failure or a lost runner, does so from the last checkpoint there is of it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from tenuto.codec import JSON, dumps
+from tenuto.errors import InvalidInput, MessageRefused, SuspensionResumePayloadInvalid, TenutoError
+from tenuto.graph.checkpoint.fan_out_progress import FanOutProgress
+from tenuto.graph.checkpoint.graph_journal import GraphJournal
+from tenuto.graph.checkpoint.graph_resume import overlay
+from tenuto.graph.checkpoint.ledger import common
+from tenuto.graph.checkpoint.restore import restore
+from tenuto.graph.checkpoint.stored_run import StoredRun, read_logs
+from tenuto.graph.engine.execution import UNSET, Call, Opened
+from tenuto.graph.engine.scope import Metadata, Scope
+from tenuto.graph.runtime.runtime_writer import RidingSession, RuntimeWriter, project
+from tenuto.graph.session.migration import MigrationRegistry
+from tenuto.graph.session.session_plan import Loaded, SessionPlan
+from tenuto.graph.session.state_cache import StateCache
+from tenuto.model.checkpoint import Checkpoint
+from tenuto.model.run import Run, RunStatus
+from tenuto.model.session import LogEnd
+from tenuto.model.wait import WaitKind
+from tenuto.runtime.calls.invocation_waits import answer_of
+from tenuto.runtime.program import ProgramTraits, Result
+from tenuto.runtime.session_view import MESSAGES
+from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
+from tenuto.runtime.turn.turn import Turn
+from tenuto.store.store import Store
+from tenuto.writing.changes import Base, LogChange
+from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT
+
+if TYPE_CHECKING:
+    from tenuto.graph.compiled import CompiledGraph
+
+Output = Callable[[Any], JSON]
+Entry = Callable[[Any], JSON]
+
+
+class GraphProgram:
+    """Runs a graph in turns of the runtime; made by `CompiledGraph.as_program`."""
+
+    def __init__(
+        self,
+        graph: "CompiledGraph[Any]",
+        *,
+        name: str,
+        version: str,
+        input_log: str,
+        message_logs: Iterable[str] | None,
+        entry: Entry | None,
+        output: str | Output | None,
+        checkpoints: bool,
+        step_limit: int,
+    ) -> None:
+        if not name or not version:
+            raise InvalidInput("A program needs a name and a version.")
+        self.name = name
+        self.version = version
+        self._graph = graph
+        self._plan = _plan_of(graph)
+        self._checkpoints = checkpoints
+        self._step_limit = step_limit
+        self._read_message = entry
+        self._output = _output_of(graph, output)
+        self._bound: tuple[Store, CompiledGraph[Any]] | None = None
+        if input_log not in self._plan.logs:
+            known = ", ".join(sorted(self._plan.logs)) or "none"
+            raise InvalidInput(
+                f"Messages cannot be added to {input_log!r}: it is no log of the sessions of graph {graph.name!r}. "
+                f"Name a session field that only grows: {known}.",
+                input=input_log,
+            )
+        self.declares = ProgramTraits(
+            input_log=input_log,
+            message_logs=self._message_logs(message_logs),
+            logs=self._plan.logs,
+            schema_version=self._plan.schema_version,
+            entry=self._entry,
+            reads=self._reads,
+            resumes=True,
+        )
+
+    def _message_logs(self, given: Iterable[str] | None) -> frozenset[str]:
+        """Return which logs are conversations: those the caller names, or `messages`, if messages fit there."""
+        if given is not None:
+            logs = frozenset(given)
+            if not logs <= self._plan.logs & {MESSAGES}:
+                raise InvalidInput(f"Only a log {MESSAGES!r} of the session can be a conversation.", logs=sorted(logs))
+            return logs
+        if MESSAGES not in self._plan.logs:
+            return frozenset()
+        try:
+            kept = self._kept(MESSAGES, {"role": "user", "content": "?"})
+        except ValidationError:
+            return frozenset()
+        return frozenset({MESSAGES} if isinstance(kept, Mapping) and kept.get("role") == "user" else ())
+
+    def _entry(self, message: JSON) -> JSON:
+        try:
+            given = message if self._read_message is None else self._read_message(message)
+            return self._kept(self.declares.input_log, given)
+        except Exception as error:
+            raise MessageRefused(
+                f"The message does not fit {self.declares.input_log!r} of {self._graph.kind.__name__}: {error}"
+            ) from error
+
+    def _reads(self, version: str) -> None:
+        if version != self._plan.schema_version:
+            self._plan.migrations.chain(version, self._plan.schema_version)
+
+    def _kept(self, log: str, item: Any) -> JSON:
+        column = self._graph.schema.fields[self._plan.fields[log]]
+        kept: JSON
+        (kept,) = column.dump(column.check([item]))
+        dumps(kept, "message")
+        return kept
+
+    async def run(self, turn: Turn) -> Result:
+        """See `Program.run`."""
+        graph = self._graph_on(turn.writer.store)
+        turn.in_step = True
+        call = Call(
+            initial=None,
+            observers=(),
+            stop=lambda: turn.stop is not None,
+            step_limit=self._step_limit,
+            tenant=turn.key.tenant,
+            resume_invocation=None,
+            signal_payload=UNSET,
+            on_moved=None,
+        )
+        try:
+            riding, opened = await self._opened(graph, turn)
+        except TenutoError as error:
+            turn.note_store(error)
+            return Result(outcome="errored", error=error)
+        outcome = await graph.ran(call, opened)
+        match outcome.outcome:
+            case "completed":
+                try:
+                    return Result(outcome="completed", output=self._output(outcome.state))
+                except Exception as error:
+                    return Result(outcome="errored", error=error)
+            case "suspended":
+                raise TurnSuspended(riding.waits, partial=False)
+            case "interrupted":
+                raise TurnStopped
+            case _:
+                return Result(outcome="errored", error=outcome.error)
+
+    def _graph_on(self, store: Store) -> "CompiledGraph[Any]":
+        """Return the graph with its sessions, and its checkpoints, in the runtime's store."""
+        if self._bound is None or self._bound[0] is not store:
+            graph, plan = copy(self._graph), copy(self._plan)
+            plan.store = plan.own = store
+            plan.warm = StateCache(fields=plan.fields)
+            graph.session = plan
+            graph.store = store if self._checkpoints else None
+            self._bound = (store, graph)
+        return self._bound[1]
+
+    async def _opened(self, graph: "CompiledGraph[Any]", turn: Turn) -> tuple[RuntimeWriter, Opened]:
+        plan = graph.session
+        assert plan is not None
+        scope = Scope(
+            invocation_id=turn.invocation.invocation_id,
+            correlation_id=turn.invocation.correlation_id,
+            session_id=turn.session_id,
+            metadata=Metadata({}),
+            turn=turn,
+        )
+        again = turn.resumed or turn.engine is not None
+        riding = turn.engine = RuntimeWriter(turn, plan, f"{self.name}@{self.version}")
+        found = await _last_point(turn) if again else None
+        if found is not None:
+            journal = await self._restored(graph, plan, riding, *found)
+            return riding, Opened(scope=scope, journal=journal, entry=journal.stops.entry(), existed=True)
+        loaded = project(plan, turn)
+        journal = GraphJournal(
+            riding,
+            graph.kind.schema_version,
+            FanOutProgress(batch=graph.fan_out_batch),
+            session=RidingSession(plan, turn, loaded),
+            every_node=graph.store is not None,
+            graph=graph.name,
+        )
+        entry = plan.entry(loaded, None, graph.name)
+        return riding, Opened(scope=scope, journal=journal, entry=entry, existed=True)
+
+    async def _restored(
+        self, graph: "CompiledGraph[Any]", plan: SessionPlan, riding: RuntimeWriter, run: Run, point: Checkpoint
+    ) -> GraphJournal:
+        """Put up again what a run left at its last checkpoint: on the session as that run left it, or as it is now."""
+        turn = riding.live
+        logs = await read_logs(turn.writer.store, point)
+        found = StoredRun(checkpoint=point, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)
+        journal = restore(found, graph)
+        journal.turn = riding
+        moved = run.base_version != turn.copy.version
+        journal.session = RidingSession(plan, turn, Loaded(turn.copy.life, riding.base, True, {}, {}))
+        payload = None if run.run_id == turn.run_id else _answer_to(turn, run)
+        if run.run_id == turn.run_id and not moved:
+            riding.goes_on(logs)
+            journal.ledger.distrust(run.ends, point.ends)
+            return journal
+        _go_on_from_head(journal, plan, turn, found, moved=moved)
+        if payload is not None:
+            overlay(journal, payload, turn.invocation.invocation_id)
+        await journal.stand_here()
+        return journal
+
+
+def _go_on_from_head(journal: GraphJournal, plan: SessionPlan, turn: Turn, found: StoredRun, *, moved: bool) -> None:
+    """Let what a former run had beyond the session's head be written by this one.
+
+    If the session has moved on, its fields are those it has now, and what the run had added is added to them.
+    """
+    cursor: Any = found.checkpoint.cursor
+    top, session = journal.stops.at(()), journal.session
+    if turn.copy.schema_version != plan.schema_version and isinstance(session, RidingSession):
+        rewrite = project(plan, turn).rewrite
+        session.removed = rewrite.removed if rewrite else session.removed
+    if moved:
+        base = Base(ends={name: LogEnd(0, 0, length) for name, length in cursor["base"].items()})
+        journal.stops.rebase(plan, project(plan, turn), base)
+        top = journal.stops.at(())
+    pending = journal.ledger.pending
+    for name in plan.logs:
+        held = turn.copy.logs.get(name)
+        column = top.schema.fields[plan.fields[name]]
+        wanted = column.dump(top.state.__dict__[column.name])
+        kept = common(held or (), wanted)
+        pending.pop(name, None)
+        if held is None or kept < len(held) or name in turn.writer.ahead:
+            pending[name] = LogChange(items=wanted[kept:], anew=True, kept=kept, keep=turn.copy.ends.get(name))
+        elif kept < len(wanted):
+            pending[name] = LogChange(items=wanted[kept:])
+    for entry in cursor["frames"]:
+        path = tuple(entry["path"])
+        stop = journal.stops.at(path)
+        own = [name for name in stop.schema.fields if path or name not in plan.names]
+        journal.ledger.rewrite(path, stop.schema, stop.state, own)
+    if underway := cursor["underway"]:
+        journal.progress.put_back({underway: LogChange(items=found.logs.get(underway, []), anew=True)})
+
+
+async def _last_point(turn: Turn) -> tuple[Run, Checkpoint] | None:
+    """Return the graph's last checkpoint within this step of the turn, and the run that left it."""
+    store, key = turn.writer.store, turn.key
+    for run in reversed(await store.runs.of_invocation(turn.invocation.invocation_id, tenant=key.tenant)):
+        point = await store.checkpoints.latest(key, run_id=run.run_id)
+        cursor: Any = point.cursor if point else None
+        if point is not None and isinstance(cursor, Mapping) and "frames" in cursor:
+            return (run, point) if cursor.get("round") == turn.step else None
+    return None
+
+
+def _answer_to(turn: Turn, run: Run) -> dict[str, Any] | None:
+    """Return what was said to a graph that had suspended; None if that run stopped for another reason."""
+    waits = [wait for wait in turn.waits.of_run(run.run_id) if wait.kind == WaitKind.SIGNAL]
+    if run.status is not RunStatus.SUSPENDED or not waits:
+        return None
+    answer = answer_of(waits[-1])
+    if not isinstance(answer, Mapping | None):
+        raise SuspensionResumePayloadInvalid(
+            f"{waits[-1].signal_id!r} is answered with fields of the state, not with {type(answer).__name__}.",
+            invocation_id=turn.invocation.invocation_id,
+        )
+    return dict(answer or {})
+
+
+def _plan_of(graph: "CompiledGraph[Any]") -> SessionPlan:
+    """Return how the graph's state and its sessions belong together; by default a session is the whole state."""
+    plan = graph.session
+    if plan is not None:
+        if not isinstance(plan.store, Store):
+            raise InvalidInput(
+                f"Graph {graph.name!r} keeps its sessions in a {type(plan.store).__name__}; as a program it keeps them "
+                "in the runtime's store. Compile it without, or with that one."
+            )
+        return plan
+    migrations = MigrationRegistry("session")
+    migrations.borrow(graph.migrations)
+    return SessionPlan(
+        None,
+        graph.schema,
+        state=None,
+        mapping=None,
+        auto_save=True,
+        concurrency="exclusive",
+        lane_wait=DEFAULT_LANE_WAIT,
+        migrations=migrations,
+    )
+
+
+def _output_of(graph: "CompiledGraph[Any]", output: str | Output | None) -> Output:
+    if output is None:
+        return lambda _: None
+    if not isinstance(output, str):
+        return output
+    column = graph.schema.fields.get(output)
+    if column is None:
+        raise InvalidInput(f"The output is {output!r}, which {graph.kind.__name__} does not declare.", field=output)
+    return lambda state: column.dump(state.__dict__[output])

@@ -1,0 +1,143 @@
+"""A turn of the runtime as the nodes of its graph see it: calls to the outside, chunks of a reply, usage."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput
+from tenuto.graph.checkpoint.ledger import escaped
+from tenuto.graph.engine.scope import Scope, scope_variable
+from tenuto.graph.engine.suspend import SignalDescriptor, Suspending
+from tenuto.model.effect import EffectKind, EffectStatus
+from tenuto.runtime.calls.effect_call import call_effect, nobody_knows
+from tenuto.runtime.calls.effect_journal import Place
+from tenuto.runtime.definition import Definition
+from tenuto.runtime.turn.arguments import check_once
+from tenuto.runtime.turn.invocation import TurnSuspended
+from tenuto.runtime.turn.turn import Turn
+
+
+class NodeTurn:
+    """The turn a node runs in. What the session keeps is the graph's state, which a node changes by what it returns."""
+
+    __slots__ = ("_live",)
+
+    def __init__(self, live: Turn) -> None:
+        self._live = live
+
+    @property
+    def session_id(self) -> str:
+        """The caller's id of the session."""
+        return self._live.session_id
+
+    @property
+    def run_id(self) -> str:
+        """The run this turn is."""
+        return self._live.run_id
+
+    @property
+    def attempt(self) -> int:
+        """Which runner of this run this is: 1, or more after a takeover."""
+        return self._live.attempt
+
+    @property
+    def input(self) -> JSON:
+        """The message that began the turn, as it was sent."""
+        return self._live.input
+
+    @property
+    def definition(self) -> Definition:
+        """What the program is told about itself: prompt, model, tools, tasks."""
+        return self._live.definition
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace all turns of the session belong to."""
+        return self._live.trace_id
+
+    async def effect(
+        self,
+        key: str,
+        call: Callable[[], Awaitable[JSON]],
+        request: JSON = None,
+        *,
+        kind: EffectKind | str = EffectKind.TOOL,
+        idempotent: bool = False,
+        call_id: str | None = None,
+    ) -> JSON:
+        """Make a call to the outside once, and return its result; see `Turn.effect`.
+
+        It is known by the node's place, its step and the key: a node that runs again after a crash or a suspension gets
+        what was recorded, a loop calls anew. Another attempt at the node makes only those calls again that failed. A
+        call in doubt suspends the run before this node, if it is to be asked about.
+        """
+        live, scope = self._live, _scope()
+        place = self._place(scope, key)
+        try:
+            return await call_effect(
+                live,
+                place,
+                call,
+                request,
+                kind=kind,
+                idempotent=idempotent,
+                call_id=call_id,
+                record=None,
+                caller=scope,
+            )
+        except TurnSuspended as signal:
+            frame = scope.frame
+            if frame.unsuspendable:
+                raise nobody_knows(live, place) from None
+            asking = Suspending(frame, SignalDescriptor(f"in_doubt:{place}"), completed=False, timeout=None)
+            asking.waits = signal.waits
+            raise asking from None
+
+    def _place(self, scope: Scope, key: str) -> Place:
+        namespace = namespace_of(scope)
+        place = Place(namespace, self._live.step, key)
+        for attempt in range(1, scope.attempt_index + 1):
+            known = self._live.journal.find(place)
+            if known is None or known.status is not EffectStatus.FAILED:
+                break
+            place = place._replace(namespace=f"{namespace}#{attempt}")
+        return place
+
+    def emit(self, chunk: JSON) -> None:
+        """Show a part of the reply under way to whoever follows the session's stream."""
+        self._live.emit(chunk)
+
+    def use(self, model: str, source: str = "", *, once: str | None = None, **counted: int) -> None:
+        """Count the tokens of a model call; see `Turn.use`."""
+        check_once(once)
+        self._live.use(model, source, once=None if once is None else f"{namespace_of(_scope())}:{once}", **counted)
+
+
+def current_turn() -> NodeTurn | None:
+    """Return the turn of the runtime the running node belongs to; None where the graph was run by itself."""
+    scope = scope_variable.get()
+    return NodeTurn(scope.turn) if scope is not None and scope.turn is not None else None
+
+
+def _scope() -> Scope:
+    scope = scope_variable.get()
+    if scope is None or scope.frame is None:
+        raise InvalidInput("Only a node has a turn to call from; this code runs outside its graph.")
+    return scope
+
+
+def namespace_of(scope: Scope) -> str:
+    """Return a name for where a node runs that is the same whenever it runs there again.
+
+    That is its path and its step; inside instances and branches, where steps are counted as they come, the step is that
+    of the node around them all, and each level adds its index or branch, the node, and how often that ran before.
+    """
+    frame, node = scope.frame, scope.namespace[-1]
+    below: list[str] = []
+    while not frame.linear:
+        place: Any = frame.scope.branch_name_chain[-1] or frame.scope.fan_out_index_chain[-1]
+        below.insert(0, f"{'' if place is None else place}:{escaped(node)}:{frame.rounds.get(node, 0)}")
+        node, frame = frame.scope.namespace[-1], frame.parent
+    step = frame.attempt.step if frame.attempt is not None and frame.attempt.step >= 0 else frame.run.step
+    path = "/".join(escaped(each) for each in (*frame.scope.namespace, node))
+    return "/".join([f"{path}@{step}", *below])

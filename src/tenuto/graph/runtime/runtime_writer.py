@@ -1,0 +1,256 @@
+"""How a graph's run is written under the runtime: by the commits of the runtime's turn, which also ends it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput, TenutoError
+from tenuto.graph.checkpoint.ledger import common
+from tenuto.graph.session.own import OwnSession
+from tenuto.graph.session.session_plan import Loaded, SessionPlan
+from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
+from tenuto.model.session import SessionKey, SessionRecord
+from tenuto.runtime.turn.handover import Handover
+from tenuto.runtime.turn.turn import Turn
+from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
+
+_Standing = tuple[int, list[Any]]
+"""How many entries of the session's own log a run's log begins with, and what it goes on with."""
+
+
+class RuntimeWriter:
+    """The journal's turn under the runtime. A checkpoint is a commit, a save is one of the turn's own, and the end is
+    handed over: the runtime writes it, with everything else that is to be said of it.
+    """
+
+    begun = True
+
+    def __init__(self, live: Turn, plan: SessionPlan, program: str) -> None:
+        self.live = live
+        self.ended = False
+        self.waits: tuple[OpenWait, ...] = ()
+        self._plan = plan
+        self._program = program
+        self._logs: dict[str, _Standing] = {}
+        self._late: Receipt | None = None
+        self._stand()
+
+    @property
+    def key(self) -> SessionKey:
+        """The session's full name."""
+        return self.live.key
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self.live.run_id
+
+    @property
+    def life(self) -> int:
+        """The session's life."""
+        return self.live.copy.life
+
+    @property
+    def base(self) -> Base:
+        """The session as its last save left it."""
+        return self.live.writer.base
+
+    @property
+    def lost(self) -> TenutoError | None:
+        """Why the lane is lost, if it is."""
+        return self.live.writer.lost
+
+    @property
+    def operation_id(self) -> str:
+        """The last commit's."""
+        return self.live.writer.operation_id
+
+    def goes_on(self, logs: Mapping[str, list[JSON]]) -> None:
+        """Say what the logs of a run that is taken over have."""
+        for name in self._plan.logs:
+            held, found = self.live.copy.logs.get(name, []), logs.get(name, [])
+            kept = common(held, found)
+            self._logs[name] = (kept, found[kept:])
+
+    async def write(
+        self,
+        *,
+        point: CheckpointDraft | None = None,
+        logs: Mapping[str, LogChange] | None = None,
+        save: Save | None = None,
+        end: EndRun | None = None,
+        waits: tuple[OpenWait, ...] = (),
+        settled: tuple[SettleWait, ...] = (),  # noqa: ARG002 - nothing is settled by a graph here
+    ) -> Receipt:
+        """See `Turn.write`."""
+        changes = dict(logs or {})
+        told = None if point is None else replace(point, cursor=self._cursor(point.cursor, changes, save))
+        if end is not None:
+            self.ended, self.waits = True, waits
+            if told is not None or save is not None:
+                self._hand_over(told, changes, save)
+            last = self.live.commits.last_receipt
+            assert last is not None
+            return replace(last, wait_ids=tuple("" for _ in waits))
+        if save is not None:
+            return await self._save(changes, save)
+        assert told is not None
+        return await self._leave(told, changes)
+
+    async def resolve(self) -> Receipt | None:
+        """See `Turn.resolve`."""
+        late, self._late = self._late, None
+        if late is not None:
+            return late
+        async with self.live.writer.writing:  # a commit beside that is under way is in no doubt
+            return await self.live.writer.resolve()
+
+    def release(self) -> None:
+        """See `Turn.release`: the runtime does that."""
+
+    async def settle(self, *_: Any) -> None:
+        """See `Turn.settle`: the runtime does that."""
+
+    async def repeat(self, *_: Any) -> Receipt:
+        """See `Turn.repeat`: the runtime's turns are over with their save."""
+        raise InvalidInput("A save within a turn of the runtime cannot be repeated by itself; resume the session.")
+
+    def _cursor(self, cursor: Any, changes: Mapping[str, LogChange], save: Save | None) -> JSON:
+        """Return a checkpoint's cursor and what it takes to go on there; `base` is how long the session's logs are."""
+        live = self.live
+        if save is None:
+            base = {name: len(live.copy.logs[name]) for name in self._plan.logs & live.copy.logs.keys()}
+        else:
+            base = {name: kept + len(more) for name, (kept, more) in self._after(changes).items()}
+        marks: dict[str, JSON] = {"program": self._program, "round": live.step, "base": base}
+        if live.invocation.reply_to is not None:
+            marks["for"] = live.invocation.reply_to
+        return {**cursor, **marks}
+
+    async def _leave(self, point: CheckpointDraft, changes: dict[str, LogChange]) -> Receipt:
+        live = self.live
+        async with live.writer.writing:
+            before = live.commits.last_receipt
+            try:
+                receipt = await live.commits.leave(point, changes)
+            except BaseException:
+                if live.commits.last_receipt is not before:
+                    self._late, self._logs = live.commits.last_receipt, self._after(changes)
+                raise
+            self._logs = self._after(changes)
+            return receipt
+
+    async def _save(self, changes: dict[str, LogChange], save: Save) -> Receipt:
+        ahead = self._hand_over(None, changes, save)
+        try:
+            receipt = await self.live.commit()
+        except BaseException:
+            if ahead.landed:
+                self._late = self.live.commits.last_receipt
+                self._stand()
+            else:
+                self.live.pending.discard()
+            raise
+        self._stand()
+        return receipt
+
+    def _hand_over(self, point: CheckpointDraft | None, changes: dict[str, LogChange], save: Save | None) -> Handover:
+        """Let the session's copy be what the save makes of it, and the turn's next commit write that."""
+        pending, copy = self.live.pending, self.live.copy
+        if save is not None:
+            for name, (kept, more) in self._after(changes).items():
+                held = copy.logs.get(name)
+                if held is None or kept == len(held):
+                    if more or name in changes:
+                        pending.add(name, more)
+                else:
+                    pending.begin_anew(name, [*held[:kept], *more], kept)
+            pending.document = {n: v for n, v in pending.document.items() if n not in save.removed} | dict(
+                save.document
+            )
+            pending.removed = (pending.removed - save.document.keys()) | save.removed
+            values = copy.document | dict(save.document)
+            copy.document = {n: v for n, v in values.items() if n not in save.removed}
+            copy.schema_version = save.schema_version
+            for name in save.removed:
+                copy.logs.pop(name, None)
+        copied = {name: (items, len(items)) for name, items in copy.logs.items() if name in self._plan.logs}
+        carries = save is not None and save.carries
+        pending.ahead = Handover(changes, copied, point, saves=save is not None, carries=carries)
+        return pending.ahead
+
+    def _after(self, changes: Mapping[str, LogChange]) -> dict[str, _Standing]:
+        logs = dict(self._logs)
+        for name in logs.keys() & changes.keys():
+            (kept, more), change = logs[name], changes[name]
+            if not change.anew:
+                logs[name] = (kept, [*more, *change.items])
+            elif change.kept <= kept:
+                logs[name] = (change.kept, list(change.items))
+            else:
+                logs[name] = (kept, [*more[: change.kept - kept], *change.items])
+        return logs
+
+    def _stand(self) -> None:
+        """Stand at the session's head, with nothing written ahead of it."""
+        copy = self.live.copy
+        self._logs = {name: (len(copy.logs.get(name, ())), []) for name in self._plan.logs}
+
+
+class RidingSession(OwnSession):
+    """A session in the runtime's store, held under its lane; the runtime's copy is what the next turn begins with."""
+
+    def __init__(self, plan: SessionPlan, live: Turn, loaded: Loaded) -> None:
+        super().__init__(plan, live.key, loaded)
+        self._live = live
+
+    @property
+    def overwrites(self) -> bool:
+        """See `OwnSession.overwrites`: under the lane nobody comes between."""
+        return False
+
+    def saved(self, turn: Any, state: Any, added: int) -> None:  # noqa: ARG002 - the runtime keeps the session itself
+        """See `OwnSession.saved`."""
+        self._values = self.plan.values(state)
+        self.removed = frozenset()
+
+    def forget(self) -> None:
+        """See `OwnSession.forget`."""
+        self._live.copy.projected = None
+
+
+def project(plan: SessionPlan, live: Turn) -> Loaded:
+    """Return the session a turn begins on as the graph's values; what the turn before has made valid stays so."""
+    copy, base = live.copy, live.writer.base
+    stored: dict[str, Any] = {**copy.document, **copy.logs}
+    logs = frozenset(copy.logs)
+    if copy.schema_version != plan.schema_version:
+        copy.projected = None
+        record = SessionRecord(session_id=live.session_id, state=stored, schema_version=copy.schema_version, logs=logs)
+        return plan.read(live.key, record, base, copy.life)
+    plan.check(live.key, stored, logs)
+    known: Mapping[str, tuple[Any, int, Any]] = {}
+    if copy.projected is not None and copy.projected[0] is plan:  # else they are another graph's values
+        known = copy.projected[1]
+    held, fresh = {}, {}
+    for name in plan.fields.keys() & stored.keys():
+        raw = stored[name]
+        was, count, value = known.get(name, (None, 0, None))
+        if was is not raw or (name in plan.logs and len(value) != count):
+            fresh[name] = raw
+            continue
+        held[name] = value
+        if name in plan.logs and count < len(raw):
+            fresh[name] = raw[count:]
+    valid = plan.valid(live.key, fresh)
+    values = {}
+    for name, field in plan.fields.items():
+        if name in held:
+            values[field] = [*held[name], *valid[field]] if name in fresh else held[name]
+        elif name in fresh:
+            values[field] = valid[field]
+    counts = {name: len(stored[name]) for name in plan.logs & stored.keys()}
+    kept = {n: (stored[n], counts.get(n, 0), values[f]) for n, f in plan.fields.items() if f in values}
+    copy.projected = (plan, kept)
+    return Loaded(copy.life, base, True, values, counts)

@@ -1,0 +1,60 @@
+"""A user's own session store: four methods are enough, a few more unlock what needs them."""
+
+import inspect
+from typing import Any, Protocol, runtime_checkable
+
+from tenuto.errors import InvalidInput
+from tenuto.model.session import SessionRecord
+
+
+@runtime_checkable
+class SessionStore(Protocol):
+    """Keeps session records under their ids.
+
+    A record has `session_id`, `state`, `schema_version`; a store that keeps versions sets `version` on what it loads
+    and takes `expected_version` in `save`, raising `VersionConflict` where they differ. One that can lock has
+    `acquire_lock(session_id)` and `release_lock(session_id)`.
+    """
+
+    async def load(self, session_id: str) -> SessionRecord | None:
+        """Return the record, or None."""
+        ...
+
+    async def save(self, session_id: str, record: SessionRecord) -> Any:
+        """Write the record over what is there."""
+        ...
+
+    async def delete(self, session_id: str) -> Any:
+        """Remove the record; removing what is not there is fine."""
+        ...
+
+    async def list(self, filter: Any = None) -> Any:  # noqa: A002 - the protocol's own name
+        """Return summaries without state."""
+        ...
+
+
+def check_session_store(store: Any, concurrency: str) -> None:
+    """Refuse an object that lacks what is asked of it, naming what is missing."""
+    missing = [name for name in ("load", "save", "delete", "list") if not callable(getattr(store, name, None))]
+    if missing:
+        raise InvalidInput(
+            f"{type(store).__name__} is not a session store: it has no {', no '.join(missing)}.", missing=missing
+        )
+    if concurrency == "exclusive":
+        locks = [name for name in ("acquire_lock", "release_lock") if not callable(getattr(store, name, None))]
+        if locks:
+            raise InvalidInput(
+                f"concurrency='exclusive' needs a store that can lock; {type(store).__name__} has no "
+                f"{', no '.join(locks)}. Use Tenuto's own store, or another concurrency.",
+                missing=locks,
+            )
+    if concurrency == "optimistic" and not _takes_version(store.save):
+        raise InvalidInput(
+            f"concurrency='optimistic' needs a save that takes expected_version; {type(store).__name__}.save does not.",
+            missing=["expected_version"],
+        )
+
+
+def _takes_version(save: Any) -> bool:
+    parameters = inspect.signature(save).parameters
+    return "expected_version" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

@@ -1,0 +1,335 @@
+"""What crosses between a session's record and a graph's state: load, migrate, project in, project out."""
+
+import warnings
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from tenuto.codec import JSON, encode
+from tenuto.errors import InvalidInput, SessionLoadFailed, StateValidationError, TenutoError
+from tenuto.graph.blueprint.warnings import SessionStateDoubled, outside
+from tenuto.graph.checkpoint.ledger import common
+from tenuto.graph.session.foreign_store import check_session_store
+from tenuto.graph.session.migration import MigrationRegistry
+from tenuto.graph.session.session_state import SessionState
+from tenuto.graph.session.state_cache import StateCache, WarmState
+from tenuto.graph.state import Schema, State, rebuilt
+from tenuto.model.session import SessionKey, SessionRecord
+from tenuto.store.store import Store
+from tenuto.writing.changes import Base
+
+
+class Concurrency(StrEnum):
+    """What happens when two invocations share a session."""
+
+    LAST_WRITE_WINS = "last_write_wins"
+    OPTIMISTIC = "optimistic"
+    EXCLUSIVE = "exclusive"
+
+
+class Rewrite(NamedTuple):
+    """What a migration leaves to be written: fields to remove, and logs to write anew after a kept beginning."""
+
+    removed: frozenset[str]
+    logs: dict[str, int]
+
+
+class Loaded(NamedTuple):
+    """A session as a run finds it: its valid values by the state's fields, and how many entries each log has stored.
+
+    `owned` says that its profile names whose it is.
+    """
+
+    life: int
+    base: Base
+    existed: bool
+    values: dict[str, Any]
+    counts: dict[str, int]
+    size: int = 0
+    rewrite: Rewrite | None = None
+    record: JSON = None
+    owned: bool = True
+
+
+class SessionPlan:
+    """How a graph keeps sessions, fixed when it is compiled. A session field is a name of the record, not the state."""
+
+    def __init__(
+        self,
+        store: Any,
+        schema: Schema,
+        *,
+        state: type[SessionState] | None,
+        mapping: Mapping[str, str] | None,
+        auto_save: bool,
+        concurrency: str,
+        lane_wait: float,
+        migrations: MigrationRegistry,
+        checkpoints: Store | None = None,
+        owner: str | None = None,
+    ) -> None:
+        try:
+            self.concurrency = Concurrency(concurrency)
+        except ValueError as error:
+            raise InvalidInput(f"Unknown concurrency {concurrency!r}; known are {', '.join(Concurrency)}.") from error
+        self.store = store
+        self.owner = owner
+        # In another store than the checkpoints, a session is saved beside them, as in a store of the user's own.
+        self.own = store if isinstance(store, Store) and checkpoints in (None, store) else None
+        if self.own is None and store is not None:
+            check_session_store(store, self.concurrency)
+        self.is_whole = state is None
+        self.fields = _fields(schema, state, mapping)
+        self.names = {field: name for name, field in self.fields.items()}
+        self.logs = frozenset(name for name, field in self.fields.items() if schema.fields[field].reducer.is_log)
+        self.schema_version = schema.kind.schema_version if state is None else state.schema_version
+        self.auto_save = auto_save
+        self.lane_wait = lane_wait
+        self.migrations = migrations
+        self.warm = StateCache(fields=self.fields)
+        self._schema = schema
+        self._blank = schema.kind.model_construct()
+
+    async def load(self, key: SessionKey) -> Loaded:
+        """Return the session, migrated in memory and validated; an id without a session has no values."""
+        self.address(key)
+        try:
+            found = await (self._load_own(self.own, key) if self.own else self._load_foreign(key))
+        except TenutoError as error:
+            if isinstance(error, SessionLoadFailed) or error.category.startswith("session_state_migration"):
+                raise
+            raise SessionLoadFailed(f"{key} could not be loaded: {error.message}", key=key) from error
+        except Exception as error:
+            raise SessionLoadFailed(f"{key} could not be loaded: {error!r}", key=key) from error
+        return found
+
+    async def _load_own(self, store: Store, key: SessionKey) -> Loaded:
+        while True:
+            stamp = await store.stamp(key)
+            if stamp is None:
+                return Loaded(await store.life(key), Base(), False, {}, {}, owned=False)
+            if warm := self.warm.get(key, stamp):
+                return Loaded(warm.life, warm.base, True, warm.values, warm.counts, warm.size)
+            record = await store.load(key)
+            if record is None or record.head is None:
+                continue  # deleted in between
+            found = self.read(key, record, Base(version=record.version, ends=record.head.ends), record.head.life)
+            if found.rewrite is None and found.owned:
+                self.remember(key, found.life, found.base, found.values, found.size)
+            return found
+
+    def address(self, key: SessionKey) -> Any:
+        """Return what the store knows the session by; a store of the user's own knows no tenants."""
+        if isinstance(self.store, Store):
+            return key
+        if key.tenant:
+            raise InvalidInput(
+                f"{type(self.store).__name__} keeps sessions by their id alone; it has none of a tenant.", key=key
+            )
+        return key.session_id
+
+    async def _load_foreign(self, key: SessionKey) -> Loaded:
+        record = await self.store.load(self.address(key))
+        if record is None:
+            return Loaded(0, Base(), False, {}, {})
+        return self.read(key, record, Base(version=getattr(record, "version", 0) or 0), 0)
+
+    def remember(self, key: SessionKey, life: int, base: Base, values: dict[str, Any], size: int) -> None:
+        """Keep a session's values for the next turn."""
+        counts = {name: len(values[self.fields[name]]) for name in self.logs if self.fields[name] in values}
+        self.warm.put(key, WarmState(life, self.schema_version, base, values, counts, size))
+
+    def read(self, key: SessionKey, record: Any, base: Base, life: int) -> Loaded:
+        """Return a record's values, migrated and valid."""
+        stored = dict(record.state)
+        found, version = record.schema_version, self.schema_version
+        fields = self.migrations.apply(found, version, [stored])[0]
+        changed = found != version
+        logs = getattr(record, "logs", frozenset()) if self.own else self.logs
+        self.check(key, fields, None if changed else logs)
+        values = self.valid(key, fields)
+        rewrite = self._rewrite(stored, fields, logs) if changed else None
+        counts = {name: len(stored[name]) for name in self.logs & stored.keys() & set(logs)}
+        size = len(encode(stored))
+        head = getattr(record, "head", None)
+        owned = head is None or head.profile.agent is not None
+        return Loaded(life, base, True, values, counts, size, rewrite, stored if self.own is None else None, owned)
+
+    def check(self, key: SessionKey, fields: Mapping[str, Any], logs: frozenset[str] | None) -> None:
+        """Refuse a record with fields nobody declares, or, with `logs`, one that keeps them in another way."""
+        unknown = sorted(fields.keys() - self.fields.keys()) if self.is_whole else []
+        if unknown:
+            raise SessionLoadFailed(
+                f"{key} has {', '.join(unknown)} stored, which {self._schema.kind.__name__} (version "
+                f"{self.schema_version!r}) does not declare; register a session migration, or declare the fields.",
+                key=key,
+                fields=unknown,
+            )
+        if logs is not None:
+            self._check_kinds(key, fields, logs)
+
+    def _check_kinds(self, key: SessionKey, fields: Mapping[str, Any], logs: frozenset[str]) -> None:
+        wrong = sorted(name for name in self.fields.keys() & fields.keys() if (name in logs) != (name in self.logs))
+        if wrong:
+            raise SessionLoadFailed(
+                f"{key} keeps {', '.join(wrong)} in another way (log or document) than the reducers of "
+                f"{self._schema.kind.__name__} say; raise schema_version and register a session migration.",
+                key=key,
+                fields=wrong,
+            )
+
+    def valid(self, key: SessionKey, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the valid values of a record's fields, by the state's names."""
+        values = {}
+        for name, field in self.fields.items():
+            if name in fields:
+                try:
+                    values[field] = self._schema.fields[field].check(fields[name])
+                except ValidationError as error:
+                    raise SessionLoadFailed(
+                        f"{key} has a {name!r} that does not fit {self._schema.kind.__name__}: {error}",
+                        key=key,
+                        field=name,
+                    ) from error
+        return values
+
+    def _rewrite(self, stored: Mapping[str, Any], fields: Mapping[str, Any], logs: frozenset[str]) -> Rewrite:
+        removed = {name for name in stored if name not in fields}
+        anew: dict[str, int] = {}
+        for name in self.fields.keys() & fields.keys():
+            if name not in stored:
+                anew[name] = 0
+            elif (name in logs) != (name in self.logs):
+                removed.add(name)
+                anew[name] = 0
+            elif name in self.logs and stored[name] != fields[name]:
+                anew[name] = common(stored[name], fields[name])
+        return Rewrite(frozenset(removed), {name: kept for name, kept in anew.items() if name in self.logs})
+
+    def entry(self, loaded: Loaded, given: State | Mapping[str, Any] | None, graph: str) -> State:
+        """Return the state a run begins with.
+
+        The record's values, or defaults; fields the caller set are then applied through their reducers.
+        """
+        kind = self._schema.kind
+        explicit = _given(given)
+        values = {}
+        for name, info in kind.model_fields.items():
+            if name in loaded.values:
+                values[name] = loaded.values[name]
+            elif not info.is_required():
+                values[name] = info.get_default(call_default_factory=True)
+            elif name in explicit:
+                values[name] = self._begin_with(name, explicit.pop(name))
+            else:
+                raise StateValidationError(
+                    f"A {kind.__name__} to begin with needs {name!r}, which neither the session nor the caller gives.",
+                    graph=graph,
+                    field=name,
+                )
+        state = rebuilt(self._blank, values)
+        if not explicit:
+            return state
+        if loaded.values:
+            self._warn_of_doubling(loaded, explicit)
+        return self._schema.merge(state, explicit, graph, "(initial state)")
+
+    def _begin_with(self, name: str, value: Any) -> Any:
+        try:
+            return self._schema.fields[name].check(value)
+        except ValidationError as error:
+            raise StateValidationError(
+                f"The initial state of {self._schema.kind.__name__} is not valid: {error}", field=name
+            ) from error
+
+    def _warn_of_doubling(self, loaded: Loaded, given: Mapping[str, Any]) -> None:
+        for name, value in given.items():
+            held = loaded.values.get(name)
+            if not held or not isinstance(value, list):
+                continue
+            reducer = self._schema.fields[name].reducer
+            if (reducer.is_log or not reducer.idempotent) and value[: len(held)] == held:
+                warnings.warn(
+                    SessionStateDoubled(
+                        f"The initial state repeats all that the session has in {name!r}, which is now there twice; "
+                        "give only what is new, since the session is loaded by itself."
+                    ),
+                    stacklevel=outside(),
+                )
+
+    def document(self, state: State, loaded: Mapping[str, Any] | None = None) -> dict[str, JSON]:
+        """Return the session's fields that are no logs, as plain data; with `loaded`, only those that are others."""
+        values = state.__dict__
+        return self.plain(
+            values if loaded is None else {f: v for f, v in values.items() if f not in loaded or loaded[f] is not v}
+        )
+
+    def plain(self, values: Mapping[str, Any]) -> dict[str, JSON]:
+        """Return those of the session's fields that are no logs and among these values, as plain data."""
+        return {
+            name: self._schema.fields[field].dump(values[field])
+            for name, field in self.fields.items()
+            if name not in self.logs and field in values
+        }
+
+    def plain_log(self, name: str, values: Mapping[str, Any]) -> list[JSON]:
+        """Return a log's entries among these values, as plain data."""
+        field = self.fields[name]
+        entries: list[JSON] = self._schema.fields[field].dump(values.get(field, []))
+        return entries
+
+    def record(self, session_id: str, state: State, version: int) -> SessionRecord:
+        """Return the whole record, for a store of the user's own; `version` is what its save makes of the session."""
+        values = {name: self._schema.fields[field].dump(state.__dict__[field]) for name, field in self.fields.items()}
+        return SessionRecord(
+            session_id=session_id,
+            state=values,
+            schema_version=self.schema_version,
+            logs=self.logs,
+            version=version,
+        )
+
+    def values(self, state: State) -> dict[str, Any]:
+        """Return the values of the session's fields, by the state's names."""
+        return {field: state.__dict__[field] for field in self.fields.values()}
+
+
+def _fields(schema: Schema, state: type[SessionState] | None, mapping: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the session's fields, as record name to state name."""
+    if state is None:
+        if mapping:
+            raise InvalidInput("A mapping needs a SessionState whose fields it maps.")
+        return {name: name for name in schema.fields}
+    if not (isinstance(state, type) and issubclass(state, SessionState)):
+        raise InvalidInput(f"state must be a SessionState class, got {state!r}.")
+    stray = sorted((mapping or {}).keys() - state.model_fields.keys())
+    if stray:
+        raise InvalidInput(
+            f"The mapping names {', '.join(stray)}, which {state.__name__} does not declare.", fields=stray
+        )
+    fields = {name: (mapping or {}).get(name, name) for name in state.model_fields}
+    absent = sorted(f"{name} (as {field})" for name, field in fields.items() if field not in schema.fields)
+    if absent:
+        raise InvalidInput(
+            f"{state.__name__} keeps {', '.join(absent)}, which {schema.kind.__name__} does not declare; "
+            "add the field, or map it.",
+            fields=absent,
+        )
+    twice = sorted({field for field in fields.values() if list(fields.values()).count(field) > 1})
+    if twice:
+        raise InvalidInput(f"{state.__name__} keeps {', '.join(twice)} under two names.", fields=twice)
+    if odd := [name for name in fields if "/" in name]:
+        raise InvalidInput(f"A session field's name cannot have a slash: {odd[0]!r}.", fields=odd)
+    return fields
+
+
+def _given(given: State | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what the caller set; of a state, what it was made with and what is not as by default."""
+    if isinstance(given, State):
+        fields = type(given).model_fields.items()
+        defaults = {name: info.get_default(call_default_factory=True) for name, info in fields}
+        made_with = given.model_fields_set
+        return {name: v for name, v in given.__dict__.items() if name in made_with or v != defaults.get(name)}
+    return dict(given or {})

@@ -1,0 +1,211 @@
+"""The runtime's own copy of a session: what the store holds, kept in step with every commit of the turn that has it."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from tenuto.codec import JSON, encode
+from tenuto.model.commit import Receipt
+from tenuto.model.input import Input
+from tenuto.model.run import RunStatus
+from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
+from tenuto.runtime.conversation.frame import FRAME
+from tenuto.runtime.conversation.history import History
+from tenuto.runtime.definition import Definition
+from tenuto.runtime.session_view import MESSAGES, Changes, LogView, Session, profile_after
+from tenuto.writing.changes import Base
+
+
+@dataclass(slots=True)
+class QueueView:
+    """A session's open input for its next turns, in order; `more` says that this is only the first of it."""
+
+    inputs: deque[Input] = field(default_factory=deque)
+    more: bool = False
+
+
+@dataclass(slots=True)
+class Replica:
+    """One session in memory, with the judgement of its conversation and what is known of its last run.
+
+    Logs are lists that are only added to, so that views of them stay what they were; a log that begins anew is a new
+    list. `last_run` is the session's current run and how it stands, None if it never had one. `queue` is what was known
+    of its open input when the stream stood at `event_seq`; while it is `undisturbed`, none of that was for the turn
+    under way. `heard` is the operation of our last commit.
+    """
+
+    key: SessionKey
+    life: int
+    version: int
+    commit_number: int
+    generation: int
+    status: SessionStatus
+    definition: Definition | None
+    profile: Profile
+    document: dict[str, JSON]
+    logs: dict[str, list[Any]]
+    ends: Ends
+    schema_version: str
+    resume_count: int
+    created_at: datetime
+    updated_at: datetime
+    size: int
+    last_run: tuple[str, RunStatus] | None = None
+    history: History = field(default_factory=History)
+    frame_at: int | None = None
+    event_seq: int = 0
+    queue: "QueueView | None" = None
+    undisturbed: bool = False
+    heard: str | None = None
+    is_conversation: bool = True
+    projected: Any = None
+
+    @classmethod
+    def of(cls, record: SessionRecord) -> "Replica":
+        """Return the copy of a loaded record; of its last run, only that there is one is known."""
+        head = record.head
+        assert head is not None
+        definition = None if head.profile.definition is None else Definition.read(head.profile.definition)
+        copy = cls(
+            key=head.key,
+            life=head.life,
+            version=head.version,
+            commit_number=head.commit_number,
+            generation=head.generation,
+            status=head.status,
+            definition=definition,
+            profile=head.profile,
+            document={name: value for name, value in record.state.items() if name not in record.logs},
+            logs={name: record.state[name] for name in record.logs},
+            ends=head.ends,
+            schema_version=record.schema_version,
+            resume_count=head.resume_count,
+            event_seq=head.event_seq,
+            created_at=head.created_at,
+            updated_at=head.updated_at,
+            size=len(encode(record.state)),
+        )
+        copy.judge()
+        return copy
+
+    def judge(self, upto: int | None = None) -> None:
+        """Take stock of the conversation as it stands; the history is that of its first `upto` messages, or of all."""
+        messages = self.logs.get(MESSAGES, []) if self.is_conversation else []
+        self.history = History.of(messages[:upto])
+        self.frame_at = next((at for at in range(len(messages) - 1, -1, -1) if is_frame(messages[at])), None)
+
+    def judge_as(self, *, conversation: bool) -> None:
+        """Say whether the session's messages are a conversation; what is none is not judged."""
+        if conversation is not self.is_conversation:
+            self.is_conversation = conversation
+            self.judge()
+
+    @property
+    def base(self) -> Base:
+        """What a turn on this copy starts from."""
+        return Base(version=self.version, ends=self.ends)
+
+    @property
+    def messages(self) -> list[Any]:
+        """The conversation's own list."""
+        return self.logs.get(MESSAGES, [])
+
+    def value(self) -> Session:
+        """Return the session as it is now; later changes of this copy do not reach it."""
+        return Session(
+            key=self.key,
+            status=self.status,
+            version=self.version,
+            commit_number=self.commit_number,
+            definition=self.definition,
+            profile=self.profile,
+            document=MappingProxyType(self.document),
+            logs=MappingProxyType({name: LogView(items) for name, items in self.logs.items()}),
+            schema_version=self.schema_version,
+            resume_count=self.resume_count,
+            event_seq=self.event_seq,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+        )
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no input was open when the stream stood at `event_seq`."""
+        return self.queue is not None and not self.queue.more and not self.queue.inputs
+
+    def seen(self, stamp: Stamp) -> None:
+        """Note how the stream stands, and whether input is open."""
+        if not stamp.has_input:
+            self.queue = QueueView()
+        elif stamp.event_seq != self.event_seq:
+            self.queue = None
+        self.event_seq, self.undisturbed = stamp.event_seq, not stamp.steers
+
+    def looked(self, inputs: Sequence[Input], *, more: bool) -> None:
+        """Note the open input, in order, and whether there is more of it; what is not simply due next is not kept."""
+        plain = all(each.boundary is None and each.run_id is None and each.due_at is None for each in inputs)
+        self.queue = QueueView(deque(inputs), more) if plain else None
+        self.undisturbed = plain and not more
+        if self.undisturbed and inputs:
+            self.event_seq = max(self.event_seq, inputs[-1].seq)  # where the stream stood when the last one came in
+
+    def took(self, given: Input) -> None:
+        """Note that a turn of ours began with an input."""
+        if self.queue is not None and self.queue.inputs and self.queue.inputs[0].input_id == given.input_id:
+            self.queue.inputs.popleft()
+        else:
+            self.queue = None
+
+    def disturbed(self) -> None:
+        """Note that something came in: what is open has to be looked at."""
+        self.queue, self.undisturbed = None, False
+
+    def told(self, events: int, event_seq: int) -> None:
+        """Note events of ours that brought the stream to a number; if others' came between, something came in."""
+        if event_seq != self.event_seq + events:
+            self.disturbed()
+        self.event_seq = event_seq
+
+    def landed(self, receipt: Receipt, *, saved: bool, events: int = 0) -> None:
+        """Note a commit of ours."""
+        self.told(events, receipt.event_seq)
+        self.commit_number = receipt.commit_number
+        self.generation = receipt.generation
+        self.heard = receipt.operation_id
+        self.updated_at = receipt.committed_at
+        if saved:
+            self.version = receipt.version
+            self.ends = receipt.ends
+
+    def take(self, changes: Changes, after: Session) -> None:
+        """Make changes that were committed."""
+        if changes.document or changes.removed:
+            document = self.document | dict(changes.document)
+            self.document = {name: value for name, value in document.items() if name not in changes.removed}
+        for name in changes.removed:
+            self.logs.pop(name, None)
+        for name, change in changes.logs.items():
+            if change.anew:
+                self.logs[name] = list(after.logs[name])
+            else:
+                self.add(name, change.items)
+            if name == MESSAGES:
+                self.judge()
+        self.status, self.definition, self.profile = after.status, after.definition, profile_after(changes, after)
+
+    def add(self, name: str, items: Sequence[Any]) -> None:
+        """Add entries to a log; those of the conversation have been judged."""
+        log = self.logs.setdefault(name, [])
+        if name == MESSAGES:
+            for at, item in enumerate(items, start=len(log)):
+                if is_frame(item):
+                    self.frame_at = at
+        log.extend(items)
+
+
+def is_frame(message: Any) -> bool:
+    """Tell whether an entry of the conversation is a frame's mark."""
+    return isinstance(message, Mapping) and message.get("role") == FRAME

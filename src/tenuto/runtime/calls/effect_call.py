@@ -1,0 +1,211 @@
+"""Making a call to the outside from a turn: once, on record, or in doubt."""
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tenuto.codec import JSON, dumps, encode, loads
+from tenuto.errors import CommitTooLarge, EffectCalledTwice, EffectInDoubt, InvalidHistory, InvalidInput, StoreError
+from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
+from tenuto.model.wait import WaitKind
+from tenuto.runtime.calls.effect_journal import InDoubt, Known, Place, check_same, failed, place_of, replayed
+from tenuto.runtime.conversation.history import result_message
+from tenuto.runtime.session_view import MESSAGES
+from tenuto.runtime.turn.arguments import check_callable, sized
+from tenuto.store.bounds import check_flag, check_word
+from tenuto.store.facets.effects import check_effect
+from tenuto.writing.error_record import error_record
+
+if TYPE_CHECKING:
+    from tenuto.runtime.turn.turn import Turn
+
+_calling: ContextVar["tuple[Turn, Place] | None"] = ContextVar("calling", default=None)
+"""The effect whose call is being made, and whose it is; a call may lead to turns of other sessions."""
+
+Call: TypeAlias = Callable[[], Awaitable[JSON]]
+Record: TypeAlias = Callable[[JSON, JSON], None]
+
+
+def call_under_way(turn: "Turn") -> Place | None:
+    """Return the effect of a turn that this is part of: it is done or not done, and cannot suspend."""
+    found = _calling.get()
+    return found[1] if found is not None and found[0] is turn else None
+
+
+def namespace_here(turn: "Turn") -> str:
+    """Return the namespace of what a turn calls here: none, or that of the call it is part of."""
+    outer = call_under_way(turn)
+    return "" if outer is None else f"{outer.namespace}/{outer.key}".removeprefix("/")
+
+
+async def call_effect(
+    turn: "Turn",
+    place: Place,
+    call: Call,
+    request: JSON,
+    *,
+    kind: EffectKind | str,
+    idempotent: bool,
+    call_id: str | None,
+    record: Record | None,
+    caller: object = None,
+) -> JSON:
+    """See `Turn.effect`. Each `caller` may call an effect once: the program, or one attempt at a node."""
+    turn.check_open()
+    check_effect(place.key, place.namespace, call_id)
+    check_callable(call, "call")
+    check_flag(idempotent, "idempotent")
+    kind = EffectKind(check_word(kind, EffectKind, "kind"))
+    # What the caller changes later is not what was asked; it may come to stand in a wait's metadata.
+    asked = sized(dumps({"request": request}, "effect"), f"request of {place}", _most(turn))
+    request = loads(asked, "request")["request"]
+    turn.check_stop()
+    known = turn.journal.find(place)
+    if known is not None:
+        check_same(place, known, kind, request)
+    if turn.called.get(place) is (caller or turn):
+        raise EffectCalledTwice(
+            f"The effect {place} was called twice in this step. Let a loop take steps by each_step(), or give each "
+            "call its own key.",
+            place=place.record(),
+        )
+    turn.called[place] = caller or turn
+    if known is not None:
+        if known.in_doubt:
+            known = await _settled(turn, place, known, idempotent=idempotent)
+        elif known.status is EffectStatus.STARTED and record is None:
+            raise InvalidInput(f"The effect {place} is under way already; give each call its own key.")
+        if known is not None and known.status is not EffectStatus.STARTED:
+            return replayed(place, known)
+    begins = known is None or not known.mine
+    if begins and kind is EffectKind.MODEL and not call_under_way(turn) and (left := turn.open_calls):
+        raise InvalidHistory(
+            f"The call {left[0]['id']!r} has no result; the model is not asked before it has one.",
+            call_id=left[0]["id"],
+        )
+    if begins:
+        started = turn.journal.start(place, kind, request, idempotent=idempotent, call_id=call_id)
+        turn.pending.effects.append(started)
+    if kind is not EffectKind.MODEL and begins:
+        await turn.commit()
+    if turn.writer.has_lapsed:
+        await _make_sure(turn)  # nothing is begun by a runner that was stopped for so long that another has the session
+    if kind is EffectKind.MODEL:
+        return await _called(turn, place, call, record)
+    turn.tools_under_way += 1
+    try:
+        result = await _called(turn, place, call, record)
+    finally:
+        turn.tools_under_way -= 1
+        if turn.journal.is_over(place) and not turn.closed:
+            await _save(turn)
+            if not turn.tools_under_way:
+                turn.check_stop()  # it let the calls under way finish, and no more
+    known = turn.journal.find(place)
+    if known is not None and known.error is not None:
+        raise failed(place, known.error)  # nobody had room for its result
+    return result
+
+
+async def _make_sure(turn: "Turn") -> None:
+    try:
+        await turn.writer.make_sure()
+    except StoreError as error:
+        turn.note_store(error)
+        raise
+
+
+def _most(turn: "Turn") -> int:
+    """Return how big what is asked, or comes back, may be: it stands in its commit up to four times."""
+    return turn.writer.store.budget.max_bytes // 4
+
+
+async def _save(turn: "Turn") -> None:
+    """Write what came back; results that no commit has room for together become errors of their calls."""
+    while True:
+        try:
+            return await turn.save()
+        except CommitTooLarge:
+            if not shorten_result(turn):
+                raise
+
+
+def shorten_result(turn: "Turn") -> bool:
+    """See `Turn.shorten_result`."""
+    effects = turn.pending.effects
+    came_back = [
+        (len(encode(each.result)), at, each)
+        for at, each in enumerate(effects)
+        if isinstance(each, FinishEffect | SettleEffect) and each.result is not None
+    ]
+    few = turn.writer.store.budget.max_bytes // 64  # what is smaller is not what fills a commit
+    came_back = [each for each in came_back if each[0] > few]
+    if not came_back:
+        return False
+    size, at, change = max(came_back, key=itemgetter(0))
+    told = error_record(CommitTooLarge(f"Its result was not kept: no commit had room for {size:,} characters."))
+    effects[at] = replace(change, result=None, error=told)
+    known = turn.journal.failed(place_of(change), told)
+    messages = turn.copy.messages
+    for index in range(turn.pending.written(MESSAGES), len(messages)):
+        if known.call_id is not None and messages[index].get("tool_call_id") == known.call_id:
+            messages[index] = result_message(known.call_id, None, told)
+    return True
+
+
+async def _called(turn: "Turn", place: Place, call: Call, record: Record | None) -> JSON:
+    before = _calling.set((turn, place))
+    try:
+        result = await call()
+        text = sized(dumps(result, f"result of {place}"), f"result of {place}", _most(turn))
+    except Exception as error:
+        told = error_record(error)
+        turn.pending.effects.append(turn.journal.finish(place, error=told))
+        if record is not None:
+            record(None, told)
+        raise failed(place, told, error) from error
+    finally:
+        _calling.reset(before)
+    turn.pending.effects.append(turn.journal.finish(place, result=result))
+    if record is not None:
+        record(result, None)
+    return loads(text, f"result of {place}")  # a program that changes it changes nothing on record
+
+
+async def _settled(turn: "Turn", place: Place, known: Known, *, idempotent: bool) -> Known | None:
+    """Decide about a call in doubt: None makes it again; otherwise what is known of it now."""
+    again = known.kind is EffectKind.MODEL or idempotent or known.idempotent
+    policy = InDoubt.RETRY if again else turn.in_doubt
+    if policy is InDoubt.RETRY:
+        return None
+    if policy is InDoubt.FAIL or call_under_way(turn):
+        raise nobody_knows(turn, place)
+    metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
+    if known.call_id is not None:
+        metadata["call_id"] = known.call_id
+    answer: Any = await turn.wait(f"in_doubt:{place}", kind=WaitKind.IN_DOUBT, metadata=metadata)
+    if answer.get("outcome") == "retry":
+        return None
+    settle(turn, place, answer)
+    await turn.commit()
+    return turn.journal.find(place)
+
+
+def settle(turn: "Turn", place: Place, answer: Any) -> tuple[JSON, JSON]:
+    """Put on record what somebody said became of a call in doubt; return its result and its error."""
+    error = answer.get("error") if answer.get("outcome") == "failed" else None
+    if answer.get("outcome") == "failed" and error is None:
+        error = {"category": "effect_failed", "message": "It was settled as failed."}
+    result = answer.get("result") if error is None else None
+    turn.pending.effects.append(turn.journal.settle(place, result=result, error=error))
+    return result, error
+
+
+def nobody_knows(turn: "Turn", place: Place) -> EffectInDoubt:
+    """Say that a call is in doubt where it cannot be asked about."""
+    return EffectInDoubt(
+        f"Nobody knows whether the effect {place} of {turn.key} was carried out; settle it, then send again.",
+        place=place.record(),
+    )

@@ -1,0 +1,204 @@
+"""Forking a session, and where it can be forked from and rewound to: as it was before a run, or before an action."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from typing import TypeAlias
+
+from tenuto.codec import JSON, dumps
+from tenuto.errors import (
+    ForkPointNotRetained,
+    InvalidHistory,
+    InvalidInput,
+    OperationConflict,
+    SessionExists,
+    VersionConflict,
+)
+from tenuto.ids import new_id
+from tenuto.model.checkpoint import Checkpoint
+from tenuto.model.commit import Receipt
+from tenuto.model.input import InputKind, NewInput
+from tenuto.model.run import Run
+from tenuto.model.session import SessionKey
+from tenuto.runtime.cache.replica import Replica
+from tenuto.runtime.conversation.history import History
+from tenuto.runtime.outcome import Outcome
+from tenuto.runtime.session_view import MESSAGES, Session
+from tenuto.store.facets.inbox import check_key
+from tenuto.store.store import Store
+
+Load: TypeAlias = Callable[[SessionKey], Awaitable[tuple[Replica, Run | None]]]
+"""Loads a session and its last run, or says that there is none."""
+
+_PAGE = 10
+_NEAREST = 3
+_LOOKS = 20
+"""How often a source that moves on between look and fork is looked at."""
+
+
+async def point_before(store: Store, key: SessionKey, to: str | int) -> Checkpoint:
+    """Return the session as it was before a run, or at a checkpoint's commit."""
+    if isinstance(to, str):
+        run = await store.runs.get(to, tenant=key.tenant)
+        point = await begin_point(store, run) if run is not None and run.key == key else None
+    else:
+        point = await store.checkpoints.get(key, to)
+    if point is None:
+        raise InvalidInput(f"{key} was not kept as it was at {to!r}; it cannot be rewound there.", to=to)
+    return point
+
+
+async def commit_after(store: Store, key: SessionKey, run_id: str) -> int | None:
+    """Return the commit at which a session is kept as a run left it; None means that it still is as it left it."""
+    run = await store.runs.get(run_id, tenant=key.tenant)
+    if run is None or run.key != key:
+        raise InvalidInput(f"{key} has no run {run_id!r} to fork at.", run_id=run_id)
+    begun = await begin_point(store, run)
+    following = next((r for r in await store.runs.of_session(key, limit=1, before=run.number + 2)), None)
+    if begun is None:
+        raise _not_kept(key, run_id)
+    if following is not None and following.number > run.number and await begin_point(store, following) is None:
+        raise _not_kept(key, run_id)
+    later = await store.checkpoints.points(key, after=begun.commit_number, limit=1)
+    return later[0].commit_number if later else None
+
+
+async def refuse_open(store: Store, copy: Replica, at: int | None, history: History) -> InvalidHistory:
+    """Return the refusal of a fork inside an open call; it names the nearest points that lie inside none."""
+    nearest: list[int] = []
+    async for point in _around(store, copy.key, copy.commit_number if at is None else at):
+        if not (await _history_at(store, copy, point)).open:
+            nearest.append(point.commit_number)
+        if len(nearest) == _NEAREST:
+            break
+    call = next(iter(history.open))
+    near = f"; forks can be made at {', '.join(map(str, nearest))}" if nearest else ""
+    return InvalidHistory(
+        f"{copy.key} cannot be forked there: the call {call!r} has no result yet{near}.", call_id=call, nearest=nearest
+    )
+
+
+async def _around(store: Store, key: SessionKey, at: int) -> AsyncIterator[Checkpoint]:
+    """Yield a session's own points, those nearest to a commit first, reading a page of each side at a time."""
+    older = await store.checkpoints.points(key, before=at + 1, limit=_PAGE)
+    newer = await store.checkpoints.points(key, after=at, limit=_PAGE)
+    while older or newer:
+        if newer and (not older or newer[0].commit_number - at < at - older[0].commit_number):
+            point = newer.pop(0)
+            newer = newer or await store.checkpoints.points(key, after=point.commit_number, limit=_PAGE)
+        else:
+            point = older.pop(0)
+            older = older or await store.checkpoints.points(key, before=point.commit_number, limit=_PAGE)
+        yield point
+
+
+async def _history_at(store: Store, copy: Replica, point: Checkpoint) -> History:
+    end = point.ends.get(MESSAGES) if copy.is_conversation else None
+    entries = [] if end is None else await store.logs.read(copy.key, MESSAGES, end=end)
+    return History.of(entry.value for entry in entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked(Session):
+    """A fork as it is now, and how the turn of its first message went, if it was given one."""
+
+    outcome: Outcome | None = None
+
+    @classmethod
+    def of(cls, session: Session, outcome: Outcome | None) -> "Forked":
+        """Return a fork with the outcome of its first turn."""
+        return cls(**{each.name: getattr(session, each.name) for each in fields(Session)}, outcome=outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFork:
+    """A fork that is asked for; see `SessionRuntime.fork`.
+
+    With a key it is one operation, known by the key and by what is asked for: a minted id is made of them too.
+    """
+
+    source: SessionKey
+    at: str | int | None
+    target: SessionKey | None
+    message: JSON
+    key: str | None
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            check_key(self.key)
+
+    def begins(self) -> SessionKey:
+        """Return the key of the fork."""
+        if self.target is not None:
+            return self.target
+        if self.key is None:
+            return SessionKey(new_id(), tenant=self.source.tenant)
+        return SessionKey(_digest(self.source.tenant, self.source.session_id, self.key), tenant=self.source.tenant)
+
+    def operation_id(self) -> str | None:
+        """Return the id of the operation; None means that it is not to be repeated."""
+        return None if self.key is None else f"fork:{_digest(self.key, dumps(self.at), dumps(self.message))}"
+
+    def first(self) -> NewInput | None:
+        """Return the input that brings the fork its first message."""
+        if self.message is None:
+            return None
+        return NewInput(kind=InputKind.MESSAGE, body={"message": self.message}, key=self.key)
+
+
+async def fork(store: Store, new: NewFork, target: SessionKey, load: Load, admit: Callable[[Replica], None]) -> Receipt:
+    """Begin a session with the state of another, now, after a run or at a checkpoint's commit, in one transaction.
+
+    The source is judged before anything is written: inside an open call nothing can be forked, and `admit` refuses one
+    whose program cannot take the first message. A source that moved on meanwhile is judged again.
+    """
+    operation_id = new.operation_id()
+    if operation_id is not None and (known := await store.receipt(target, operation_id)) is not None:
+        return known
+    for look in range(_LOOKS):
+        copy, _ = await load(new.source)
+        at = await commit_after(store, new.source, new.at) if isinstance(new.at, str) else new.at
+        point = None if at is None else await store.checkpoints.get(new.source, at)
+        history = copy.history if point is None else await _history_at(store, copy, point)
+        if history.open and (at is None or point is not None):
+            raise await refuse_open(store, copy, at, history)
+        admit(copy)
+        try:
+            return await store.fork(
+                new.source,
+                target,
+                at=at,
+                expected_commit=copy.commit_number if at is None else None,
+                first=new.first(),
+                operation_id=operation_id,
+            )
+        except VersionConflict:
+            if look == _LOOKS - 1:
+                raise
+        except SessionExists as error:
+            if new.key is None or new.target is not None:
+                raise
+            raise OperationConflict(
+                f"The key {new.key!r} was used before for another fork of {new.source}; mint a new key.",
+                operation_id=new.key,
+            ) from error
+    raise AssertionError("unreachable")
+
+
+async def begin_point(store: Store, run: Run) -> Checkpoint | None:
+    """Return the session as it was before a run of the runtime; None means that the run is a graph's own."""
+    point = await store.checkpoints.get(run.key, run.commit_number)
+    return point if point is not None and _is_ours(point) else None
+
+
+def _is_ours(point: Checkpoint) -> bool:
+    """Tell whether a checkpoint is of the session before a commit, and not one of a graph within a run."""
+    return point.run_id is None
+
+
+def _not_kept(key: SessionKey, run_id: str) -> ForkPointNotRetained:
+    return ForkPointNotRetained(f"{key} was not kept as the run {run_id} left it.", key=key, nearest=[])
+
+
+def _digest(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,262 @@
+"""The pipelines of a session besides its turns: create it, look at it, and execute an action on it.
+
+Every stage that fails is told of by exactly one notice that names it. What fails after the commit never makes the
+commit a failure: it is told of by a notice of its own.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any, TypeVar
+
+from tenuto.errors import InvalidInput, SessionNotFound, WaitNotOpen
+from tenuto.model.commit import NewCheckpoint, Receipt
+from tenuto.model.event import NewEvent
+from tenuto.model.input import Consume
+from tenuto.model.lane import Lane
+from tenuto.model.run import RunStatus
+from tenuto.model.session import Profile, SessionKey, SessionStatus
+from tenuto.runtime.cache.replica import Replica
+from tenuto.runtime.change.actions import Action
+from tenuto.runtime.change.hooks import Controller, Stage, same_session
+from tenuto.runtime.change.status import check_transition
+from tenuto.runtime.conversation.history import History
+from tenuto.runtime.info import head_of
+from tenuto.runtime.session_view import MESSAGES, Changes, Session, changes_between, check_names, definition_profile
+from tenuto.runtime.stream.notices import (
+    ActionFailed,
+    HookFailed,
+    Listeners,
+    LoadFailed,
+    SaveFailed,
+    SessionActionExecuted,
+    SessionLoaded,
+    SessionSaved,
+    failure,
+)
+from tenuto.runtime.turn.abandon import told_parent
+from tenuto.runtime.turn.remains import given_up
+from tenuto.store.store import Store
+from tenuto.writing.error_record import shown
+from tenuto.writing.lane_claim import under
+
+T = TypeVar("T")
+
+_LOOKS = 20
+"""How often waits are looked at that are answered as they are given up."""
+
+
+class Pipeline:
+    """Runs a session through its controllers and tells listeners, in the order that is the contract."""
+
+    def __init__(self, store: Store, hooks: Controller | None, listeners: Listeners) -> None:
+        self._store = store
+        self._hooks = hooks
+        self._listeners = listeners
+
+    async def create(
+        self, session: Session, operation_id: str, *, judges: bool = True, parent_life: int | None = None
+    ) -> Session:
+        """Create a session: before_create, before_save, the commit, after_save, after_create.
+
+        Its messages are judged as a conversation, unless they are none to its program. A parent has to live in the
+        life it was seen in.
+        """
+        key, stage = session.key, str(Stage.BEFORE_CREATE)
+        try:
+            session = await self._stage(Stage.BEFORE_CREATE, session)
+            stage = str(Stage.BEFORE_SAVE)
+            session = await self._stage(Stage.BEFORE_SAVE, session)
+            stage = "save"
+            check_transition(key, SessionStatus.ACTIVE, session.status, session.version)
+            if judges:
+                History().judged(session.messages)
+            check_names(session.document)
+            if clash := session.document.keys() & session.logs.keys():
+                raise InvalidInput(f"{min(clash)!r} cannot be a log and a field of the document.")
+            session = replace(session, profile=_profile_of(session))
+            receipt = await self._store.create(
+                key,
+                state={**session.document, **{name: list(items) for name, items in session.logs.items()}},
+                logs=frozenset(session.logs),
+                schema_version=session.schema_version,
+                profile=session.profile,
+                status=session.status,
+                events=(NewEvent(type=SessionSaved.type, data={"status": str(session.status)}),),
+                parent_life=parent_life,
+                operation_id=operation_id,
+            )
+        except Exception as error:
+            await self._listeners.tell(SaveFailed(key=key, stage=stage, **failure(error)))
+            raise
+        session = _stored(session, receipt)
+        session = await self._after_commit(Stage.AFTER_SAVE, session)
+        session = await self._after_commit(Stage.AFTER_CREATE, session)
+        await self._listeners.tell(SessionSaved(key=key, version=session.version, status=str(session.status)))
+        return session
+
+    async def look(self, copy: Replica) -> Session:
+        """Let the controllers see a session that is only read; nothing is saved."""
+        try:
+            session = await self._stage(Stage.AFTER_LOAD, copy.value())
+        except Exception as error:
+            await self.load_failed(copy.key, error, str(Stage.AFTER_LOAD))
+            raise
+        notice = SessionLoaded(key=copy.key, version=session.version, status=str(session.status))
+        await self._listeners.tell(notice)
+        return session
+
+    async def perform(self, key: SessionKey, name: str, deed: Callable[[], Awaitable[T]]) -> T:
+        """Do what changes nothing under the lane, and tell how the session stood before and after it."""
+        try:
+            before = await head_of(self._store, key)
+            done = await deed()
+        except Exception as error:
+            await self.deed_failed(key, name, error)
+            raise
+        after = await self._store.head(key)
+        notice = SessionActionExecuted(
+            key=key,
+            action=name,
+            before_version=before.version,
+            before_status=str(before.status),
+            after_status=str(after.status if after else SessionStatus.DELETED),
+        )
+        await self._listeners.tell(notice)
+        return done
+
+    async def deed_failed(self, key: SessionKey, action: str, error: Exception) -> None:
+        """Tell that an action which changes nothing under the lane failed, or found no session."""
+        if isinstance(error, SessionNotFound):
+            await self.load_failed(key, error)
+            return
+        await self._listeners.tell(ActionFailed(key=key, stage="action", action=action, **failure(error)))
+
+    async def load_failed(self, key: SessionKey, error: Exception, stage: str = "load") -> None:
+        """Tell that a session could not be loaded."""
+        await self._listeners.tell(LoadFailed(key=key, stage=stage, **failure(error)))
+
+    async def execute(
+        self,
+        copy: Replica,
+        lane: Lane,
+        action: Action,
+        *,
+        name: str | None = None,
+        consume: tuple[Consume, ...] = (),
+        input_id: str | None = None,
+    ) -> Session:
+        """Execute an action under the lane: after_load, the action, after_action, before_save, the commit, after_save.
+
+        The state is saved only if it changed; a change of definition, metadata or status alone moves no head. The
+        session as it was before a change of its state is left to be rewound to and forked from.
+        """
+        name, before = name or type(action).__name__, copy.value()
+        loaded = await self.look(copy)
+        loading = SessionLoaded(key=copy.key, version=loaded.version, status=str(loaded.status))
+        stage = "action"
+        try:
+            after = same_session(loaded, await action.apply(loaded), name)
+            stage = str(Stage.AFTER_ACTION)
+            after = await self._stage(Stage.AFTER_ACTION, after)
+        except Exception as error:
+            notice = ActionFailed(key=copy.key, stage=stage, action=name, input_id=input_id, **failure(error))
+            await self._listeners.tell(notice)
+            raise
+        stage = str(Stage.BEFORE_SAVE)
+        try:
+            after = await self._stage(Stage.BEFORE_SAVE, after)
+            stage = "save"
+            executed = SessionActionExecuted(
+                key=copy.key,
+                action=name,
+                before_version=copy.version,
+                before_status=str(loaded.status),
+                after_status=str(after.status),
+                input_id=input_id,
+            )
+            await self._listeners.tell(executed)
+            changes = changes_between(before, after)
+            check_transition(copy.key, copy.status, after.status, copy.version)
+            saved = SessionSaved(key=copy.key, version=copy.version + int(changes.moves_head), status=str(after.status))
+            events = tuple(notice.event() for notice in (loading, executed, saved))
+            receipt = await self._save(copy, lane, changes, after, name, {"events": events, "consume": consume})
+        except Exception as error:
+            await self._listeners.tell(SaveFailed(key=copy.key, stage=stage, **failure(error)))
+            raise
+        copy.take(changes, after)
+        copy.landed(receipt, saved=changes.moves_head)
+        session = await self._after_commit(Stage.AFTER_SAVE, copy.value())
+        await self._listeners.tell(saved)
+        return session
+
+    async def _save(
+        self, copy: Replica, lane: Lane, changes: Changes, after: Session, name: str, parts: dict[str, Any]
+    ) -> Receipt:
+        gives_up = False
+        if copy.is_conversation and (change := changes.logs.get(MESSAGES)):
+            history = History.of(after.messages[: change.kept]) if change.anew else copy.history
+            gives_up = len(after.messages) < len(copy.messages)
+            history.judged(change.items, () if gives_up else copy.history.open)
+        if changes.moves_head:
+            parts["checkpoint"] = NewCheckpoint(step=0, cursor={"action": name}, before=True)
+        commit = under(
+            lane,
+            expected_version=copy.version,
+            save=changes.moves_head,
+            document=changes.document,
+            removed=changes.removed,
+            logs={name: change.write(copy.ends.get(name)) for name, change in changes.logs.items()},
+            schema_version=copy.schema_version if changes.moves_head else None,
+            profile=changes.profile,
+            status=changes.status,
+            statuses=frozenset({copy.status}),
+            **parts,
+        )
+        for look in count(1):
+            try:
+                return await self._store.commit(replace(commit, **await self._given_up(copy)) if gives_up else commit)
+            except WaitNotOpen:  # answered at this very moment, and not to be given up any more: look again
+                if not gives_up or look == _LOOKS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _given_up(self, copy: Replica) -> dict[str, Any]:
+        """Return what takes back a suspended run whose conversation is taken from under it.
+
+        It does not go on, also if all it waited for is answered; a parent that waits for it is told.
+        """
+        if copy.last_run is None or copy.last_run[1] is not RunStatus.SUSPENDED:
+            return {}
+        run_id = copy.last_run[0]
+        settled, owed = given_up(await self._store.waits.of_session(copy.key, run_id=run_id), copy.key.tenant)
+        run = await self._store.runs.get(run_id, tenant=copy.key.tenant)
+        if run is not None and (told := await told_parent(self._store, run)) is not None:
+            owed.append(told)
+        return {"settle_waits": tuple(settled), "outgoing": tuple(owed), "rolls_back": run_id}
+
+    async def _stage(self, stage: Stage, session: Session) -> Session:
+        return session if self._hooks is None else await self._hooks.on_stage(stage, session)
+
+    async def _after_commit(self, stage: Stage, session: Session) -> Session:
+        try:
+            return await self._stage(stage, session)
+        except Exception as error:
+            await self._listeners.tell(HookFailed(key=session.key, stage=str(stage), error=shown(error)))
+            return session
+
+
+def _profile_of(session: Session) -> Profile:
+    definition = session.definition
+    return session.profile if definition is None else replace(session.profile, **definition_profile(definition))
+
+
+def _stored(session: Session, receipt: Receipt) -> Session:
+    return replace(
+        session,
+        version=receipt.version,
+        commit_number=receipt.commit_number,
+        event_seq=receipt.event_seq,
+        created_at=receipt.committed_at,
+        updated_at=receipt.committed_at,
+    )

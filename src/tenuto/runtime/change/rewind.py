@@ -1,0 +1,77 @@
+"""Going back: a session as it was at a checkpoint, without copying or losing what came after it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from tenuto.codec import JSON, encode
+from tenuto.model.checkpoint import Checkpoint
+from tenuto.runtime.cache.replica import Replica
+from tenuto.runtime.change.fork import point_before
+from tenuto.runtime.session_view import KeptLog, Session
+from tenuto.runtime.turn.pending import Pending
+from tenuto.store.store import Store
+
+_NOTHING: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class GoBack:
+    """The action that makes a session what it was at a checkpoint; its logs go on from there on new branches."""
+
+    point: Checkpoint
+    logs: Mapping[str, Sequence[JSON]]
+
+    async def apply(self, session: Session) -> Session:
+        """See `Action.apply`."""
+        now, then = session.document, own_fields(self.point)
+        document = {name: _same(now.get(name, _NOTHING), value) for name, value in then.items()}
+        return replace(session, document=MappingProxyType(document), logs=MappingProxyType(dict(self.logs)))
+
+
+async def going_back(store: Store, copy: Replica, to: str | int) -> GoBack:
+    """Return the action that takes a session back to before a run, or to a checkpoint's commit."""
+    point = await point_before(store, copy.key, to)
+    return GoBack(point, await logs_at(store, copy, point))
+
+
+async def logs_at(store: Store, copy: Replica, point: Checkpoint) -> dict[str, Sequence[Any]]:
+    """Return a session's logs as they were at a checkpoint; those it had not yet are empty.
+
+    A log that only grew since is a part of what it is now; one that began anew since is read where it was.
+    """
+    logs: dict[str, Sequence[Any]] = {name: [] for name in copy.logs}
+    for name, end in point.ends.items():
+        now = copy.ends.get(name)
+        if "/" in name:
+            continue  # of a run alone
+        if now is not None and now[:2] == end[:2] and end.position <= now.position:
+            logs[name] = copy.logs[name][: end.position]
+        else:
+            entries = await store.logs.read(copy.key, name, end=end)
+            logs[name] = KeptLog((entry.value for entry in entries), end)
+    return logs
+
+
+async def rewind(store: Store, pending: Pending, point: Checkpoint) -> None:
+    """Take a turn's session back to a checkpoint, as part of what it writes next."""
+    copy, document = pending.copy, own_fields(point)
+    pending.document |= {n: v for n, v in document.items() if _same(copy.document.get(n, _NOTHING), v) is v}
+    pending.removed |= copy.document.keys() - document.keys()
+    copy.document = dict(document)
+    for name, items in (await logs_at(store, copy, point)).items():
+        if isinstance(items, KeptLog):
+            pending.begin_anew(name, items, len(items), items.end)
+        elif len(items) != len(copy.logs[name]):
+            pending.begin_anew(name, items, len(items))
+
+
+def own_fields(point: Checkpoint) -> dict[str, JSON]:
+    """Return the session's own fields at a checkpoint, without those of a run alone."""
+    return {name: value for name, value in point.document.items() if "/" not in name}
+
+
+def _same(found: JSON, value: JSON) -> JSON:
+    """Return what is there if it is the value already; texts are compared, since 1 and True are equal and not one."""
+    return found if found is not _NOTHING and found == value and encode(found) == encode(value) else value

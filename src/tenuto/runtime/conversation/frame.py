@@ -1,0 +1,68 @@
+"""Frames: marked boundaries in a conversation. The program sees what counts since the last one; the log keeps it all.
+
+A frame's mark is an entry of the conversation with the role `frame`: its kind, perhaps a summary of what came before,
+and where the buffer begins: the last messages before it that the program still sees as they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from tenuto.runtime.conversation.history import FRAME, calls_of
+
+__all__ = ["FRAME", "FrameKind", "frame_mark", "seen_since"]
+
+
+class FrameKind(StrEnum):
+    """Why a frame begins."""
+
+    START = "start"
+    COMPACTION = "compaction"
+    HANDOFF = "handoff"
+
+
+def frame_mark(
+    kind: FrameKind, messages: Sequence[Any], *, summary: str | None, keep: int, program: str | None = None
+) -> dict[str, Any]:
+    """Return the mark of a frame that begins after these messages.
+
+    The last `keep` of them stay in sight, and as many more as it takes not to part a result from its call.
+    """
+    mark: dict[str, Any] = {"role": FRAME, "frame": str(kind)}
+    if summary is not None:
+        mark["summary"] = summary
+    if keep > 0:
+        mark["buffer"] = _whole_from(messages, max(0, len(messages) - keep))
+    if program is not None:
+        mark["program"] = program
+    return mark
+
+
+def seen_since(messages: Sequence[Any], frame_at: int | None) -> list[Any]:
+    """Return what a program sees of a conversation: the frame's summary, its buffer, then the messages since."""
+    if frame_at is None:
+        return list(messages)
+    mark = messages[frame_at]
+    seen: list[Any] = []
+    if mark.get("summary") is not None:
+        seen.append({"role": "system", "content": mark["summary"], "metadata": {"summary": True}})
+    if "buffer" in mark:
+        seen += [each for each in messages[mark["buffer"] : frame_at] if not _is_mark(each)]
+    return seen + list(messages[frame_at + 1 :])
+
+
+def _is_mark(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role") == FRAME
+
+
+def _whole_from(messages: Sequence[Any], start: int) -> int:
+    """Return the nearest place at or before `start` with no result whose call lies before it."""
+    results = {message.get("tool_call_id") for message in messages[start:] if message.get("role") == "tool"}
+    while results and start > 0:
+        made = {call["id"] for message in messages[start:] for call in calls_of(message)}
+        if results <= made:
+            break
+        start -= 1
+        if messages[start].get("role") == "tool":
+            results.add(messages[start].get("tool_call_id"))
+    return start

@@ -1,0 +1,253 @@
+"""Messages as they arrive: each begins its turn, or is rejected or queued, and its sender waits for the outcome.
+
+Within a process, whoever came first begins first, or is queued first.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from enum import StrEnum
+from weakref import WeakValueDictionary
+
+from tenuto.codec import JSON
+from tenuto.errors import (
+    LaneBusy,
+    LaneLost,
+    OperationConflict,
+    RunNotLive,
+    StatusRefused,
+    StoreError,
+    TenutoError,
+    VersionConflict,
+)
+from tenuto.model.input import Cancelled, Input, InputKind, InputStatus, NewInput
+from tenuto.model.session import SessionKey
+from tenuto.runtime.outcome import FINAL, Outcome, OutcomeStatus
+from tenuto.runtime.outcomes import Outcomes
+from tenuto.runtime.queue.dispatcher import Dispatcher, OlderInputDue
+from tenuto.runtime.queue.first_message import FirstMessage, rolling_back, sent_before
+from tenuto.runtime.queue.refusal import as_raised
+from tenuto.runtime.queue.stop_watch import tell_stop
+from tenuto.runtime.turn.runner import Runner
+from tenuto.runtime.turn.turn import Turn
+from tenuto.store.host import is_dead
+from tenuto.store.store import Store
+from tenuto.writing.lane_claim import in_line
+
+_log = logging.getLogger("tenuto.runtime")
+
+_beginning: ContextVar[frozenset[SessionKey]] = ContextVar("tenuto_beginning", default=frozenset())
+
+_FIRST_POLL = 0.005
+_LONGEST_POLL = 0.1
+_LONGEST_ARRIVAL = 5.0
+_FIRST_REST = 0.05
+_LONGEST_REST = 5.0
+_REASON = "a new message came in"
+
+
+class WhenBusy(StrEnum):
+    """What becomes of a message to a session whose turn is under way."""
+
+    REJECT = "reject"
+    QUEUE = "queue"
+    INTERRUPT = "interrupt"
+    ROLLBACK = "rollback"
+
+
+_MAKE_ROOM = frozenset({WhenBusy.INTERRUPT, WhenBusy.ROLLBACK})
+
+
+class Sender:
+    """Begins turns with messages as they arrive, queues those that have to wait, and waits with their senders.
+
+    What is done for senders who wait is in `background` until it is over.
+    """
+
+    def __init__(self, store: Store, dispatcher: Dispatcher, runner: Runner) -> None:
+        self.background: set[asyncio.Future[bool]] = set()
+        self._store = store
+        self._dispatcher = dispatcher
+        self._runner = runner
+        self._outcomes = Outcomes(store)
+        self._arriving: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
+
+    async def begin(
+        self,
+        key: SessionKey,
+        message: JSON,
+        *,
+        input_key: str | None,
+        body: JSON,
+        when_busy: WhenBusy = WhenBusy.REJECT,
+    ) -> Turn | Input:
+        """Begin a turn with a message if the session is idle: on the copy in memory, or with the lane and a load.
+
+        What was left undone before it comes first. For a message whose key is known, its first input is returned. A
+        session that is busy is `LaneBusy`, or the message is queued, and its input returned.
+        """
+        given = FirstMessage(message=message, body=body, key=input_key)
+        async with self._in_order_of_arrival(key):
+            begun = await self._begin_or_queue(key, given, when_busy, warm=True)
+        while not isinstance(begun, Turn | Input):
+            with suppress(LaneLost, RunNotLive, VersionConflict):  # of the turn of others: look again who has it now
+                await begun
+            async with self._in_order_of_arrival(key):
+                begun = await self._begin_or_queue(key, given, when_busy, warm=False)
+        return begun
+
+    @asynccontextmanager
+    async def _in_order_of_arrival(self, key: SessionKey) -> AsyncIterator[None]:
+        """Let who came first in this process begin first, or be queued first; nobody waits long for a slow one."""
+        if key in (inside := _beginning.get()):  # a listener, or a hook, that sends to the session it is called for
+            yield
+            return
+        self._store.backend.check_use()
+        arriving = self._arriving.setdefault(key, asyncio.Lock())
+        mine = not arriving.locked() and await arriving.acquire()
+        if not mine:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_ARRIVAL):
+                    mine = await arriving.acquire()
+        token = _beginning.set(inside | {key})
+        try:
+            yield
+        finally:
+            _beginning.reset(token)
+            if mine:
+                arriving.release()
+
+    async def _begin_or_queue(
+        self, key: SessionKey, given: FirstMessage, when_busy: WhenBusy, *, warm: bool
+    ) -> Turn | Input | Awaitable[None]:
+        try:
+            if warm:
+                if (live := await self._dispatcher.begin_warm(key, given)) is not None:
+                    return live
+                if (known := await sent_before(self._store, key, given)) is not None:
+                    return await self._again(known, given, when_busy)
+            return await self._dispatcher.begin_cold(key, given)
+        except LaneBusy:
+            if when_busy is WhenBusy.REJECT:
+                if (known := await sent_before(self._store, key, given)) is not None:
+                    return known  # it is this very message that keeps the session busy
+                raise
+        except OperationConflict:
+            if (known := await sent_before(self._store, key, given)) is None:
+                raise
+            return await self._again(known, given, when_busy)  # the key's input says beside it what it takes back
+        except OlderInputDue:
+            when_busy = WhenBusy.QUEUE
+        return await self._queue(key, given, when_busy)
+
+    async def _queue(self, key: SessionKey, given: FirstMessage, when_busy: WhenBusy) -> Input:
+        """Queue a message durably; if it needs room, the same transaction asks the run under way to stop."""
+        body = rolling_back(given.body) if when_busy is WhenBusy.ROLLBACK else given.body
+        try:
+            return await self._enqueue(key, given.key, body, interrupts=when_busy in _MAKE_ROOM)
+        except OperationConflict:
+            if (known := await sent_before(self._store, key, given)) is None:
+                raise
+            return await self._again(known, given, when_busy)
+
+    async def _again(self, known: Input, given: FirstMessage, when_busy: WhenBusy) -> Input:
+        """Return the input of a message that was sent before; if it still waits, make sure that room is made for it.
+
+        One that was sent to wait its turn takes nothing back, whatever its repeat says.
+        """
+        if known.status is not InputStatus.OPEN or when_busy not in _MAKE_ROOM:
+            return known
+        plain = known.digest == self._store.inbox.digest(InputKind.MESSAGE, given.body)
+        if plain and when_busy is WhenBusy.ROLLBACK:
+            return known
+        body = given.body if plain else rolling_back(given.body)
+        return await self._enqueue(known.key, given.key, body, interrupts=True)
+
+    async def _enqueue(self, key: SessionKey, input_key: str | None, body: JSON, *, interrupts: bool) -> Input:
+        new = NewInput(kind=InputKind.MESSAGE, body=body, key=input_key)
+        queued = await self._store.inbox.enqueue(key, new, interrupts=_REASON if interrupts else None)
+        if queued.stopped is not None and queued.stop is not None:
+            tell_stop(self._runner, queued.stopped, queued.stop)
+        return queued.input
+
+    async def settled(self, key: SessionKey, input_id: str, when_busy: WhenBusy = WhenBusy.QUEUE) -> Outcome:
+        """Wait until an input has its outcome, doing what is due before it whenever the session is free.
+
+        If it was refused, that is raised. What goes wrong with the input of others, or cannot be done here, is not this
+        sender's: its own waits until somebody can do it. A session that is not active any more is `StatusRefused`: the
+        input stays queued, unless its sender wanted it rejected rather than to wait.
+        """
+        clock = asyncio.get_running_loop().time
+        pause, rest, rests_until = _FIRST_POLL, _FIRST_REST, 0.0
+        with self._dispatcher.awaited.outcome_of(input_id) as done:
+            while True:
+                outcome = await self._outcome(input_id, key.tenant)
+                if outcome.status in FINAL:
+                    return outcome
+                async with in_line(self._store, key, clock() + pause):
+                    if not done.done() and clock() >= rests_until and await self._is_free(key):
+                        try:
+                            if await self._advance_to(key, input_id):
+                                pause, rest = _FIRST_POLL, _FIRST_REST
+                                continue
+                        except StoreError:
+                            raise
+                        except StatusRefused as error:
+                            await self._refused_by_status(key, input_id, error, when_busy)
+                        except Exception as error:
+                            _log.info("%s waits in %s: %s", input_id, key, error, exc_info=not _is_ours(error))
+                            rest, rests_until = min(2 * rest, _LONGEST_REST), clock() + rest
+                await asyncio.wait([done], timeout=pause)
+                if done.done():
+                    return done.result()
+                pause = min(2 * pause, _LONGEST_POLL)
+
+    async def _outcome(self, input_id: str, tenant: str) -> Outcome:
+        """Return where a sender's input stands; its refusal is raised."""
+        outcome = await self._outcomes.of_input(input_id, tenant)
+        if outcome.status is OutcomeStatus.FAILED and outcome.run_id is None:
+            raise as_raised(outcome.error, input_id)
+        return outcome
+
+    async def _refused_by_status(
+        self, key: SessionKey, input_id: str, error: StatusRefused, when_busy: WhenBusy
+    ) -> None:
+        """Say that a session takes no turns any more, and what became of the message that waits for one."""
+        told = f"The message stays queued as {input_id} and begins its turn once the session is active again."
+        if when_busy is WhenBusy.REJECT:
+            taken_back = (await self._store.inbox.cancel(key, [input_id]))[input_id]
+            if taken_back is not Cancelled.CANCELLED:
+                return  # somebody was quicker: its outcome tells
+            told = "The message was taken back."
+        raise StatusRefused(f"{error.message} {told}", key=key, found=error.found, input_id=input_id) from error
+
+    async def _is_free(self, key: SessionKey) -> bool:
+        """Tell whether the lane can be taken, without trying to: a look writes nothing."""
+        lane = await self._store.lanes.inspect(key)
+        return lane is None or lane.state != "held" or (lane.owner is not None and is_dead(lane.owner.host))
+
+    async def _advance_to(self, key: SessionKey, input_id: str) -> bool:
+        """Do what is due up to an input. A caller that goes away cuts off its own turn only, not those of others."""
+        wanted = True
+        working = asyncio.ensure_future(self._dispatcher.advance(key, until=input_id, go_on=lambda: wanted))
+        self.background.add(working)
+        working.add_done_callback(self._done_in_background)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            wanted = False
+            if any(live.invocation.input_id == input_id for live in self._runner.live.values()):
+                working.cancel()
+                await asyncio.wait([working])
+            raise
+
+    def _done_in_background(self, working: "asyncio.Future[bool]") -> None:
+        self.background.discard(working)
+        if not working.cancelled():
+            working.exception()  # whoever waits for it hears of it
+
+
+def _is_ours(error: Exception) -> bool:
+    return isinstance(error, TenutoError)

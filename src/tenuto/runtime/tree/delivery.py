@@ -1,0 +1,245 @@
+"""Deliveries: what commits sent to other sessions is handed over, at least once, and taken there exactly once.
+
+To deliver is to enqueue, or to answer, under the outgoing item's own id, and then to mark it: a crash in between
+repeats the first and changes nothing.
+"""
+
+import logging
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from tenuto.errors import (
+    AlreadyAnswered,
+    AnswerRefused,
+    DeliveryLost,
+    InvalidInput,
+    OperationConflict,
+    ProgramNotRegistered,
+    SessionExists,
+    SessionNotFound,
+    StatusRefused,
+    TenutoError,
+)
+from tenuto.model.input import InputKind, NewInput
+from tenuto.model.outgoing import CHILD_LOST, OutboxKind, Outgoing, OutgoingStatus
+from tenuto.model.run import Run, RunStatus, StopKind
+from tenuto.model.session import SessionKey
+from tenuto.model.wait import Wait, WaitStatus
+from tenuto.runtime.calls.answer import AnswerDesk
+from tenuto.runtime.change.actions import as_message
+from tenuto.runtime.change.create import NewSession, SessionCreator
+from tenuto.runtime.change.fork import begin_point
+from tenuto.runtime.queue.stop_watch import stop_run
+from tenuto.runtime.tree.outbox_body import token_of
+from tenuto.runtime.turn.runner import Runner
+from tenuto.store.store import Store
+from tenuto.writing.pages import all_inputs, all_sent
+
+_log = logging.getLogger("tenuto.runtime")
+
+FIRST_RETRY = 0.5
+LONGEST_RETRY = 60.0
+HOURLY = 3600.0
+WINDOW = timedelta(days=1)
+"""How long a delivery is tried before it is given up; a wake, whose session may be closed for long, hourly after it."""
+
+PATIENCE = timedelta(minutes=2)
+"""How long a child's program may be unknown to every worker before its parent is told."""
+
+
+def pause_before(kind: str, attempts: int) -> float | None:
+    """Return how long to wait after so many tries and one more, or None to give up."""
+    doublings = 7  # to the longest pause
+    pause = min(FIRST_RETRY * 2.0 ** min(attempts, doublings), LONGEST_RETRY)
+    tried = FIRST_RETRY * (2.0 ** min(attempts, doublings) - 1) + LONGEST_RETRY * max(attempts - doublings, 0)
+    if tried < WINDOW.total_seconds():
+        return pause
+    return HOURLY if kind == OutboxKind.WAKE else None
+
+
+class Deliveries:
+    """Hands over what is pending in the outbox."""
+
+    def __init__(self, store: Store, runner: Runner, answers: AnswerDesk, creations: SessionCreator) -> None:
+        self._store = store
+        self._runner = runner
+        self._answers = answers
+        self._creations = creations
+
+    async def deliver_due(self, limit: int = 100) -> int:
+        """Deliver what is due; return how many items were taken in hand."""
+        pending = await self._store.outbox.pending(limit=limit)
+        for item in pending:
+            await self.deliver(item)
+        return len(pending)
+
+    async def deliver(self, item: Outgoing) -> None:
+        """Deliver one item and mark how far it has come; what fails is tried again later, until its window ends."""
+        if item.target.tenant != item.key.tenant:  # sent by a version that let it
+            _log.error("The %s %s of %s for %s crosses tenants", item.kind, item.outbox_id, item.key, item.target)
+            with suppress(DeliveryLost):
+                await self._mark(item, OutgoingStatus.EXPIRED)
+            return
+        try:
+            done = await self._hand_over(item)
+        except TenutoError as error:
+            _log.warning("The %s %s for %s could not be delivered: %s", item.kind, item.outbox_id, item.target, error)
+            done = False
+        except Exception:
+            _log.exception("The %s %s for %s could not be delivered", item.kind, item.outbox_id, item.target)
+            done = False
+        with suppress(DeliveryLost):  # another deliverer was there first
+            if done:
+                await self._mark(item, OutgoingStatus.DONE)
+            elif (pause := pause_before(item.kind, item.attempts)) is None:
+                if item.kind == OutboxKind.CHILD:
+                    await self._tell_lost(item, TenutoError("Nobody could deliver its message in time."))
+                await self._mark(item, OutgoingStatus.EXPIRED)
+            else:
+                await self._mark(item, OutgoingStatus.PENDING, retry_in=pause)
+
+    async def _mark(self, item: Outgoing, status: OutgoingStatus, retry_in: float | None = None) -> None:
+        await self._store.outbox.mark(
+            item.outbox_id, status, attempts=item.attempts, retry_in=retry_in, tenant=item.key.tenant
+        )
+
+    async def _hand_over(self, item: Outgoing) -> bool:
+        match item.kind:
+            case OutboxKind.WAKE:
+                return await self._wake(item)
+            case OutboxKind.CHILD:
+                return await self._begin_child(item)
+            case OutboxKind.RESULT:
+                return await self._bring_result(item)
+            case OutboxKind.STOP:
+                return await self._stop_child(item)
+            case _:
+                _log.warning("Nobody here knows how to deliver a %r (%s)", item.kind, item.outbox_id)
+                return False
+
+    async def _wake(self, item: Outgoing) -> bool:
+        try:
+            await self._enqueue(item.target, InputKind.WAKE, item.body, item.outbox_id)
+        except SessionNotFound:
+            return True
+        except StatusRefused:
+            return False  # closed for now; resumed later, it goes on
+        return True
+
+    async def _begin_child(self, item: Outgoing) -> bool:
+        body: Any = item.body
+        try:
+            if await self._is_waited_for(item) is None:
+                return True
+            if body.get("again"):
+                await self._check_child(item.target, body["parent"])
+            else:
+                await self._create_child(item.target, body, item.outbox_id)
+            message = {
+                "message": as_message(body["message"]),
+                "for": {"parent": body["parent"], "token": body["token"]},
+            }
+            await self._enqueue(item.target, InputKind.MESSAGE, message, item.outbox_id)
+        except ProgramNotRegistered as error:
+            if await self._store.moment() - item.created_at < PATIENCE:
+                return False  # another worker may have it
+            return await self._tell_lost(item, error)
+        except (SessionNotFound, StatusRefused, InvalidInput) as error:
+            return await self._tell_lost(item, error)
+        return True
+
+    async def _create_child(self, child: SessionKey, body: Any, operation_id: str) -> None:
+        if await self._store.exists(child):
+            return
+        parent = SessionKey(body["parent"], tenant=child.tenant)
+        new = NewSession(program=body["program"], session_id=child, parent=parent, operation_id=operation_id)
+        with suppress(SessionExists):
+            await self._creations.create(new)
+
+    async def _tell_lost(self, item: Outgoing, error: TenutoError) -> bool:
+        body: Any = item.body
+        told = {"category": CHILD_LOST, "message": f"The child could not be begun: {error.message}"}
+        return await self._answer_parent(item, body["parent"], body["token"], {"error": told})
+
+    async def _is_waited_for(self, item: Outgoing) -> Wait | None:
+        """Return the wait a child is begun for, if it is still open."""
+        body: Any = item.body
+        wait = await self._wait_of(SessionKey(body["parent"], tenant=item.target.tenant), body["token"])
+        return wait if wait is not None and wait.status is WaitStatus.OPEN else None
+
+    async def _check_child(self, child: SessionKey, parent: str) -> None:
+        head = await self._store.head(child)
+        if head is None or head.profile.parent != parent:
+            raise SessionNotFound(f"There is no child {child} of {parent!r} to be consulted again.", key=child)
+
+    async def _enqueue(self, target: SessionKey, kind: InputKind, body: Any, key: str) -> None:
+        with suppress(OperationConflict):
+            await self._store.inbox.enqueue(target, NewInput(kind=kind, body=body, key=key))
+
+    async def _bring_result(self, item: Outgoing) -> bool:
+        body: Any = item.body
+        result = {"error": body["error"]} if "error" in body else {"result": body.get("result")}
+        return await self._answer_parent(item, item.target.session_id, body["token"], result)
+
+    async def _answer_parent(self, item: Outgoing, parent: str, token: str, result: dict[str, Any]) -> bool:
+        """Answer the wait of a parent; one that does not wait any more is told by a notice."""
+        key = SessionKey(parent, tenant=item.target.tenant)
+        wait = await self._wait_of(key, token)
+        if wait is None:
+            return True  # the parent is gone
+        try:
+            await self._answers.give(
+                wait.wait_id,
+                result.get("result"),
+                tenant=key.tenant,
+                error=result.get("error"),
+                operation_id=f"answer:{item.outbox_id}",
+            )
+        except AlreadyAnswered:
+            pass
+        except AnswerRefused:
+            return True
+        with suppress(SessionNotFound):
+            try:
+                await self._enqueue(key, InputKind.WAKE, {"run_id": wait.run_id}, f"wake:{item.outbox_id}")
+            except StatusRefused:
+                return False
+        return True
+
+    async def _wait_of(self, parent: SessionKey, token: str) -> Wait | None:
+        waits = await self._store.waits.of_session(parent, status=None)
+        return next((each for each in waits if each.metadata.get("token") == token), None)
+
+    async def _stop_child(self, item: Outgoing) -> bool:
+        """Stop what a child does for a parent that waits no more; done only once nothing of it runs or is queued."""
+        body: Any = item.body
+        child = item.target
+        queued = [each async for each in all_inputs(self._store, child) if token_of(each.body) == body["token"]]
+        if queued:
+            await self._store.inbox.cancel(child, [each.input_id for each in queued])
+        run = await self._store.runs.current(child)
+        if run is None:
+            return bool(queued) or not await self._is_to_begin(item)
+        if await self._token_of_run(run) != body["token"]:
+            return bool(queued) or not await self._is_to_begin(item)  # it works for somebody else, or did
+        if run.status is RunStatus.RUNNING:
+            await stop_run(self._store, self._runner, child, run.run_id, StopKind.INTERRUPT, "its parent waits no more")
+            return True
+        if run.status is RunStatus.SUSPENDED:
+            await self._answers.give_up(run)
+        return True
+
+    async def _is_to_begin(self, item: Outgoing) -> bool:
+        """Tell whether the child that is to stop has yet to be told what to do."""
+        stopped: Any = item.body
+        async for each in all_sent(self._store, item.key):
+            body: Any = each.body
+            begins = (each.kind, each.status) == (OutboxKind.CHILD, OutgoingStatus.PENDING)
+            if begins and body["token"] == stopped["token"]:
+                return True
+        return False
+
+    async def _token_of_run(self, run: Run) -> str | None:
+        point = await begin_point(self._store, run)
+        return token_of(point.cursor) if point else None

@@ -1,0 +1,28 @@
+"""The signals between a transaction and the one who runs it; no caller sees them."""
+
+from tenuto.errors import InvalidInput, StoreContended, TenutoError
+
+
+class GuardMissed(Exception):
+    """A guarded write hit nothing, or a row that had to be new was there: look again and decide again.
+
+    `taken` names the columns of that row's key. If another look does not help, its id was used before by somebody else.
+    """
+
+    def __init__(self, what: str, taken: str | None = None) -> None:
+        super().__init__(what)
+        self.taken = taken
+
+    def as_error(self) -> TenutoError:
+        """Return what the caller hears when another look did not help."""
+        if self.taken:
+            return InvalidInput(f"An id given for {self.taken} is used already; give another one.", taken=self.taken)
+        return StoreContended("Others kept changing what was found; repeat the call unchanged.")
+
+
+class Refused(Exception):
+    """A rule has refused: nothing was written, so whatever else is in the transaction may stand."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error

@@ -1,0 +1,109 @@
+"""The outbox verbs: what is to be delivered, and how far it has come."""
+
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tenuto.argument import check_kind
+from tenuto.clock import to_micros
+from tenuto.model.outgoing import Outgoing, OutgoingStatus
+from tenuto.model.session import Key, Tenant, as_key
+from tenuto.store.backend import Lock, columns_of
+from tenuto.store.damage import read_sound
+from tenuto.store.rules.limits import (
+    check_count,
+    check_delay,
+    check_limit,
+    check_moment,
+    check_name,
+    check_word,
+    within,
+)
+from tenuto.store.rules.parts.outgoing_rules import decide_mark, gather_outgoing, outgoing_of
+from tenuto.store.rules.plan import Row
+from tenuto.store.rules.records import key_of, maybe_time
+from tenuto.store.rules.rows import OutgoingRow, SessionRow
+
+if TYPE_CHECKING:
+    from tenuto.store.store import Store
+
+_SESSION = len(SessionRow._fields)
+
+
+class Outbox:
+    """Work that commits caused elsewhere (`Commit.outgoing`).
+
+    To deliver is to enqueue on the target with the outbox id as key, then to mark: done twice it is one input.
+    """
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def get(self, outbox_id: str, *, tenant: Tenant = "") -> Outgoing | None:
+        """Return a tenant's outgoing item by its minted id, or None; another tenant's is unknown."""
+        named = (check_name(outbox_id, "outbox_id"), within(tenant))
+        rows = await self._store.backend.read("outgoing_by_id", *named)
+        return _outgoing(rows[0]) if rows else None
+
+    async def of_session(self, key: Key, *, limit: int = 1000, after: Outgoing | None = None) -> list[Outgoing]:
+        """Return what a session sent, in the order of sending; `after` goes on behind an item."""
+        place = (None, "") if after is None else _place(after)
+        rows = await self._store.backend.read(
+            "outgoing_of_session", *columns_of(as_key(key)), *place, check_limit(limit)
+        )
+        return list(map(_outgoing, rows))
+
+    async def pending(self, *, limit: int = 100) -> list[Outgoing]:
+        """Return items of all sessions that are pending and due, the longest due first. Reads only.
+
+        One that cannot be read is passed over and reported; `get` says what is wrong with it.
+        """
+        ask = partial(self._store.backend.read, "pending_outgoing", self._store.now())
+        return await read_sound(ask, check_limit(limit), _outgoing)
+
+    async def next_due(self) -> datetime | None:
+        """Return when the first pending item falls due, for a worker to sleep until; None if nothing is pending.
+
+        A past time means that `pending` has something now. Reads only.
+        """
+        ((moment,),) = await self._store.backend.read("next_outgoing")
+        due: datetime | None = maybe_time(moment, "the next due time of the outbox")
+        return due
+
+    async def mark(
+        self,
+        outbox_id: str,
+        status: OutgoingStatus,
+        *,
+        expected: OutgoingStatus = OutgoingStatus.PENDING,
+        attempts: int | None = None,
+        retry_in: float | None = None,
+        tenant: Tenant = "",
+    ) -> Outgoing:
+        """Move an item on, counting a try, if it still has the status and, if given, the attempts expected.
+
+        `retry_in` makes it due again after so many seconds; a try that failed marks it pending so. Otherwise, for an
+        item that is unknown (its sender deleted, or of another tenant), done or expired, and for a stale deliverer:
+        `DeliveryLost`.
+        """
+        check_name(outbox_id, "outbox_id")
+        wanted = OutgoingStatus(check_word(status, OutgoingStatus, "status"))
+        before = OutgoingStatus(check_word(expected, OutgoingStatus, "expected"))
+        if attempts is not None:
+            check_count(attempts, "attempts")
+        if retry_in is not None:
+            check_delay(retry_in)
+        return await self._store.backend.transact(
+            partial(gather_outgoing, outbox_id, within(tenant), self._store.now()),
+            partial(decide_mark, outbox_id, wanted, before, attempts, retry_in),
+            Lock("lock_outgoing", outbox_id),
+        )
+
+
+def _place(item: Outgoing) -> tuple[int, str]:
+    check_kind(item, Outgoing, "after")
+    return to_micros(check_moment(item.created_at, "after.created_at")), check_name(item.outbox_id, "after.outbox_id")
+
+
+def _outgoing(row: Row) -> Outgoing:
+    return outgoing_of(OutgoingRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))

@@ -1,0 +1,54 @@
+"""Reading usage."""
+
+from typing import TYPE_CHECKING
+
+from tenuto.argument import check_flag
+from tenuto.errors import InvalidInput
+from tenuto.model.session import Key, as_key
+from tenuto.model.token_usage import NewUsage, UsageReport
+from tenuto.store.backend import columns_of
+from tenuto.store.rules.fields import USAGE
+from tenuto.store.rules.limits import check_name
+from tenuto.store.rules.parts.usage_rules import report_of
+from tenuto.store.rules.records import key_of
+from tenuto.store.rules.rows import SessionRow
+
+if TYPE_CHECKING:
+    from tenuto.store.store import Store
+
+
+def check_new_usage(usage: NewUsage) -> None:
+    """Refuse what no commit would take."""
+    USAGE(usage, "usage")
+
+
+class Usage:
+    """The ledger of what model calls cost. Commits write it (`Commit.usage`)."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    async def report(self, key: Key, *, run_id: str | None = None, cascade: bool = False) -> UsageReport:
+        """Return a session's sums, in total and by model; `cascade=True` adds the children's tree.
+
+        With `run_id`, only the calls of that run of the session, also once the run is pruned; a run has no children,
+        so both together are refused. What is unknown has used nothing. A sum beyond 2^53 - 1 is `UsageOutOfRange`.
+        """
+        check_flag(cascade, "cascade")
+        if run_id is not None:
+            check_name(run_id, "run_id")
+            if cascade:
+                raise InvalidInput("A run is of one session and has no children: give run_id or cascade.")
+        waiting, seen, sums = [as_key(key)], set[object](), []
+        async with self._store.backend.view() as view:
+            while waiting:
+                one = waiting.pop()
+                if one in seen:
+                    continue
+                seen.add(one)
+                sums += await view.read("usage_of_session", *columns_of(one), run_id)
+                if cascade:
+                    ((life,),) = await view.read("life_of", *columns_of(one))
+                    children = await view.read("children_of", *columns_of(one), life, 1)
+                    waiting += [key_of(SessionRow(*row)) for row in children]
+        return report_of(sums, len(seen))

@@ -1,0 +1,167 @@
+"""The guards of a commit, in the order of law 2; each raises what it found, and nothing has been written."""
+
+from tenuto.errors import (
+    CommitRefused,
+    InvocationExists,
+    RunNotLive,
+    StatusRefused,
+    VersionConflict,
+)
+from tenuto.model.commit import BeginRun, Commit, TakeRun
+from tenuto.model.run import RunRef, RunStatus
+from tenuto.model.session import SessionKey
+from tenuto.store.rules.commit.next_run import check_next_claim
+from tenuto.store.rules.commit.pack import PackedCommit
+from tenuto.store.rules.commit.session_row import check_commit, check_version, lane_lost
+from tenuto.store.rules.parts.effect_rules import check_effects
+from tenuto.store.rules.parts.input_rules import check_claims
+from tenuto.store.rules.parts.wait_rules import check_waits
+from tenuto.store.rules.plan import Found
+from tenuto.store.rules.rows import RunRow, SessionRow
+from tenuto.store.rules.verbs.lane_rules import busy, is_live
+from tenuto.store.rules.verbs.stop_rules import check_stop
+
+
+def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow | None:
+    """Check everything after life and receipt; return the run the commit goes on with."""
+    commit = packed.commit
+    _check_lane(commit, row, found.lease)
+    run = _check_run(commit, row, found)
+    if commit.next_run:
+        _check_new(commit.next_run.begin, found.next_run, found)
+    check_stop(commit, run)
+    _check_status(commit, row)
+    _check_version(commit, row)
+    if packed.inputs or commit.consume:
+        check_claims(packed.inputs, commit, row, found)
+    if commit.next_run:
+        check_next_claim(commit.next_run, commit, row, found)
+    check_waits(commit, row, found)
+    if packed.effects:
+        check_effects(packed.effects, commit, run, found)
+    _check_content(packed, found)
+    return run
+
+
+def _check_lane(commit: Commit, row: SessionRow, now: int) -> None:
+    if commit.generation is None:
+        if commit.save and is_live(row, now):
+            raise busy(commit.key, row)
+        return
+    if row.generation != commit.generation:
+        raise lane_lost(commit.key, commit.generation, row.generation)
+    rearm = commit.rearm
+    if rearm is None:
+        if not row.armed:
+            raise lane_lost(commit.key, commit.generation, row.generation)
+    elif row.armed or row.commit_no != commit.expected_commit:
+        raise lane_lost(commit.key, commit.generation, row.generation)
+
+
+def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
+    wanted, run = commit.run, found.run
+    match wanted:
+        case None:
+            return None
+        case BeginRun():
+            _check_new(wanted, run, found)
+            return None
+        case RunRef() | TakeRun():
+            check_run_live(commit.key, wanted, row, run, laned=commit.generation is not None)
+            if (
+                isinstance(wanted, TakeRun)
+                and run
+                and (run.expires_at or 0) > found.lease
+                and not _is_gone(wanted, run)
+            ):
+                raise RunNotLive(
+                    f"Run {run.run_id} of {commit.key} is still renewed by its runner; it cannot be taken over.",
+                    key=commit.key,
+                    run_id=run.run_id,
+                    found="alive",
+                )
+            return run
+
+
+def _check_new(begin: BeginRun, known: RunRow | None, found: Found) -> None:
+    if known is not None:
+        raise CommitRefused(f"Run {begin.run_id} exists already.", run_id=begin.run_id)
+    if begin.fresh and found.chain:
+        raise InvocationExists(
+            f"Invocation {begin.invocation_id!r} was used before; mint a new id, or resume it.",
+            invocation_id=begin.invocation_id,
+        )
+
+
+def _is_gone(wanted: TakeRun, run: RunRow) -> bool:
+    return wanted.gone is not None and wanted.gone == run.worker
+
+
+def _is_displaced(wanted: RunRef | TakeRun, run: RunRow, row: SessionRow) -> bool:
+    """Tell whether a run that is to be taken over has lost its lane, or never had one, and is nobody's any more."""
+    return isinstance(wanted, TakeRun) and run.generation != row.generation
+
+
+def check_run_live(
+    key: SessionKey, wanted: RunRef | TakeRun, row: SessionRow, run: RunRow | None, *, laned: bool
+) -> None:
+    """Refuse a write of a run that is not this session's, not running at this attempt, or not the lane's.
+
+    A run begun under a lane is written under a lane: leaving the generation out does not get round it.
+    """
+    if run is None or (run.session, run.life) != (row.sid, row.life):
+        state = "unknown in this session"
+    elif run.status != RunStatus.RUNNING:
+        state = run.status
+    elif run.attempt != wanted.attempt:
+        state = f"at attempt {run.attempt}"
+    elif not laned and run.generation is not None:
+        raise lane_lost(key, run.generation, row.generation)
+    elif laned and row.current_run != wanted.run_id and not _is_displaced(wanted, run, row):
+        state = "not the session's current run"
+    else:
+        return
+    raise RunNotLive(
+        f"Run {wanted.run_id} of {key} is {state}, not running at attempt {wanted.attempt}; stop this runner.",
+        key=key,
+        run_id=wanted.run_id,
+        found=state,
+    )
+
+
+def _check_status(commit: Commit, row: SessionRow) -> None:
+    if commit.statuses is not None and (not row.alive or row.status not in commit.statuses):
+        status = row.status if row.alive else "absent"
+        raise StatusRefused(
+            f"{commit.key} is {status}; this needs {' or '.join(sorted(commit.statuses))}.",
+            key=commit.key,
+            found=status,
+        )
+
+
+def _check_version(commit: Commit, row: SessionRow) -> None:
+    check_version(commit.key, commit.expected_version, row)
+    check_commit(commit.key, commit.expected_commit, row)
+    if commit.expected_events is not None and commit.expected_events != row.event_seq:
+        raise VersionConflict(
+            f"The stream of {commit.key} is at {row.event_seq}, not {commit.expected_events}; look what came in.",
+            key=commit.key,
+            expected=commit.expected_events,
+            found=row.event_seq,
+            counted="events",
+        )
+    if not row.alive and not commit.save and (commit.profile or commit.status):
+        raise StatusRefused(f"There is no {commit.key}; create it first.", key=commit.key, found="absent")
+
+
+def _check_content(packed: PackedCommit, found: Found) -> None:
+    holders = packed.holders
+    gone = sorted({content for document in holders for content in document.known} - found.hashes) if holders else []
+    if gone:
+        raise VersionConflict(
+            f"{packed.commit.key}: the store no longer holds the value {gone[0]}; load the session again.",
+            key=packed.commit.key,
+            expected=None,
+            found=None,
+            hashes=gone,
+        )

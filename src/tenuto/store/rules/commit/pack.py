@@ -1,0 +1,306 @@
+"""Turn a commit into text before any transaction: checked, measured against its budget, and hashed.
+
+The intent hash covers what a commit means and leaves out clocks, versions, lives and generations, so that a repeat is
+known as one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from tenuto.argument import refuse
+from tenuto.codec import JSON, dumps, encode
+from tenuto.errors import CommitTooLarge, InvalidInput
+from tenuto.model.commit import (
+    Append,
+    BeginRun,
+    Budget,
+    Commit,
+    Held,
+    LogWrite,
+    OpenWait,
+    TakeRun,
+)
+from tenuto.model.event import EventType, NewEvent
+from tenuto.model.session import Ends, Profile
+from tenuto.store.rules.commit.next_run import PackedNext, next_meaning
+from tenuto.store.rules.commit.shape import check_shape
+from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json, moment
+from tenuto.store.rules.limits import check_name
+from tenuto.store.rules.parts.effect_rules import PackedEffect, effect_meaning, pack_effect
+from tenuto.store.rules.parts.input_rules import PackedInput, input_meaning, pack_input
+from tenuto.store.rules.parts.outgoing_rules import PackedOutgoing, outgoing_meaning, pack_outgoing
+from tenuto.store.rules.parts.profile_rules import new_profile, pack_profile, profile_meaning
+from tenuto.store.rules.parts.usage_rules import usage_meaning
+from tenuto.store.rules.records import ends_text
+
+HELD_FROM_BYTES = 1024
+"""A document value whose JSON text is this long is held by its content hash."""
+
+
+@dataclass(slots=True)
+class PackedDocument:
+    """Document fields split into those kept inline and those held by hash, with the bodies that are new."""
+
+    inline: dict[str, JSON] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    bodies: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+
+    @property
+    def known(self) -> set[str]:
+        """The hashes named without a body: they have to be in the store already."""
+        return set(self.held.values()) - self.bodies.keys()
+
+    def meaning(self) -> list[Any]:
+        """Return what counts for the intent hash."""
+        return [sorted(self.inline.items()), sorted(self.held.items())]
+
+
+@dataclass(slots=True)
+class PackedCommit:
+    """A commit with every part as text."""
+
+    commit: Commit
+    document: PackedDocument
+    items: dict[str, list[str]]
+    events: str | None
+    birth: Profile | None
+    checkpoint: PackedDocument | None = None
+    cursor: str | None = None
+    waits: list[tuple[OpenWait, int | None, str | None, str | None]] = field(default_factory=list)
+    answers: list[str | None] = field(default_factory=list)
+    inputs: list[PackedInput] = field(default_factory=list)
+    effects: list[PackedEffect] = field(default_factory=list)
+    outgoing: list[PackedOutgoing] = field(default_factory=list)
+    next_run: PackedNext | None = None
+    error: str | None = None
+    outcome: str | None = None
+    profile: dict[str, Any] = field(default_factory=dict)
+    size: int = 0
+    rows: int = 0
+    intent: str = ""
+
+    @property
+    def holders(self) -> list[PackedDocument]:
+        """The documents that hold values by hash."""
+        return [document for document in (self.document, self.checkpoint) if document and document.held]
+
+
+def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> PackedCommit:
+    """Check and encode a commit, or raise an `InvalidInput` before anything is written.
+
+    `birth` is the profile a create gives its session.
+    """
+    check_shape(commit)
+    packed = PackedCommit(
+        commit=commit,
+        document=pack_document(commit.document, "document"),
+        items={name: _pack_items(name, write) for name, write in commit.logs.items()},
+        events=pack_events(commit.events),
+        birth=birth,
+    )
+    if commit.checkpoint:
+        packed.checkpoint = pack_document(commit.checkpoint.document, "checkpoint.document")
+        packed.cursor = maybe_json(commit.checkpoint.cursor, "checkpoint.cursor")
+    if commit.open_waits:
+        packed.waits = [_pack_wait(wait, index) for index, wait in enumerate(commit.open_waits)]
+    if commit.settle_waits:
+        packed.answers = [maybe_json(settled.answer, "settle_waits.answer") for settled in commit.settle_waits]
+    if commit.inputs:
+        packed.inputs = [pack_input(each, f"inputs[{index}]") for index, each in enumerate(commit.inputs)]
+    if commit.effects:
+        packed.effects = [pack_effect(each, f"effects[{index}]") for index, each in enumerate(commit.effects)]
+    if commit.outgoing:
+        packed.outgoing = [
+            pack_outgoing(each, commit.key, f"outgoing[{index}]") for index, each in enumerate(commit.outgoing)
+        ]
+    if following := commit.next_run:
+        item, cursor = dumps(following.item, "next_run.item"), maybe_json(following.cursor, "next_run.cursor")
+        packed.next_run = PackedNext(item, cursor, pack_events(following.events))
+    if commit.end:
+        packed.error = maybe_json(commit.end.error, "end.error")
+        packed.outcome = maybe_json(commit.end.outcome, "end.outcome")
+    if commit.profile:
+        packed.profile = pack_profile(commit.profile)
+    _measure(packed, budget)
+    packed.intent = _intent(packed)
+    return packed
+
+
+def pack_document(fields: Mapping[str, JSON | Held], where: str) -> PackedDocument:
+    """Encode document fields; those of `HELD_FROM_BYTES` and more become bodies."""
+    packed = PackedDocument()
+    for name, value in fields.items():
+        packed.size += byte_size(check_name(name, "a document field"))
+        if isinstance(value, Held):
+            packed.held[name] = check_name(value.hash, "a content hash")
+            continue
+        text = dumps(value, f"{where}.{name}")
+        size = byte_size(text)
+        packed.size += size
+        if size < HELD_FROM_BYTES:
+            packed.inline[name] = value
+        else:
+            digest = sha256(text.encode()).hexdigest()
+            packed.held[name] = digest
+            packed.bodies[digest] = text
+    return packed
+
+
+def pack_events(events: tuple[NewEvent, ...]) -> str | None:
+    """Encode events as the body of one row."""
+    if not events:
+        return None
+    for event in events:
+        if type(event) is not NewEvent:
+            refuse("an event", "a NewEvent", event)
+        if type(event.type) is not str:
+            check_name(event.type, "an event type")
+        if event.type == EventType.ELIDED:
+            raise InvalidInput("The event type 'elided' is the store's own: it stands for events that were pruned.")
+    return "[" + ",".join(f"[{_type_text(e.type)},{dumps(e.data, f'event {e.type}')}]" for e in events) + "]"
+
+
+@lru_cache(maxsize=1024)
+def _type_text(name: str) -> str:
+    return dumps(check_name(name, "an event type"))
+
+
+def check_budget(size: int, rows: int, budget: Budget, fields: int = 0) -> None:
+    """Refuse what is over the budget; fields and logs, which all go into one row, are counted by themselves."""
+    for measure, value, limit in (
+        ("bytes", size, budget.max_bytes),
+        ("rows", rows, budget.max_rows),
+        ("fields", fields, budget.max_rows),
+    ):
+        if value > limit:
+            raise CommitTooLarge(
+                f"The commit has {value} {measure}, over the budget of {limit}; split it or raise the store's budget.",
+                measure=measure,
+                size=value,
+                budget=limit,
+            )
+
+
+def _pack_items(name: str, write: LogWrite) -> list[str]:
+    return [dumps(item, f"{name}[{index}]") for index, item in enumerate(write.items)]
+
+
+def _pack_wait(wait: OpenWait, index: int) -> tuple[OpenWait, int | None, str | None, str | None]:
+    where = f"open_waits[{index}]"
+    metadata = dumps(dict(wait.metadata), f"{where}.metadata") if wait.metadata else None
+    return wait, moment(wait.deadline, f"{where}.deadline"), maybe_json(wait.schema, f"{where}.schema"), metadata
+
+
+def _measure(packed: PackedCommit, budget: Budget) -> None:
+    size, rows = packed.document.size, len(packed.document.bodies) + len(packed.commit.events)
+    for items in packed.items.values():
+        rows += len(items)
+        size += sum(map(byte_size, items))
+    if packed.checkpoint:
+        size += packed.checkpoint.size
+        rows += len(packed.checkpoint.bodies)
+    rows += len(packed.waits) + len(packed.answers) + len(packed.inputs) + len(packed.commit.consume)
+    texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome, *packed.answers]
+    texts += [text for _, _, *parts in packed.waits for text in parts]
+    rows += len(packed.effects) + len(packed.outgoing) + len(packed.commit.usage)
+    texts += [each.body for each in packed.inputs]
+    texts += [each.body for each in packed.outgoing]
+    texts += [text for each in packed.effects for text in (each.request, each.result, each.error)]
+    if packed.next_run:
+        rows += 2 + len(packed.commit.next_run.events if packed.commit.next_run else ())
+        texts += packed.next_run
+    profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
+    texts += [text for text in profile if isinstance(text, str)]
+    texts += packed.items
+    texts += packed.commit.removed
+    packed.size = size + sum(byte_size(text) for text in texts if text)
+    packed.rows = rows
+    check_budget(packed.size, rows, budget, _fields_of(packed))
+
+
+def _fields_of(packed: PackedCommit) -> int:
+    point = packed.commit.checkpoint
+    own = len(packed.commit.document) + len(packed.items) + len(packed.commit.removed)
+    return max(own, len(point.document)) if point else own
+
+
+def _intent(packed: PackedCommit) -> str:
+    """Hash what the commit means: its parts, then the texts of its log items in the order of the logs' names."""
+    commit, document = packed.commit, packed.document
+    meaning: list[Any] = [
+        commit.key.tenant,
+        commit.key.kind,
+        commit.key.session_id,
+        [commit.save, commit.disarm, commit.count_resume, commit.steps, commit.schema_version, commit.status],
+        [sorted(document.inline.items()), sorted(document.held.items()), sorted(commit.removed)],
+        [[name, *_log_meaning(commit.logs[name]), len(packed.items[name])] for name in sorted(packed.items)],
+        _run_meaning(commit),
+    ]
+    if commit.end:
+        meaning.append(["end", commit.end.status, commit.end.partial, packed.error, packed.outcome])
+    if commit.checkpoint and packed.checkpoint:
+        place: list[Any] = [commit.checkpoint.step, commit.checkpoint.schema_version, packed.cursor]
+        if commit.checkpoint.before:
+            place.append("before")
+        meaning.append(["checkpoint", place, packed.checkpoint.meaning()])
+    if packed.profile:
+        meaning.append(["profile", sorted(packed.profile.items())])
+    if packed.birth:
+        meaning.append(["birth", profile_meaning(packed.birth)])
+    if packed.waits:
+        meaning.append(["waits", [[wait.kind, wait.signal_id, *texts] for wait, *texts in packed.waits]])
+    if packed.answers:
+        settled = zip(commit.settle_waits, packed.answers, strict=True)
+        meaning.append(["answers", [[each.wait_id, each.status, answer] for each, answer in settled]])
+    if packed.events:
+        meaning.append(["events", packed.events])
+    if commit.inputs or commit.consume or commit.rolls_back is not None:
+        meaning.append(input_meaning(packed.inputs, commit))
+    if packed.effects:
+        meaning.append(effect_meaning(packed.effects))
+    if commit.usage:
+        meaning.append(usage_meaning(commit.usage))
+    if packed.outgoing:
+        meaning.append(outgoing_meaning(packed.outgoing))
+    if packed.next_run and commit.next_run:
+        meaning.append(next_meaning(commit.next_run, packed.next_run))
+    if commit.sees_stop:
+        meaning.append(["sees_stop"])
+    if commit.carries:
+        meaning.append(["carries"])
+    return intent_of(meaning, [text for name in sorted(packed.items) for text in packed.items[name]])
+
+
+def intent_of(meaning: list[Any], texts: Sequence[str] = ()) -> str:
+    """Hash what an operation means; JSON text never holds the character that parts the texts."""
+    return digest_of(encode(meaning), *texts)
+
+
+def _log_meaning(write: LogWrite) -> list[Any]:
+    if isinstance(write, Append):
+        return ["append", write.base]
+    return ["reset", write.keep]
+
+
+def _run_meaning(commit: Commit) -> list[Any] | None:
+    match commit.run:
+        case None:
+            return None
+        case BeginRun() as run:
+            return [
+                *("begin", run.run_id, run.invocation_id, run.origin_id, run.correlation_id, run.fresh),
+                *(_ends_meaning(run.ends), _ends_meaning(run.base_ends)),
+            ]
+        case TakeRun() as run:
+            moved = [] if run.ends is None else [_ends_meaning(run.ends), _ends_meaning(run.base_ends)]
+            return ["take", run.run_id, run.attempt, *moved]
+        case run:
+            return ["run", run.run_id, run.attempt]
+
+
+def _ends_meaning(ends: Ends | None) -> Any:
+    return None if ends is None else sorted(ends_text(ends).items())

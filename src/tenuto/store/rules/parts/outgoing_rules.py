@@ -1,0 +1,139 @@
+"""The outbox: what a commit sends, and how far it has come."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tenuto.clock import to_duration
+from tenuto.codec import dumps
+from tenuto.errors import DeliveryLost, InvalidInput
+from tenuto.ids import new_id
+from tenuto.model.outgoing import NewOutgoing, Outgoing, OutgoingStatus
+from tenuto.model.session import SessionKey
+from tenuto.store.rules.encoding import moment
+from tenuto.store.rules.limits import next_count
+from tenuto.store.rules.plan import Plan, Script, Write
+from tenuto.store.rules.records import json_of, key_of, stored_key, time_of, word_of
+from tenuto.store.rules.rows import OutgoingRow, SessionRow
+
+if TYPE_CHECKING:
+    from tenuto.store.rules.commit.draft import Draft
+
+_FINAL = frozenset({OutgoingStatus.DONE, OutgoingStatus.EXPIRED})
+_SESSION = len(SessionRow._fields)
+
+
+class PackedOutgoing(NamedTuple):
+    """An outgoing item with its body as text."""
+
+    given: NewOutgoing
+    body: str
+    due_at: int | None
+
+
+def pack_outgoing(given: NewOutgoing, key: SessionKey, where: str) -> PackedOutgoing:
+    """Encode an outgoing item; it stays within its sender's tenant."""
+    if given.target.tenant != key.tenant:
+        raise InvalidInput(f"{where} is for {given.target}: {key} can send nothing to another tenant.", key=key)
+    if given.delay is not None and given.due_at is not None:
+        raise InvalidInput(f"{where} has a due time and a delay; give one of them.")
+    return PackedOutgoing(given, dumps(given.body, f"{where}.body"), moment(given.due_at, f"{where}.due_at"))
+
+
+def outgoing_meaning(packed: list[PackedOutgoing]) -> list[Any]:
+    """Return what counts for the intent hash."""
+    return ["outgoing", [[e.given.kind, *_target(e.given), e.body, e.due_at, e.given.delay] for e in packed]]
+
+
+def outgoing_writes(draft: "Draft", writes: list[Write]) -> list[str]:
+    """Add the writes of what the commit sends; return the minted ids."""
+    row, now = draft.row, draft.found.now
+    sent = [
+        OutgoingRow(
+            outbox_id=new_id(),
+            session=row.sid,
+            life=row.life,
+            kind=str(each.given.kind),
+            target_tenant=each.given.target.tenant,
+            target_kind=str(each.given.target.kind),
+            target_id=each.given.target.session_id,
+            body=each.body,
+            status=str(OutgoingStatus.PENDING),
+            attempts=0,
+            due_at=each.due_at if each.due_at is not None else now + to_duration(each.given.delay or 0),
+            created_at=now,
+        )
+        for each in draft.packed.outgoing
+    ]
+    writes.append(Write("insert_outgoing", sent))
+    return [each.outbox_id for each in sent]
+
+
+def _target(given: NewOutgoing) -> tuple[str, str, str]:
+    return given.target.tenant, str(given.target.kind), given.target.session_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundOutgoing:
+    """An outgoing item with its sender's key, whether that was deleted since, and the time."""
+
+    now: int
+    row: OutgoingRow | None
+    key: SessionKey | None
+    left_behind: bool = False
+
+
+def gather_outgoing(outbox_id: str, tenant: str | None, now: int | None) -> Script[FoundOutgoing]:
+    """Read one outgoing item of a tenant, or of any."""
+    ((at,),) = yield "moment", (now,)
+    rows = yield "outgoing_by_id", (outbox_id, tenant)
+    if not rows:
+        return FoundOutgoing(now=at, row=None, key=None)
+    sender, row = SessionRow(*rows[0][:_SESSION]), OutgoingRow(*rows[0][_SESSION:])
+    return FoundOutgoing(now=at, row=row, key=key_of(sender), left_behind=sender.life != row.life)
+
+
+def decide_mark(
+    outbox_id: str,
+    status: OutgoingStatus,
+    expected: OutgoingStatus,
+    attempts: int | None,
+    retry_in: float | None,
+    found: FoundOutgoing,
+) -> Plan[Outgoing]:
+    """Move an item on if it stands where its deliverer thinks; a try more, and perhaps another time.
+
+    What a deleted session owed goes as soon as it is paid.
+    """
+    row = found.row
+    state = row.status if row else "unknown"
+    if row is None or found.key is None or row.status != expected or attempts not in (None, row.attempts):
+        tried = f" after {row.attempts} attempts" if row and row.status == expected else ""
+        raise DeliveryLost(
+            f"Outgoing {outbox_id} is {state}{tried}, not as expected; read it again.", outbox_id=outbox_id, found=state
+        )
+    if expected in _FINAL:
+        raise DeliveryLost(f"Outgoing {outbox_id} is {state}, which is final.", outbox_id=outbox_id, found=state)
+    due_at = row.due_at if retry_in is None else found.now + to_duration(retry_in)
+    new = row._replace(status=str(status), attempts=next_count(row.attempts, "the attempts"), due_at=due_at)
+    if found.left_behind and status in _FINAL:
+        paid = Write("delete_outgoing", [(outbox_id, row.status, row.attempts)], must=True)
+        return Plan(outgoing_of(new, found.key), [paid])
+    change = (new.status, new.attempts, new.due_at, outbox_id, row.status, row.attempts)
+    return Plan(outgoing_of(new, found.key), [Write("mark_outgoing", [change], must=True)])
+
+
+def outgoing_of(row: OutgoingRow, key: SessionKey) -> Outgoing:
+    """Read an outgoing item."""
+    what = f"outgoing {row.outbox_id}"
+    return Outgoing(
+        outbox_id=row.outbox_id,
+        key=key,
+        life=row.life,
+        kind=row.kind,
+        target=stored_key(row.target_tenant, row.target_kind, row.target_id),
+        body=json_of(row.body, f"{what} body"),
+        status=word_of(OutgoingStatus, row.status, f"{what} status"),
+        attempts=row.attempts,
+        due_at=time_of(row.due_at, f"{what} due_at"),
+        created_at=time_of(row.created_at, f"{what} created_at"),
+    )

@@ -1,0 +1,55 @@
+"""The usage of a commit, and sums over it."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import UsageOutOfRange
+from tenuto.model.token_usage import NewUsage, UsageReport, UsageTotals
+from tenuto.store.rules.limits import MAX_COUNT
+from tenuto.store.rules.plan import Row, Write
+from tenuto.store.rules.rows import UsageRow
+
+if TYPE_CHECKING:
+    from tenuto.store.rules.commit.draft import Draft
+
+TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
+
+SPLIT = 2**26
+"""Sums are made of high and low halves, so that no database's own arithmetic overflows."""
+
+
+def usage_meaning(usage: tuple[NewUsage, ...]) -> list[Any]:
+    """Return what counts for the intent hash."""
+    return ["usage", [[each.model, each.source, *_tokens(each)] for each in usage]]
+
+
+def usage_writes(draft: "Draft", writes: list[Write]) -> None:
+    """Add the rows of the commit's usage, numbered within its operation."""
+    row, commit = draft.row, draft.commit
+    run_id = draft.run.run_id if draft.run else None
+    rows = [
+        UsageRow(row.sid, row.life, commit.operation_id, ordinal, run_id, each.source, each.model, *_tokens(each))
+        for ordinal, each in enumerate(commit.usage)
+    ]
+    writes.append(Write("insert_usage", rows))
+
+
+def _tokens(each: NewUsage) -> tuple[int, int, int, int, int]:
+    return each.input, each.output, each.cache_read, each.cache_write, each.reasoning
+
+
+def report_of(rows: Iterable[Row], sessions: int) -> UsageReport:
+    """Add up sums by model: the model, the calls, and high and low halves of each count."""
+    sums: dict[str, dict[str, int]] = {}
+    total = dict.fromkeys(("calls", *TOKENS), 0)
+    for model, calls, *halves in rows:
+        of_model = sums.setdefault(model, dict.fromkeys(total, 0))
+        counts = {name: halves[2 * i] * SPLIT + halves[2 * i + 1] for i, name in enumerate(TOKENS)}
+        for name, count in {"calls": calls, **counts}.items():
+            of_model[name] += count
+            total[name] += count
+    for name, count in total.items():
+        if count > MAX_COUNT:
+            raise UsageOutOfRange(f"The sum of {name} is {count}, over 2^53 - 1; sum fewer sessions.", name=name)
+    by_model = {model: UsageTotals(**sums[model]) for model in sorted(sums)}
+    return UsageReport(total=UsageTotals(**total), by_model=by_model, sessions=sessions)

@@ -1,0 +1,78 @@
+"""What a turn is handed to write: where a program stands, what happened to logs, what becomes of the session's head."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from tenuto.codec import JSON
+from tenuto.model.commit import Append, EndRun, LogWrite, OpenWait, Receipt, Reset
+from tenuto.model.session import Ends, LogEnd
+
+
+class LogChange(NamedTuple):
+    """What happened to a log since it was last written: items were added, or it is written anew.
+
+    Written anew, it begins with the first `kept` entries it had, at the end named by `keep` if not at its present one,
+    and goes on with the items.
+    """
+
+    items: Sequence[JSON]
+    anew: bool = False
+    kept: int = 0
+    keep: LogEnd | None = None
+
+    def write(self, end: LogEnd | None) -> LogWrite:
+        """Return the store's operation on a log that ends here."""
+        items = tuple(self.items)
+        if not self.anew:
+            return Append(items=items)
+        kept_at = self.keep or end
+        keep = kept_at._replace(position=self.kept) if kept_at is not None and self.kept else None
+        return Reset(items=items, keep=keep)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDraft:
+    """Where a program can go on from: where it stands, and the fields of its state that are no logs."""
+
+    step: int
+    cursor: JSON
+    document: Mapping[str, JSON]
+    schema_version: str
+
+
+class Base(NamedTuple):
+    """The session as the turn knows it: what its last save, or its load, left."""
+
+    version: int = 0
+    ends: Ends = {}
+
+
+class Save(NamedTuple):
+    """What a commit does to the session's head.
+
+    `document` has the fields that changed, `whole` returns all of them; `logs` names all session logs. With
+    `overwrites`, a session that moved on since the base is overwritten with the turn's own view of it. `owner` goes
+    into the profile, as the agent, of a session that has none yet.
+    """
+
+    document: Mapping[str, JSON]
+    whole: Callable[[], Mapping[str, JSON]]
+    logs: frozenset[str]
+    schema_version: str
+    removed: frozenset[str] = frozenset()
+    carries: bool = False
+    overwrites: bool = False
+    owner: str | None = None
+
+
+class CommitExtension(Protocol):
+    """Adds its own parts to every commit of a turn, whoever writes it."""
+
+    def parts(self, waits: tuple[OpenWait, ...], end: EndRun | None) -> dict[str, Any]:
+        """Return what goes along with this commit, by name of the part; raising refuses it, and nothing is written."""
+        ...
+
+    def landed(self, receipt: Receipt) -> None:
+        """Note that the commit with these parts stands."""
+        ...

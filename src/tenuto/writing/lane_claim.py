@@ -1,0 +1,135 @@
+"""Waiting for a session's lane: in order of arrival within a process, by polling between processes."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import cache, partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tenuto.errors import LaneBusy, StoreError, TenutoError
+from tenuto.ids import new_id
+from tenuto.model.commit import Commit
+from tenuto.model.lane import Lane, Owner
+from tenuto.model.session import SessionKey
+from tenuto.store.host import this_process
+from tenuto.store.store import Store
+
+DEFAULT_LANE_WAIT = 30.0
+"""How long a turn waits for its session's lane, in seconds."""
+
+_FIRST_POLL = 0.005
+_LONGEST_POLL = 0.1
+
+_Line = tuple[asyncio.AbstractEventLoop, SessionKey]
+_lines: "WeakKeyDictionary[Store, dict[_Line, tuple[asyncio.Lock, int]]]" = WeakKeyDictionary()
+
+
+@cache
+def _process(pid: int) -> Owner:
+    return Owner(owner_id=f"{socket.gethostname()}:{pid}", incarnation=new_id(), host=this_process())
+
+
+def this_owner() -> Owner:
+    """Return who this process is to others who want a lane; a forked child is another one."""
+    return _process(os.getpid())
+
+
+@asynccontextmanager
+async def in_line(store: Store, key: SessionKey, deadline: float) -> AsyncIterator[None]:
+    """Stand in line with the other tasks of this process that want the session: first come, first served.
+
+    At the deadline, on the loop's clock, there is no more standing in line: whoever asks for the lane then hears who
+    has it.
+    """
+    lines = _lines.setdefault(store, {})
+    place = (asyncio.get_running_loop(), key)
+    lock, users = lines.get(place, (asyncio.Lock(), 0))
+    lines[place] = (lock, users + 1)
+    mine = False
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                mine = await lock.acquire()
+        yield
+    finally:
+        if mine:
+            lock.release()
+        lock, users = lines[place]
+        if users == 1:
+            del lines[place]
+        else:
+            lines[place] = (lock, users - 1)
+
+
+async def ask_for_lane(
+    store: Store, key: SessionKey, owner: Owner, nonce: str, *, life: int | None = None, alive: bool = False
+) -> Lane:
+    """Ask for the lane once. A grant whose reply was lost, or whose asker went away, does not have to lapse.
+
+    With `alive`, an id without a session is `SessionNotFound`.
+    """
+    ask = partial(store.lanes.acquire, key, owner, nonce=nonce, ttl=store.keeper.ttl, life=life, alive=alive)
+    try:
+        return await ask()
+    except StoreError as error:
+        if not error.retryable:
+            raise
+        return await ask()  # the same nonce finds what was granted
+    except asyncio.CancelledError:
+        with suppress(TenutoError):
+            await store.lanes.disarm(await ask())
+        raise
+
+
+async def take_lane(
+    store: Store,
+    key: SessionKey,
+    *,
+    deadline: float,
+    life: int | None = None,
+    alive: bool = False,
+    owner: Owner | None = None,
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
+) -> Lane:
+    """Take the lane, asking again until the loop's clock reaches the deadline; then `LaneBusy` says who has it.
+
+    A holder that fell silent is displaced by its TTL and one poll, one that is proven gone at once. `meanwhile` is
+    called before each further poll and may give up by raising. `alive` is as for `ask_for_lane`.
+    """
+    clock = asyncio.get_running_loop().time
+    nonce, pause = new_id(), _FIRST_POLL
+    while True:
+        try:
+            return await ask_for_lane(store, key, owner or this_owner(), nonce, life=life, alive=alive)
+        except LaneBusy:
+            left = deadline - clock()
+            if left <= 0:
+                raise
+            if meanwhile is not None:
+                await meanwhile()
+        await asyncio.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_POLL)
+
+
+def under(lane: Lane, **parts: Any) -> Commit:
+    """Return a commit of its own under a lane, which is no part of a turn."""
+    return Commit(key=lane.key, operation_id=new_id(), life=lane.life, generation=lane.generation, **parts)
+
+
+async def free_lane(store: Store, lane: Lane) -> None:
+    """Free a lane that nobody needs any more; one that cannot be freed lapses by itself."""
+    with suppress(TenutoError):
+        await store.lanes.disarm(lane)
+
+
+@asynccontextmanager
+async def freed_on_error(store: Store, lane: Lane) -> AsyncIterator[None]:
+    """Free the lane if what is done under it fails; whoever comes next need not wait until it lapses."""
+    try:
+        yield
+    except BaseException:
+        await free_lane(store, lane)
+        raise

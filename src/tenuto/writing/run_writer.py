@@ -1,0 +1,462 @@
+"""A turn: one run of a program on a session, or on no session, written by a series of commits.
+
+What runs inside a turn knows nothing of commits: it hands over fields, what was added to logs, and where it stands. Log
+and field names with a slash (a frame's path, then the field) live with the run; the others are the session's own and
+reach its head with a save.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tenuto.errors import LaneLost, StoreContended, StoreError, StoreUnavailable, TenutoError, VersionConflict
+from tenuto.ids import new_id
+from tenuto.model.commit import (
+    Append,
+    BeginRun,
+    Commit,
+    EndRun,
+    LogWrite,
+    NewCheckpoint,
+    OpenWait,
+    Receipt,
+    Reset,
+    SettleWait,
+    TakeRun,
+)
+from tenuto.model.lane import Lane, Rearm
+from tenuto.model.run import RunRef
+from tenuto.model.session import Ends, LogEnd, SessionKey
+from tenuto.model.wait import WaitStatus
+from tenuto.store.host import worker_name
+from tenuto.store.keeper import Holding
+from tenuto.store.store import Store
+from tenuto.writing.changes import Base, CheckpointDraft, CommitExtension, LogChange, Save
+from tenuto.writing.held_values import HeldValues
+from tenuto.writing.liveness import live_run_ids
+from tenuto.writing.slices import fits, mended, slices
+
+
+@dataclass(slots=True)
+class RunWriter:
+    """One run under way. Its commits are numbered, so that a lost reply is resolved by repeating.
+
+    Each names the one before it as heard, so that only the last one's receipt is kept.
+
+    Under a lane every commit carries its generation and the last one frees it. From the commit that begins the run to
+    the one that ends it the store's keeper renews it; once it is lost, `lost` says why and the turn's task is
+    cancelled.
+    """
+
+    store: Store
+    key: SessionKey
+    life: int | None = None
+    lane: Lane | None = None
+    run_id: str = field(default_factory=new_id)
+    attempt: int = 1
+    base: Base = field(default_factory=Base)
+    lost: TenutoError | None = None
+    rider: CommitExtension | None = None
+    operation_id: str = ""
+    heard: str | None = None
+    event_seq: int = 0
+    ended: bool = False
+    _unsure: "tuple[str, Mapping[str, LogChange], Save | None, EndRun | None] | None" = None
+    _first: BeginRun | TakeRun | None = None
+    _rearm: Rearm | None = None
+    _known_commit: int | None = None
+    _again: "Callable[[], Awaitable[Receipt]] | None" = None
+    _ends: dict[str, LogEnd] = field(default_factory=dict)
+    _own: set[str] = field(default_factory=set)
+    _commits: int = 0
+    _slices: set[str] = field(default_factory=set)
+    _partly: "dict[str, LogEnd | None]" = field(default_factory=dict)
+    _handles: HeldValues = field(default_factory=HeldValues)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _holding: Holding | None = None
+    _task: "asyncio.Task[Any] | None" = None
+
+    @classmethod
+    def under(cls, store: Store, lane: Lane) -> "RunWriter":
+        """Return a turn under a lane, which is renewed from now on."""
+        turn = cls(store, lane.key, lane.life, lane)
+        turn._hold(lane)
+        return turn
+
+    @classmethod
+    def rearming(cls, store: Store, lane: Lane, commit_number: int) -> "RunWriter":
+        """Return a turn whose first commit takes the session's free lane back, if nothing was committed since."""
+        turn = cls(store, lane.key, lane.life, lane)
+        turn._rearm = Rearm(nonce=lane.nonce, ttl=store.keeper.ttl)
+        turn._known_commit = commit_number
+        return turn
+
+    @classmethod
+    def after(cls, former: "RunWriter", run_id: str, receipt: Receipt) -> "RunWriter":
+        """Return a turn whose run began in the commit that ended the former one, under the same lane."""
+        turn = cls(former.store, former.key, former.life, former.lane, run_id)
+        turn.heard, turn.event_seq = receipt.operation_id, receipt.event_seq
+        turn.stand(Base(version=receipt.version, ends=receipt.ends))
+        if former.lane is not None:
+            turn._hold(former.lane)
+        return turn
+
+    def stand(self, base: Base) -> None:
+        """Say what of the session the turn starts from."""
+        self.base = base
+        self._ends = dict(base.ends)
+
+    def begins(
+        self,
+        *,
+        invocation_id: str,
+        correlation_id: str,
+        origin_id: str | None = None,
+        fresh: bool = True,
+        ends: Ends | None = None,
+    ) -> None:
+        """Let the turn's first commit begin its run: of a new invocation, or, with `ends`, going on from there."""
+        self._first = begin_run(
+            self.store, self.run_id, invocation_id, correlation_id, origin_id=origin_id, fresh=fresh, ends=ends
+        )
+        if ends is not None:
+            self._ends = dict(ends)
+
+    def takes(self, run_id: str, attempt: int, ends: Ends, gone: str | None = None, *, moved: bool = False) -> None:
+        """Let the turn's first commit take over a run whose runner is gone; it stands at these ends.
+
+        With `moved` it is put there, on the session as the turn knows it now.
+        """
+        self.run_id, self.attempt = run_id, attempt + 1
+        live_run_ids.add(run_id)
+        take = TakeRun(run_id=run_id, attempt=attempt, worker=worker_name(), gone=gone, ttl=self.store.keeper.ttl)
+        if moved:
+            take = replace(take, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
+        self._first = take
+        self._ends = dict(ends)
+        self._own = {name for name, end in ends.items() if "/" not in name and end != self.base.ends.get(name)}
+
+    @property
+    def ahead(self) -> frozenset[str]:
+        """The session's logs that this run has written on branches of its own, which no save has taken along."""
+        return frozenset(self._own)
+
+    def put_back(self, logs: Mapping[str, LogChange]) -> dict[str, LogChange]:
+        """Return what a save writes that leaves behind what the run has written ahead."""
+        back = dict(logs)
+        for name in self._own:
+            end, change = self.base.ends.get(name), back.get(name) or LogChange(items=())
+            if not change.anew:
+                change = LogChange(items=change.items, anew=True, kept=end.position if end else 0, keep=end)
+            back[name] = change
+        return back
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run has a row in the store."""
+        return self._first is None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nobody could be asked what became of the last commit: then nothing more can be written."""
+        return self._again is not None
+
+    async def write(
+        self,
+        *,
+        point: CheckpointDraft | None = None,
+        logs: Mapping[str, LogChange] | None = None,
+        save: Save | None = None,
+        end: EndRun | None = None,
+        waits: tuple[OpenWait, ...] = (),
+        settled: tuple[SettleWait, ...] = (),
+    ) -> Receipt:
+        """Write one commit of this turn; the first one begins the run, the one with `end` ends it.
+
+        A big value that is the same object as last time is named by its handle, and costs nothing.
+        """
+        async with self.writing:
+            return await self.write_next(point=point, logs=logs, save=save, end=end, waits=waits, settled=settled)
+
+    async def write_next(
+        self,
+        *,
+        point: CheckpointDraft | None = None,
+        logs: Mapping[str, LogChange] | None = None,
+        save: Save | None = None,
+        end: EndRun | None = None,
+        waits: tuple[OpenWait, ...] = (),
+        settled: tuple[SettleWait, ...] = (),
+    ) -> Receipt:
+        """Write one commit for a caller that has `writing`, and has had it since it looked up what to write."""
+        operation_id = self._next_operation()
+        if point is not None or save is not None:
+            self._ends |= {name: end for name, end in self._partly.items() if end is not None}
+            logs = await self._ahead(operation_id, mended(logs or {}, self._partly))
+        logs = logs or {}
+        parts: dict[str, Any] = {"end": end, "open_waits": waits, "settle_waits": settled}
+        if self.rider is not None:
+            parts |= self.rider.parts(waits, end)
+        if point is not None:
+            parts.setdefault("steps", point.step)
+            parts["checkpoint"] = NewCheckpoint(
+                step=point.step,
+                cursor=point.cursor,
+                document=self._handles.short(point.document),
+                schema_version=point.schema_version,
+            )
+        self._unsure = (operation_id, logs, save, end)
+
+        async def land() -> Receipt:
+            receipt = await self._land(operation_id, parts, logs, save)
+            self._unsure = self._again = None
+            self._landed(receipt, logs, save, end)
+            if self.rider is not None:
+                self.rider.landed(receipt)
+            self._partly = {}
+            for document in (point.document if point else {}, save.document if save else {}):
+                self._handles.remember(document)
+            return receipt
+
+        self._again = land
+        return await self._try(land)
+
+    async def _try(self, land: "Callable[[], Awaitable[Receipt]]") -> Receipt:
+        try:
+            return await land()
+        except StoreError:
+            raise
+        except TenutoError:
+            self._again = None  # refused: it did not land
+            raise
+
+    async def write_again(self) -> Receipt | None:
+        """Write the last commit once more under its own operation id, if an error left it in doubt.
+
+        For a caller that has kept `writing` since: nothing else is written before this is known.
+        """
+        return await self._try(self._again) if self._again is not None else None
+
+    async def resolve(self) -> Receipt | None:
+        """Ask whether the last commit, whose reply was an error, landed all the same; then it counts as written."""
+        if self._unsure is None:
+            return None
+        operation_id, logs, save, end = self._unsure
+        receipt = await self.store.receipt(self.key, operation_id)
+        if receipt is None and save is not None:
+            receipt = await self.store.receipt(self.key, _overwriting(operation_id))
+        self._unsure = None
+        if receipt is not None:
+            self._landed(receipt, logs, save, end)
+        if operation_id != self.operation_id:
+            return None  # a part that was written ahead, of a commit that was not
+        if receipt is not None:
+            self._partly = {}
+            if self.rider is not None:
+                self.rider.landed(receipt)
+        return receipt
+
+    async def _ahead(self, operation_id: str, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
+        """Write the greater part of many entries ahead, on the run's own branches, where nobody sees them yet.
+
+        Called again for the same operation, it goes on with the part that failed.
+        """
+        if fits(logs):
+            return logs
+        rest, number = dict(logs), 0
+        for name, change in logs.items():
+            items, written = list(change.items), 0
+            for part in slices(change._replace(items=items)):
+                number += 1
+                await self._write_slice(f"{operation_id}.{number}", name, part)
+                written += len(part.items)
+            if written:
+                rest[name] = LogChange(items=items[written:])
+        return rest
+
+    async def _write_slice(self, operation_id: str, name: str, part: LogChange) -> None:
+        if operation_id in self._slices:
+            return
+        self._partly.setdefault(name, self._ends.get(name))
+        self._unsure = (operation_id, {name: part}, None, None)
+        receipt = await self._land(operation_id, {"end": None}, {name: part}, None)
+        self._landed(receipt, {name: part}, None, None)
+        self._slices.add(operation_id)
+
+    def _next_operation(self) -> str:
+        self._commits += 1
+        self.operation_id = f"{self.run_id}/{self.attempt}/{self._commits}"
+        return self.operation_id
+
+    async def settle(self, wait_id: str, status: WaitStatus) -> None:
+        """Settle a wait of a run that is over."""
+        assert self.life is not None
+        settled = (SettleWait(wait_id=wait_id, status=status),)
+        await self.store.commit(
+            Commit(key=self.key, operation_id=self._next_operation(), life=self.life, settle_waits=settled)
+        )
+
+    async def repeat(self, operation_id: str, logs: Mapping[str, LogChange], save: Save, end: EndRun | None) -> Receipt:
+        """Write again the save of a turn that is over, whose reply was lost or which could not be written then."""
+        parts: dict[str, Any] = {"end": end, "open_waits": (), "settle_waits": ()}
+        try:
+            return await self._land(operation_id, parts, await self._ahead(operation_id, logs), save)
+        finally:
+            self.release()
+
+    async def _land(
+        self, operation_id: str, parts: dict[str, Any], logs: Mapping[str, LogChange], save: Save | None
+    ) -> Receipt:
+        plain = {name: change.write(self._ends.get(name)) for name, change in logs.items()}
+        if save is None:
+            return await self._commit(operation_id, parts | {"logs": plain})
+        saving = {
+            "save": True,
+            "carries": save.carries,
+            "removed": save.removed,
+            "schema_version": save.schema_version,
+            "expected_version": self.base.version,
+        }
+        owned = {} if save.owner is None else {"profile": {"agent": save.owner}}
+        try:
+            return await self._commit(
+                operation_id, parts | saving | owned | {"document": self._handles.short(save.document), "logs": plain}
+            )
+        except VersionConflict as conflict:
+            if not save.overwrites or self.lane is not None or conflict.expected is None:
+                raise
+        saving |= {"expected_version": None, "document": self._handles.short(save.whole())}
+        over = {name: self._over(name, logs.get(name)) for name in sorted(save.logs)}
+        own = {name: write for name, write in plain.items() if name not in save.logs}
+        return await self._commit(_overwriting(operation_id), parts | saving | {"logs": own | over})
+
+    def _over(self, name: str, change: LogChange | None) -> LogWrite:
+        """Return the write that gives a log as this turn has it, whatever others made of it."""
+        end = self._ends.get(name)
+        if change is not None and (change.anew or name in self._own):
+            return change.write(end)
+        items = tuple(change.items) if change else ()
+        if name in self._own:
+            return Append(items=items)
+        return Append(items=items, base=end) if end is not None else Reset(items=items)
+
+    async def _commit(self, operation_id: str, parts: dict[str, Any]) -> Receipt:
+        run = self._first or RunRef(run_id=self.run_id, attempt=self.attempt)
+        at_once = parts["end"] is not None or self.lane is not None
+        saving_plainly = parts.get("save") and parts["expected_version"] is not None and at_once
+        if isinstance(run, BeginRun) and not saving_plainly:
+            ends = run.ends if run.ends is not None else self.base.ends
+            run = replace(run, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
+        if self.lane is not None:
+            over = parts["end"] is not None and "next_run" not in parts
+            parts = parts | {"generation": self.lane.generation, "disarm": over}
+        if self._rearm is not None:
+            parts = parts | {"rearm": self._rearm, "expected_commit": self._known_commit}
+        if self.life is None:
+            self.life = await self.store.life(self.key)
+        heard = None if self.heard == operation_id else self.heard
+        commit = Commit(key=self.key, operation_id=operation_id, life=self.life, heard=heard, run=run, **parts)
+        return await self.store.commit(commit)
+
+    def _landed(self, receipt: Receipt, logs: Mapping[str, LogChange], save: Save | None, end: EndRun | None) -> None:
+        self._ends.update(receipt.ends)
+        self.event_seq = receipt.event_seq
+        self.heard = receipt.operation_id
+        if save is None:
+            self._own.update(name for name in logs if "/" not in name)
+        else:
+            self._own.clear()
+            self.base = Base(version=receipt.version, ends=receipt.ends)
+        begins, self._first = self._first is not None, None
+        rearmed, self._rearm = self._rearm is not None, None
+        if end is not None:
+            self.ended = True
+            self.release()
+        elif rearmed and self.lane is not None:
+            self._hold(self.lane)
+        elif begins and self.lane is None:
+            self._hold(RunRef(run_id=self.run_id, attempt=self.attempt))
+
+    def _hold(self, held: Lane | RunRef) -> None:
+        self._task = asyncio.current_task()
+        self._holding = self.store.keeper.hold(held, self._lose)
+
+    def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
+        """Say which task is to be cancelled if the lane is lost: another one than began the turn, or none."""
+        self._task = task
+
+    def _lose(self) -> None:
+        if self._holding is None:
+            return  # told too late: the turn is over, and its task does something else
+        self.lost = self._why_lost(self._holding.cause)
+        if self._task is not None:
+            self._task.cancel()
+
+    def _why_lost(self, cause: Exception | None) -> TenutoError:
+        if cause is None:
+            return LaneLost(
+                f"Another runner took over {self.key}; this turn was stopped and can write nothing more.",
+                key=self.key,
+                expected=self.lane.generation if self.lane else None,
+                found=None,
+            )
+        kind = StoreContended if isinstance(cause, StoreContended) else StoreUnavailable
+        why = str(cause) or "The store did not answer in time."
+        lost = kind(
+            f"The turn of {self.key} could not be kept alive and was stopped; it can write nothing more. {why}",
+            key=self.key,
+        )
+        lost.__cause__ = cause
+        return lost
+
+    @property
+    def has_lapsed(self) -> bool:
+        """Whether the lane was not renewed in time, as far as this process knows."""
+        return self._holding is not None and self._holding.has_lapsed
+
+    async def make_sure(self) -> None:
+        """Ask the store whether a lane that has lapsed is still this turn's; one that is not is `LaneLost`.
+
+        A process that was stopped for a while looks before it begins anything on the outside.
+        """
+        holding = self._holding
+        if holding is None or await self.store.keeper.confirm(holding):
+            return
+        self.lost = self._why_lost(holding.cause)
+        raise self.lost
+
+    def release(self) -> None:
+        """Let the keeper renew this turn no longer."""
+        live_run_ids.discard(self.run_id)
+        if self._holding is not None:
+            self.store.keeper.release(self._holding)
+            self._holding = None
+
+    async def abandon(self) -> None:
+        """Free the lane of a turn that ends without a commit; what cannot be freed lapses by itself."""
+        holding = self._holding
+        self.release()
+        if self.lane is not None and holding is not None and self.lost is None:
+            try:
+                await self.store.lanes.disarm(self.lane)
+            except TenutoError:
+                return
+
+
+def begin_run(store: Store, run_id: str, invocation_id: str, correlation_id: str, **parts: Any) -> BeginRun:
+    """Return what begins a run of this process, which counts as one of its own from now on."""
+    live_run_ids.add(run_id)
+    return BeginRun(
+        run_id=run_id,
+        invocation_id=invocation_id,
+        correlation_id=correlation_id,
+        worker=worker_name(),
+        ttl=store.keeper.ttl,
+        **parts,
+    )
+
+
+def _overwriting(operation_id: str) -> str:
+    """Return the id of the second try of a save, which overwrites what others wrote."""
+    return f"{operation_id}!"

@@ -1,0 +1,46 @@
+"""Slices: the parts of a change too big for one commit, written ahead of it on the run's own branches."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tenuto.codec import JSON, encode
+from tenuto.model.session import LogEnd
+from tenuto.writing.changes import LogChange
+
+_MOST_ROWS = 2000
+_SLICE_BYTES = 4 * 1024 * 1024
+
+MAX_INLINE_ENTRIES = _MOST_ROWS // 2
+"""How many entries of a log are always written with their save, and none of them ahead of it."""
+
+
+def fits(logs: Mapping[str, LogChange]) -> bool:
+    """Tell whether one commit takes all of these entries."""
+    return sum(len(change.items) for change in logs.values()) <= _MOST_ROWS
+
+
+def slices(change: LogChange) -> Iterator[LogChange]:
+    """Yield what of a change is written ahead, part by part; what is left goes with the commit itself."""
+    items, begins = change.items, 0
+    while len(items) - begins > MAX_INLINE_ENTRIES:
+        stop = _slice_end(items, begins)
+        part = items[begins:stop]
+        yield LogChange(items=part) if begins else change._replace(items=part)
+        begins = stop
+
+
+def _slice_end(items: Sequence[JSON], begins: int) -> int:
+    size, stop = 0, begins
+    while stop < len(items) and stop - begins < MAX_INLINE_ENTRIES and size < _SLICE_BYTES:
+        size += len(encode(items[stop]))
+        stop += 1
+    return stop
+
+
+def mended(logs: Mapping[str, LogChange], ends: Mapping[str, LogEnd | None]) -> Mapping[str, LogChange]:
+    """Let logs go on from these ends, before what was written ahead for a commit that then failed."""
+    changes = dict(logs)
+    for name, end in ends.items():
+        change = changes.get(name) or LogChange(items=())
+        if not change.anew:
+            changes[name] = LogChange(items=change.items, anew=True, kept=end.position if end else 0)
+    return changes
