@@ -1,12 +1,13 @@
 """The runtime's own copy of a session: what the store holds, kept in step with every commit of the turn that has it."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from tenuto.argument import MAPPING
 from tenuto.codec import JSON, encode
 from tenuto.model.commit import Receipt
 from tenuto.model.inbox import Input
@@ -208,4 +209,4 @@ class Copy:
 
 def is_frame(message: Any) -> bool:
     """Tell whether an entry of the conversation is a frame's mark."""
-    return isinstance(message, Mapping) and message.get("role") == FRAME
+    return isinstance(message, MAPPING) and message.get("role") == FRAME

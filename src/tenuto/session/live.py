@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tenuto.argument import MAPPING
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, StepBudgetExceeded, StoreError
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
@@ -201,11 +202,11 @@ class LiveTurn:
         self.check_open()
         check_once(once)
         used, made = self.copy.history.used, set[str]()
-        if any(isinstance(each, Mapping) and each.get("tool_calls") for each in messages):
+        if any(isinstance(each, MAPPING) and each.get("tool_calls") for each in messages):
             made = self.pending.calls()
         added, budget = [], self.writer.store.budget
         for message in messages:
-            if not isinstance(message, Mapping):
+            if not isinstance(message, MAPPING):
                 if self.declared.is_conversation:
                     check_message(message)
                 check_values([message], "message", budget)
@@ -217,7 +218,7 @@ class LiveTurn:
             made |= {call["id"] for call in calls_of(unique)}
         if once is not None and self._was_done(once):
             return []
-        if any(isinstance(each, Mapping) and each.get("role") == "assistant" for each in added):
+        if any(isinstance(each, MAPPING) and each.get("role") == "assistant" for each in added):
             self.said = ""
         self.pending.add(MESSAGES, added)
         return added
