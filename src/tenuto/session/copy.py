@@ -69,7 +69,6 @@ class Copy:
         """Return the copy of a loaded record; of its last run, only that there is one is known."""
         head = record.head
         assert head is not None
-        definition = None if head.profile.definition is None else Definition.read(head.profile.definition)
         copy = cls(
             key=head.key,
             life=head.life,
@@ -77,7 +76,7 @@ class Copy:
             commit_number=head.commit_number,
             generation=head.generation,
             status=head.status,
-            definition=definition,
+            definition=Definition.read(head.profile.definition),
             profile=head.profile,
             document={name: value for name, value in record.state.items() if name not in record.logs},
             logs={name: record.state[name] for name in record.logs},

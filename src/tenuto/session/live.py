@@ -46,7 +46,7 @@ from tenuto.session.pending import Pending
 from tenuto.session.program import Declared, Programs
 from tenuto.session.steering import take_in
 from tenuto.session.turn import Turn
-from tenuto.session.value import MESSAGES, LogView, Session
+from tenuto.session.value import MESSAGES, LogView, Session, trace_id_of
 from tenuto.session.waiting import WaitFor, Waits, answer_of
 from tenuto.session.words import word_of
 from tenuto.store.bounds import check_name, check_timeout
@@ -143,8 +143,7 @@ class LiveTurn:
     @property
     def trace_id(self) -> str | None:
         """The trace all turns of the session belong to."""
-        trace = self.copy.profile.trace
-        return str(trace["trace_id"]) if isinstance(trace, Mapping) else None
+        return trace_id_of(self.copy.profile)
 
     @property
     def session(self) -> Session:
