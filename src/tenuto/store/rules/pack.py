@@ -226,7 +226,7 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
     if packed.birth or packed.profile:
         profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
         texts += [text for text in profile if isinstance(text, str)]
-    packed.size = size + byte_size("".join(filter(None, texts)))
+    packed.size = size + sum(map(byte_size, filter(None, texts)))
     packed.rows = rows
     check_budget(packed.size, rows, budget, fields)
 

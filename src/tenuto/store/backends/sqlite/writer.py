@@ -88,8 +88,8 @@ class Writer:
             self._commit(group)
             if lost := self._file.lost():
                 # Nothing is acknowledged that went into a file nobody will find again: one look for all.
-                for job in group:
-                    job.error = job.error or lost
+                for each in group:
+                    each.error = each.error or lost
             _deliver(group)
             job = following if following is not _NOTHING else self._queue.get()
 
