@@ -10,6 +10,9 @@ from tenuto.quote import quote
 T = TypeVar("T")
 W = TypeVar("W", bound=StrEnum)
 
+MAPPING = (dict, Mapping)
+"""The classes of a mapping; nearly every one is a dict, and to ask the abstract class takes long."""
+
 
 def refuse(what: str, wanted: str, value: Any) -> NoReturn:
     """Refuse a value: what it is of, what it must be, and what was given."""
@@ -41,7 +44,7 @@ def check_kind(value: Any, kind: type[T], what: str) -> T:
 
 def check_map(value: Any, what: str) -> Mapping[Any, Any]:
     """Return a mapping, or refuse it."""
-    if type(value) is not dict and not isinstance(value, Mapping):
+    if not isinstance(value, MAPPING):
         refuse(what, "a mapping", value)
     return value
 

@@ -1,7 +1,9 @@
 """Time as a value: microseconds since 1970-01-01 UTC inside the store, aware datetimes outside."""
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -12,10 +14,8 @@ _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 SECOND = 1_000_000
 """One second, in the store's unit."""
 
-
-def since_boot() -> float:
-    """Return the seconds since this machine was started, those it slept through included where it can tell."""
-    return time.clock_gettime(_BOOT) if _BOOT is not None else time.monotonic()
+since_boot: Callable[[], float] = time.monotonic if _BOOT is None else partial(time.clock_gettime, _BOOT)
+"""Returns the seconds since this machine was started, those it slept through included where it can tell."""
 
 
 class Clock(Protocol):

@@ -27,23 +27,23 @@ def new_id() -> str:
     with _lock:
         # 48 bits of milliseconds and 12 bits of sub-millisecond, never going back within this process.
         _last = tick = max(_last + 1, time.time_ns() * 4096 // 1_000_000)
-    head, tail = f"{tick >> 12:012x}", f"{_draw() >> 2 | 0x8000000000000000:016x}"
+        drawn = _drawn.pop() if _drawn else _draw()
+    head, tail = f"{tick >> 12:012x}", f"{drawn >> 2 | 0x8000000000000000:016x}"
     return f"{head[:8]}-{head[8:]}-7{tick & 0xFFF:03x}-{tail[:4]}-{tail[4:]}"
 
 
 def random_id() -> str:
     """Mint a UUIDv4: nothing about it can be guessed."""
-    digits = f"{_draw() & ~0xF000 | 0x4000:016x}{_draw() >> 2 | 0x8000000000000000:016x}"
+    with _lock:
+        digits = f"{_draw() & ~0xF000 | 0x4000:016x}{_draw() >> 2 | 0x8000000000000000:016x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _draw() -> int:
-    """Return 64 bits that nobody can predict."""
-    while True:
-        try:
-            return _drawn.pop()
-        except IndexError:
-            _drawn.extend(unpack("512Q", os.urandom(4096)))
+    """Return 64 bits that nobody can predict, for a caller that has the lock."""
+    if not _drawn:
+        _drawn.extend(unpack("512Q", os.urandom(4096)))
+    return _drawn.pop()
 
 
 def check_id(value: object, what: str = "session_id") -> str:

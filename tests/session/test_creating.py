@@ -23,7 +23,7 @@ from tenuto.errors import (
     SessionNotFound,
     TenutoError,
 )
-from tenuto.model.session import SessionKey, SessionRecord
+from tenuto.model.session import Profile, SessionKey, SessionRecord
 from tenuto.runtime.change.actions import (
     ChangeModel,
     SendMessage,
@@ -236,6 +236,39 @@ async def test_a_session_without_a_definition_is_read_and_takes_no_turns(store: 
 
     await runtime.execute("s", Adopt())
     assert (await runtime.send("s", "hello")).output == "re: hello"
+
+
+@pytest.mark.parametrize(
+    "odd", ["weird", [1], {"name": "echo"}, {"name": 3, "version": "1"}, {"name": "echo", "version": "1", "tasks": 5}]
+)
+async def test_a_session_whose_definition_is_not_one_is_read_and_takes_no_turns_and_stops_nobody(
+    store: Store, odd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    profile = Profile(definition=odd, trace=odd)
+    await store.create("odd", state={"messages": [], "mood": "calm"}, logs={"messages"}, profile=profile)
+    runtime = await started(store)
+    session = await runtime.get("odd")
+    assert (session.definition, session.profile, session.document["mood"]) == (None, profile, "calm")
+    queued = {name: await runtime.enqueue(name, "hello") for name in ("odd", "s")}
+    for attempt in (runtime.send("odd", "hello"), runtime.advance("odd")):
+        with pytest.raises(ProgramNotRegistered, match="its definition"):
+            await attempt
+    with caplog.at_level("WARNING"):
+        await runtime.drain()
+    assert [record.levelname for record in caplog.records if "'odd'" in record.getMessage()] == ["WARNING"]
+    assert (await runtime.outcome(queued["s"])).completed
+    assert {each.session_id for each in await runtime.list()} == {"odd", "s"}
+    assert list(await runtime.runs("odd")) == []
+    assert (await store.head("odd")).profile == profile  # type: ignore[union-attr]
+
+    class Adopt:
+        async def apply(self, session: Session) -> Session:
+            return session.with_definition(name="echo")
+
+    await runtime.execute("odd", Adopt())
+    await runtime.drain()
+    assert (await runtime.outcome(queued["odd"])).completed
+    assert [run.trace_id for run in await runtime.runs("odd")] == [None]
 
 
 async def test_a_session_whose_program_is_not_registered_opens_for_reading(store: Store) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, StoredDataCorrupt
+from tenuto.errors import InvalidInput
 from tenuto.quote import quote
 
 MOST_TASKS = 20
@@ -80,8 +80,8 @@ class Definition:
         return found
 
     @classmethod
-    def read(cls, record: Any) -> "Definition":
-        """Return the definition a record keeps."""
+    def read(cls, record: Any) -> "Definition | None":
+        """Return the definition a record keeps; None if it is not one, since a store takes whatever it is given."""
         try:
             return cls(
                 name=record["name"],
@@ -93,9 +93,8 @@ class Definition:
                 tasks=tuple(Task(content=c, status=s, active_form=a) for c, s, a in record.get("tasks", ())),
                 options=record.get("options", {}),
             )
-        except (InvalidInput, AttributeError, KeyError, TypeError, ValueError) as error:
-            what = f"the definition {record!r}"
-            raise StoredDataCorrupt(f"This is no definition of a program: {record!r}.", what=what) from error
+        except (InvalidInput, AttributeError, KeyError, TypeError, ValueError):
+            return None
 
 
 def check_tasks(tasks: tuple[Task, ...]) -> None:

@@ -3,12 +3,13 @@
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tenuto.errors import SessionDeleted, SessionNotFound, TenutoError
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionHead, SessionKey
 from tenuto.model.token_usage import UsageReport
+from tenuto.runtime.session_view import trace_id_of
 from tenuto.store.store import Store
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ async def runs_of(
     store: Store, key: SessionKey, *, budget: int, limit: int = 100, before: int | None = None
 ) -> Sequence[RunInfo]:
     """Return a session's turns, newest first; `budget` is how many steps one has."""
-    trace: Any = (await head_of(store, key)).profile.trace or {}
+    head = await head_of(store, key)
     found = []
     for run in await store.runs.of_session(key, limit=limit, before=before):
         waits = await store.waits.of_session(key, run_id=run.run_id)
@@ -74,7 +75,7 @@ async def runs_of(
             wait_kinds=tuple(wait.kind for wait in waits),
             budget=budget,
             usage=await store.usage.report(key, run_id=run.run_id),
-            trace_id=trace.get("trace_id"),
+            trace_id=trace_id_of(head.profile),
         )
         found.append(info)
     return found

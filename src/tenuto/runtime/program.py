@@ -166,7 +166,11 @@ class Programs:
     def of(self, definition: Definition | None) -> Program:
         """Return the program of a session, in the version it was created with."""
         if definition is None:
-            raise self._unknown(None, "The session has no program, since no runtime created it")
+            raise self._unknown(
+                None,
+                "The session has no program: no runtime created it, or its definition is not one of a program. "
+                "Give it one by an action that returns `session.with_definition(name=...)`",
+            )
         found = self._programs.get((definition.name, definition.version))
         if found is None:
             name = f"{definition.name}@{definition.version}"

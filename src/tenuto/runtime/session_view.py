@@ -204,6 +204,12 @@ def _is_same(one: Any, other: Any) -> bool:
     return one is other or (type(one) is type(other) and isinstance(one, str | int | float) and one == other)
 
 
+def trace_id_of(profile: Profile) -> str | None:
+    """Return the trace that all turns of a session belong to; a store takes whatever it is given for one."""
+    found = profile.trace.get("trace_id") if isinstance(profile.trace, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
 def definition_profile(definition: Definition) -> dict[str, JSON]:
     """Return the parts of a session's profile that its definition gives."""
     return {"definition": definition.record(), "agent": definition.name}

@@ -6,7 +6,7 @@ from typing import Any
 
 from tenuto.errors import InvalidInput
 from tenuto.ids import check_tenant
-from tenuto.model.session import ANY_TENANT, Key, SessionFilter, SessionKey, Tenant
+from tenuto.model.session import ANY_TENANT, Key, SessionFilter, SessionKey, Tenant, session_key
 from tenuto.store.store import Store
 
 
@@ -34,6 +34,8 @@ class Tenancy:
 
     def key(self, given: Key) -> SessionKey:
         """Return the full key of a session; one of a tenant that is not asked in is refused, whether or not it is."""
+        if type(given) is str:
+            return session_key(given, self.home)
         if not isinstance(given, SessionKey):
             return SessionKey(given, tenant=self.home)
         if self.bound and given.tenant != self.tenant:

@@ -1,6 +1,7 @@
 """Notices between processes: sent only while somebody listens, and then soon."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import asyncpg
@@ -67,6 +68,80 @@ async def test_nothing_is_sent_while_nobody_listens(harness: OurHarness) -> None
     finally:
         await ear.close()
     assert len(heard) == 1
+
+
+class _Failing:
+    """A listening connection whose driver has lost count of its own state, once it `fails`."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.fails = False
+
+    def is_closed(self) -> bool:
+        return bool(self._connection.is_closed())
+
+    async def execute(self, statement: str) -> None:
+        self._check()
+        await self._connection.execute(statement)
+
+    def terminate(self) -> None:
+        self._connection.terminate()
+        self._check()
+
+    def _check(self) -> None:
+        if self.fails:
+            raise asyncpg.InternalClientError("got result for unknown protocol state 3")
+
+
+async def test_a_listener_survives_its_driver_and_listens_again(
+    harness: OurHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(notices, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(notices, "_POLLS_PER_CHECK", 1)
+    store = await harness.open()
+    key, _ = await a_session(store)
+    told: Any = store.backend._notices  # type: ignore[attr-defined]
+    opened, ears = told._ear, []
+
+    async def ear() -> _Failing:
+        ears.append(_Failing(await opened()))
+        return ears[-1]
+
+    monkeypatch.setattr(told, "_ear", ear)
+    async with asyncio.timeout(PATIENCE), told.watch(key):
+        for count in (1, 2, 3):
+            while len(ears) < count:
+                await asyncio.sleep(0.01)
+            ears[-1].fails = count < 3
+        assert await _listens(store)
+        assert not told._listener.done()
+    assert [record.levelname for record in caplog.records if record.name == "tenuto.store"] == ["WARNING"]
+
+
+async def test_a_listener_that_cannot_connect_tries_again_ever_more_seldom(
+    harness: OurHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_POLL_SECONDS", 0.0)
+    store = await harness.open()
+    key, _ = await a_session(store)
+    told: Any = store.backend._notices  # type: ignore[attr-defined]
+    polls, tries = [0], list[int]()
+    wake_all = told._wakeups.wake_all
+
+    def polled() -> None:
+        polls[0] += 1
+        wake_all()
+
+    async def ear() -> None:
+        tries.append(polls[0])
+        raise asyncpg.InternalClientError("got result for unknown protocol state 3")
+
+    monkeypatch.setattr(told._wakeups, "wake_all", polled)
+    monkeypatch.setattr(told, "_ear", ear)
+    async with asyncio.timeout(PATIENCE), told.watch(key):
+        while len(tries) < 7:
+            await asyncio.sleep(0.01)
+    assert [after - before for before, after in pairwise(tries)][:6] == [1, 2, 4, 8, 15, 15]
 
 
 async def _listens(store: Store) -> bool:

@@ -1,12 +1,13 @@
 """The runtime's own copy of a session: what the store holds, kept in step with every commit of the turn that has it."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from tenuto.argument import MAPPING
 from tenuto.codec import JSON, encode
 from tenuto.model.commit import Receipt
 from tenuto.model.input import Input
@@ -68,7 +69,6 @@ class Replica:
         """Return the copy of a loaded record; of its last run, only that there is one is known."""
         head = record.head
         assert head is not None
-        definition = None if head.profile.definition is None else Definition.read(head.profile.definition)
         copy = cls(
             key=head.key,
             life=head.life,
@@ -76,7 +76,7 @@ class Replica:
             commit_number=head.commit_number,
             generation=head.generation,
             status=head.status,
-            definition=definition,
+            definition=Definition.read(head.profile.definition),
             profile=head.profile,
             document={name: value for name, value in record.state.items() if name not in record.logs},
             logs={name: record.state[name] for name in record.logs},
@@ -208,4 +208,4 @@ class Replica:
 
 def is_frame(message: Any) -> bool:
     """Tell whether an entry of the conversation is a frame's mark."""
-    return isinstance(message, Mapping) and message.get("role") == FRAME
+    return isinstance(message, MAPPING) and message.get("role") == FRAME

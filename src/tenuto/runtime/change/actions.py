@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tenuto.argument import check_items, check_kind, check_map
+from tenuto.argument import MAPPING, check_items, check_kind, check_map
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput
 from tenuto.model.run import StopKind
@@ -57,7 +57,7 @@ def as_message(message: Any) -> dict[str, Any]:
     """Return a message as it stands in the log; a text is the user's."""
     if isinstance(message, str):
         message = {"role": "user", "content": message}
-    if not isinstance(message, Mapping) or message.get("role") not in ("user", "system"):
+    if not isinstance(message, MAPPING) or message.get("role") not in ("user", "system"):
         raise InvalidInput("A message to a session is a text, or a mapping with the role 'user' or 'system'.")
     if not message.get("content"):
         raise InvalidInput("A message needs some content.")

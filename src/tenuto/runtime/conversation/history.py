@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tenuto.argument import MAPPING
 from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidHistory
 from tenuto.quote import quote
@@ -104,24 +105,23 @@ class History:
 
 def check_message(message: Any, where: str = "the message") -> str:
     """Refuse what is no message; return its role."""
-    if not isinstance(message, Mapping):
+    if not isinstance(message, MAPPING):
         raise InvalidHistory(f"{where} is {type(message).__name__}, not a mapping with a role.")
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise InvalidHistory(f"{where} has the role {quote(role)}; it must be one of {', '.join(ROLES)}.")
     if role == "tool" and not (isinstance(message.get("tool_call_id"), str) and message["tool_call_id"]):
         raise InvalidHistory(f"{where} is a tool's result without a tool_call_id.")
-    calls = message.get("tool_calls") or ()
-    if not isinstance(calls, Sequence) or isinstance(calls, str):
-        raise InvalidHistory(f"{where} has tool_calls that are not a list.")
-    for call in calls:
+    if calls := message.get("tool_calls"):
+        if not isinstance(calls, Sequence) or isinstance(calls, str):
+            raise InvalidHistory(f"{where} has tool_calls that are not a list.")
         if role != "assistant":
             raise InvalidHistory(f"{where} has tool calls, but is of the {role}.")
-        _check_call(call, where)
+        for call in calls:
+            _check_call(call, where)
     content = message.get("content")
-    blocks = [each.get("type") for each in content if isinstance(each, Mapping)] if isinstance(content, list) else ()
-    for block in blocks:
-        if block in _NATIVE_BLOCKS:
+    for each in content if isinstance(content, list) else ():
+        if isinstance(each, MAPPING) and (block := each.get("type")) in _NATIVE_BLOCKS:
             raise InvalidHistory(f"{where} has a block {block!r} in its content, which is a provider's form. {_FORM}")
     if "function_call" in message:
         raise InvalidHistory(f"{where} has a 'function_call', which is a provider's form. {_FORM}")

@@ -5,11 +5,12 @@ messages, in the order they arrived.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from tenuto.argument import MAPPING
 from tenuto.errors import ClaimLost, InvalidInput, LaneBusy, VersionConflict, WaitNotOpen
 from tenuto.ids import new_id
 from tenuto.model.input import Input, InputKind
@@ -261,9 +262,10 @@ class Dispatcher:
             claimed_at=copy.updated_at,
             expires_at=copy.updated_at,
         )
-        with suppress(ReplicaStale):
+        try:
             return await self._beginnings.begin(copy, lane, given, warm=True)
-        return None
+        except ReplicaStale:
+            return None
 
     async def _take_over(self, copy: Replica, lane: Lane, run: Run) -> None:
         """Go on with a lost run if its program is ours; end any other as interrupted, resumable by its own engine."""
@@ -327,7 +329,7 @@ def _rough_size(value: Any) -> int:
     """Return about how much text a value is, without making it."""
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, MAPPING):
         return sum(len(name) + _rough_size(each) for name, each in value.items())
     return sum(map(_rough_size, value)) if isinstance(value, list) else 8
 

@@ -5,8 +5,8 @@ Within a process, whoever came first begins first, or is queued first.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable
+from contextlib import suppress
 from contextvars import ContextVar
 from enum import StrEnum
 from weakref import WeakValueDictionary
@@ -89,21 +89,19 @@ class Sender:
         session that is busy is `LaneBusy`, or the message is queued, and its input returned.
         """
         given = FirstMessage(message=message, body=body, key=input_key)
-        async with self._in_order_of_arrival(key):
-            begun = await self._begin_or_queue(key, given, when_busy, warm=True)
+        begun = await self._in_order_of_arrival(key, given, when_busy, warm=True)
         while not isinstance(begun, Turn | Input):
             with suppress(LaneLost, RunNotLive, VersionConflict):  # of the turn of others: look again who has it now
                 await begun
-            async with self._in_order_of_arrival(key):
-                begun = await self._begin_or_queue(key, given, when_busy, warm=False)
+            begun = await self._in_order_of_arrival(key, given, when_busy, warm=False)
         return begun
 
-    @asynccontextmanager
-    async def _in_order_of_arrival(self, key: SessionKey) -> AsyncIterator[None]:
+    async def _in_order_of_arrival(
+        self, key: SessionKey, given: FirstMessage, when_busy: WhenBusy, *, warm: bool
+    ) -> Turn | Input | Awaitable[None]:
         """Let who came first in this process begin first, or be queued first; nobody waits long for a slow one."""
         if key in (inside := _beginning.get()):  # a listener, or a hook, that sends to the session it is called for
-            yield
-            return
+            return await self._begin_or_queue(key, given, when_busy, warm=warm)
         self._store.backend.check_use()
         arriving = self._arriving.setdefault(key, asyncio.Lock())
         mine = not arriving.locked() and await arriving.acquire()
@@ -113,7 +111,7 @@ class Sender:
                     mine = await arriving.acquire()
         token = _beginning.set(inside | {key})
         try:
-            yield
+            return await self._begin_or_queue(key, given, when_busy, warm=warm)
         finally:
             _beginning.reset(token)
             if mine:

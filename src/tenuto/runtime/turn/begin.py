@@ -1,10 +1,10 @@
 """How turns begin: with a message, in one commit. What every turn is put up with is here too."""
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tenuto.argument import MAPPING
 from tenuto.codec import JSON
 from tenuto.errors import (
     ClaimLost,
@@ -71,9 +71,10 @@ class TurnFactory:
 
     def declared(self, copy: Replica) -> ProgramTraits:
         """Return how a session's program keeps it; one that is not registered here says nothing."""
-        with suppress(ProgramNotRegistered):
+        try:
             return traits_of(self.programs.of(copy.definition))
-        return ProgramTraits()
+        except ProgramNotRegistered:
+            return ProgramTraits()
 
     async def begin(self, copy: Replica, lane: Lane, given: FirstMessage, *, warm: bool) -> Turn:
         """Begin a turn with a message, in one commit: waits of the last run are given up first, results before it.
@@ -216,7 +217,7 @@ def invocation_of(given: FirstMessage, input_id: str) -> Invocation:
         correlation_id=invocation_id,
         input=given.message,
         input_id=input_id,
-        reply_to=given.body.get("for") if isinstance(given.body, Mapping) else None,
+        reply_to=given.body.get("for") if isinstance(given.body, MAPPING) else None,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tenuto.argument import MAPPING
 from tenuto.codec import JSON
 from tenuto.model.commit import SettleWait
 from tenuto.model.effect import EffectStatus
@@ -109,7 +110,7 @@ def outcome_record(turn: Turn, output: JSON) -> JSON:
 
 
 def _is_reply(message: Any) -> bool:
-    return isinstance(message, Mapping) and message.get("role") == "assistant"
+    return isinstance(message, MAPPING) and message.get("role") == "assistant"
 
 
 def result_for_parent(

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tenuto.argument import MAPPING
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, StepBudgetExceeded, StoreError
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
@@ -26,7 +27,7 @@ from tenuto.runtime.conversation.frame import FrameKind, frame_mark, seen_since
 from tenuto.runtime.conversation.history import calls_of, check_message, with_unique_calls
 from tenuto.runtime.definition import Definition
 from tenuto.runtime.program import Programs, ProgramTraits
-from tenuto.runtime.session_view import MESSAGES, LogView, Session
+from tenuto.runtime.session_view import MESSAGES, LogView, Session, trace_id_of
 from tenuto.runtime.stream.chunks import Chunks
 from tenuto.runtime.tree.child import ask, spawning
 from tenuto.runtime.tree.handoff import hand_off
@@ -143,8 +144,7 @@ class Turn:
     @property
     def trace_id(self) -> str | None:
         """The trace all turns of the session belong to."""
-        trace = self.copy.profile.trace
-        return str(trace["trace_id"]) if isinstance(trace, Mapping) else None
+        return trace_id_of(self.copy.profile)
 
     @property
     def session(self) -> Session:
@@ -202,11 +202,11 @@ class Turn:
         self.check_open()
         check_once(once)
         used, made = self.copy.history.used, set[str]()
-        if any(isinstance(each, Mapping) and each.get("tool_calls") for each in messages):
+        if any(isinstance(each, MAPPING) and each.get("tool_calls") for each in messages):
             made = self.pending.calls()
         added, budget = [], self.writer.store.budget
         for message in messages:
-            if not isinstance(message, Mapping):
+            if not isinstance(message, MAPPING):
                 if self.declared.is_conversation:
                     check_message(message)
                 check_values([message], "message", budget)
@@ -218,7 +218,7 @@ class Turn:
             made |= {call["id"] for call in calls_of(unique)}
         if once is not None and self._was_done(once):
             return []
-        if any(isinstance(each, Mapping) and each.get("role") == "assistant" for each in added):
+        if any(isinstance(each, MAPPING) and each.get("role") == "assistant" for each in added):
             self.said = ""
         self.pending.add(MESSAGES, added)
         return added

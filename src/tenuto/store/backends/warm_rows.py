@@ -1,10 +1,10 @@
 """What our own last commit left of each session, tried before reading."""
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tenuto.clock import since_boot
 from tenuto.errors import TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Warm
@@ -14,14 +14,6 @@ from tenuto.store.rules.records import key_of
 T = TypeVar("T")
 
 _REMEMBERED = 10_000
-
-
-_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC if hasattr(time, "CLOCK_MONOTONIC") else None)
-
-
-def _passed() -> float:
-    """Return a time that never jumps; where it can, it goes on while the machine sleeps, as the database's does."""
-    return time.clock_gettime(_BOOT_CLOCK) if _BOOT_CLOCK is not None else time.monotonic()
 
 
 class RowMemory:
@@ -40,7 +32,7 @@ class RowMemory:
         if left is None:
             return None
         if warm.now is None:
-            passed = int((_passed() - since) * 1_000_000)
+            passed = int((since_boot() - since) * 1_000_000)
             found = left.found(left.now + passed, left.lease + passed)
         else:
             found = left.found(warm.now, warm.now)
@@ -79,6 +71,6 @@ class RowMemory:
             return
         if left.run is not None and left.run.ended_at is not None:
             left = left._replace(run=None)  # nothing is written for it any more
-        self._left[key] = (left, _passed())
+        self._left[key] = (left, since_boot())
         if len(self._left) > _REMEMBERED:
             self._left.popitem(last=False)

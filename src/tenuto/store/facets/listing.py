@@ -74,7 +74,7 @@ def _filter(given: SessionFilter | Mapping[str, Any] | None) -> SessionFilter:
         if unknown:
             raise InvalidInput(f"Unknown filter: {', '.join(unknown[:10])}.", unknown=unknown)
         wanted = SessionFilter(**given)
-    FILTER.check(wanted)
+    FILTER(wanted)
     return wanted
 
 

@@ -5,10 +5,10 @@ JSON values are checked where they are encoded, and what goes together with what
 
 from dataclasses import fields
 from enum import StrEnum
-from operator import attrgetter
+from functools import partial
 from typing import Any
 
-from tenuto.argument import check_flag, check_map, refuse
+from tenuto.argument import check_flag, check_map, refuse, word_of
 from tenuto.errors import InvalidInput
 from tenuto.ids import check_id
 from tenuto.model.commit import (
@@ -41,9 +41,11 @@ from tenuto.store.rules.limits import (
     check_text,
     check_timeout,
     check_ttl,
-    check_word,
     within,
 )
+
+_SUFFICES: dict[Check, type] = {check_flag: bool, check_map: dict}
+"""Checks that take every value of a class; one of that very class does not go through them, since most come so."""
 
 
 class Shape:
@@ -52,30 +54,20 @@ class Shape:
     def __init__(self, kind: type, /, **checks: Check) -> None:
         self.kind = kind
         defaults = {each.name: each.default for each in fields(kind)}
-        self._rows = tuple((name, defaults[name], check) for name, check in checks.items())
-        self._values = attrgetter(*checks)  # of two or more, which it returns as a tuple
+        self._rows = tuple((name, defaults[name], _SUFFICES.get(check), check) for name, check in checks.items())
 
-    def __call__(self, value: Any, what: str) -> None:
+    def __call__(self, value: Any, what: str = "") -> None:
         """Refuse a value of another class, and one with a field that cannot be kept; `what` goes before its name."""
-        try:
-            self.check(value)
-        except InvalidInput:
-            # Only a refusal needs the whole name of the field, so it is put together only then.
-            if type(value) is not self.kind:
-                refuse(what, f"a {self.kind.__name__}", value)
-            for name, default, check in self._rows:
-                if (given := getattr(value, name)) is not default:
-                    check(given, f"{what}.{name}")
-            raise
-
-    def check(self, value: Any) -> None:
-        """Refuse a value as the call does; its fields are named by themselves."""
         if type(value) is not self.kind:
-            refuse(f"the {self.kind.__name__.lower()}", f"a {self.kind.__name__}", value)
-        # All values at once: every part of every commit comes through here.
-        for given, (name, default, check) in zip(self._values(value), self._rows, strict=True):
-            if given is not default:
-                check(given, name)
+            refuse(what or f"the {self.kind.__name__.lower()}", f"a {self.kind.__name__}", value)
+        try:
+            for name, default, suffices, check in self._rows:
+                if (given := getattr(value, name)) is not default and type(given) is not suffices:
+                    check(given, name)
+        except InvalidInput:
+            if what:  # only a refusal needs the whole name of the field, so it is put together only then
+                check(given, f"{what}.{name}")
+            raise
 
 
 def _maybe(check: Check) -> Check:
@@ -86,10 +78,11 @@ def _word(words: type[StrEnum], *but: StrEnum) -> Check:
     wanted = ", ".join(word for word in words if word not in but)
 
     def check(value: Any, what: str) -> None:
-        check_word(value, words, what)
-        if but and value in but:
+        if word_of(words, value, what) in but:
             refuse(what, f"one of {wanted}", value)
 
+    if not but:
+        _SUFFICES[check] = words
     return check
 
 
@@ -106,6 +99,9 @@ def _each(check: Check) -> Check:
 def _a_list(value: Any, what: str) -> None:
     if type(value) is not tuple and type(value) is not list:
         refuse(what, "a tuple", value)
+
+
+_SUFFICES[_a_list] = tuple
 
 
 def _all(check: Check) -> Check:
@@ -133,7 +129,7 @@ def _one_of(*shapes: Shape) -> Check:
 
 def _by_name(check: Check) -> Check:
     def checked(value: Any, what: str) -> None:
-        for name, item in check_map(value, what).items():
+        for name, item in (value if type(value) is dict else check_map(value, what)).items():
             check_name(name, f"a name in {what}")
             check(item, name)
 
@@ -145,11 +141,8 @@ def _is_a(kind: type) -> Check:
         if not isinstance(value, kind):
             refuse(what, f"a {kind.__name__}", value)
 
+    _SUFFICES[checked] = kind
     return checked
-
-
-def _short(value: Any, what: str) -> None:
-    check_text(value, what, MAX_NAME_BYTES)
 
 
 def check_end(end: Any, name: str) -> None:
@@ -162,6 +155,8 @@ def check_end(end: Any, name: str) -> None:
 
 _ENDS = _by_name(check_end)
 _KEY = _is_a(SessionKey)
+_short = partial(check_text, most=MAX_NAME_BYTES)
+
 
 _BEGIN = Shape(
     BeginRun,

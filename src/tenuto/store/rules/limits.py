@@ -103,6 +103,8 @@ def check_word(value: Any, words: type[StrEnum], what: str) -> str:
 
 def check_name(value: Any, what: str) -> str:
     """Return a non-empty text of bounded size, or refuse it."""
+    if type(value) is str and 0 < len(value) <= MAX_NAME_BYTES and value.isascii() and "\0" not in value:
+        return value  # as nearly all of them are, and every commit has many
     text = check_text(value, what, MAX_NAME_BYTES)
     if not text:
         refuse(what, f"a text of 1 to {MAX_NAME_BYTES} bytes", value)
@@ -111,17 +113,17 @@ def check_name(value: Any, what: str) -> str:
 
 def check_text(value: Any, what: str, most: int = MAX_TEXT_BYTES) -> str:
     """Return text that every backend can keep, of at most so many bytes, or refuse it."""
-    if type(value) is not str:
-        if not isinstance(value, StrEnum):
-            refuse(what, "text", value)
-        value = str(value)
-    if len(value) > most:
+    if type(value) is not str and not isinstance(value, StrEnum):
+        refuse(what, "text", value)
+    text = str(value)
+    if len(text) > most:
         refuse(what, f"a text of at most {most} bytes", value)
-    if "\0" in value or not (value.isascii() or _is_unicode(value)):
+    plain = text.isascii()
+    if "\0" in text or not (plain or _is_unicode(text)):
         raise InvalidInput(f"{what} has a NUL character or a lone surrogate.", what=what)
-    if not value.isascii() and len(value.encode()) > most:
+    if not plain and len(text.encode()) > most:
         refuse(what, f"a text of at most {most} bytes", value)
-    return value
+    return text
 
 
 def check_moment(value: Any, what: str) -> datetime:

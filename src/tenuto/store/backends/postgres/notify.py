@@ -84,31 +84,38 @@ class Notices:
             self._is_heard = bool(await self._pool.fetch(_NOTIFY, self._channel, payload))
 
     async def _listen(self) -> None:
-        """Hear notices while anyone watches; reconnect when the connection is lost, and poll meanwhile."""
+        """Hear notices while anyone watches; whatever fails the connection, open another, with growing pauses.
+
+        Beside that, poll.
+        """
         connection: Any = None
-        polls = 0
+        pause, rest = 1, 0
         try:
             while self._wakeups:
                 try:
-                    if connection is None or connection.is_closed():
-                        connection = await self._ear()
-                    elif polls % _POLLS_PER_CHECK == 0:
-                        # A line that went silent says nothing of it.
-                        async with asyncio.timeout(_ANSWER_SECONDS):
-                            await connection.execute("SELECT 1")
+                    if rest <= 0 or (connection is not None and connection.is_closed()):
+                        connection = await self._listening(connection)
+                        pause, rest = 1, _POLLS_PER_CHECK
                 except Exception as error:
-                    if connection is not None:
-                        connection.terminate()
-                    connection = None
+                    _let_go(connection)
+                    connection, rest = None, pause
+                    pause = min(2 * pause, _POLLS_PER_CHECK)
                     if not self._has_warned:
                         self._has_warned = True
                         _LOG.warning("Changes by other processes are noticed once a second only: %s", error)
                 await asyncio.sleep(_POLL_SECONDS)
-                polls += 1
+                rest -= 1
                 self._wakeups.wake_all()
         finally:
-            if connection is not None:
-                connection.terminate()
+            _let_go(connection)
+
+    async def _listening(self, connection: Any) -> Any:
+        """Return a connection that listens: this one if it answers, since a line that went silent does not say so."""
+        if connection is None or connection.is_closed():
+            return await self._ear()
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await connection.execute("SELECT 1")
+        return connection
 
     async def _ear(self) -> Any:
         """Return a connection that listens."""
@@ -119,7 +126,7 @@ class Notices:
                     await connection.add_listener(self._channel, self._heard)
                     await connection.execute(_LISTENING, self._channel)
             except BaseException:
-                connection.terminate()
+                _let_go(connection)
                 raise
         return connection
 
@@ -130,3 +137,10 @@ class Notices:
         with suppress(StoredDataCorrupt, ValueError):
             for tenant, kind, session_id in loads(payload, "notice"):
                 self._wakeups.wake(SessionKey(session_id, tenant=tenant, kind=Kind(kind)))
+
+
+def _let_go(connection: Any) -> None:
+    """End a connection, if there is one; a driver that has lost count of its own state cannot even do that."""
+    if connection is not None:
+        with suppress(Exception):
+            connection.terminate()

@@ -115,10 +115,12 @@ class SqliteBackend:
         if warm:
             plan = self._memory.plan(warm, decide)
             if plan is not None:
-                with suppress(GuardMissed):
+                try:
                     await self._writer.submit(partial(self._apply_all, plan.writes), size)
                     self._memory.keep(warm.key, plan)
                     return plan.result
+                except GuardMissed:
+                    pass  # the memory was stale: look
         last = GuardMissed("")
         for _ in range(_TRIES):
             try:

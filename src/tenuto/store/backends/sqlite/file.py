@@ -36,16 +36,20 @@ class DatabaseFile:
 
     def check(self) -> None:
         """Refuse to go on when the path leads to another file, or to none: what is written now would be lost."""
+        if lost := self.lost():
+            raise lost
+
+    def lost(self) -> StoreUnusable | None:
+        """Return why the store cannot go on, if it cannot."""
         if self._identity is None:
-            return
+            return None
         try:
             found = os.stat(self._path)  # noqa: PTH116 - on every commit
         except FileNotFoundError:
-            raise self._replaced("deleted or renamed") from None
+            return self._replaced("deleted or renamed")
         except OSError:
-            return
-        if (found.st_dev, found.st_ino) != self._identity:
-            raise self._replaced("replaced")
+            return None
+        return None if (found.st_dev, found.st_ino) == self._identity else self._replaced("replaced")
 
     def _replaced(self, how: str) -> StoreUnusable:
         return StoreUnusable(

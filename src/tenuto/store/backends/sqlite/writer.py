@@ -86,7 +86,10 @@ class Writer:
         while job is not None:
             group, following = self._take(job)
             self._commit(group)
-            self._confirm(group)
+            if lost := self._file.lost():
+                # Nothing is acknowledged that went into a file nobody will find again: one look for all.
+                for each in group:
+                    each.error = each.error or lost
             _deliver(group)
             job = following if following is not _NOTHING else self._queue.get()
 
@@ -118,14 +121,6 @@ class Writer:
                     self._transaction([job])
                 except BaseException as own:
                     job.error = own
-
-    def _confirm(self, group: list[Job]) -> None:
-        """Have nothing acknowledged that went into a file nobody will find again: one look for all."""
-        try:
-            self._file.check()
-        except BaseException as error:
-            for job in group:
-                job.error = job.error or error
 
     def _transaction(self, jobs: list[Job]) -> None:
         connection = self._connection

@@ -36,10 +36,12 @@ def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow 
         check_claims(packed.inputs, commit, row, found)
     if commit.next_run:
         check_next_claim(commit.next_run, commit, row, found)
-    check_waits(commit, row, found)
+    if commit.settle_waits:
+        check_waits(commit, row, found)
     if packed.effects:
         check_effects(packed.effects, commit, run, found)
-    _check_content(packed, found)
+    if packed.holders:
+        _check_content(packed, found)
     return run
 
 
@@ -140,8 +142,10 @@ def _check_status(commit: Commit, row: SessionRow) -> None:
 
 
 def _check_version(commit: Commit, row: SessionRow) -> None:
-    check_version(commit.key, commit.expected_version, row)
-    check_commit(commit.key, commit.expected_commit, row)
+    if commit.expected_version is not None:
+        check_version(commit.key, commit.expected_version, row)
+    if commit.expected_commit is not None:
+        check_commit(commit.key, commit.expected_commit, row)
     if commit.expected_events is not None and commit.expected_events != row.event_seq:
         raise VersionConflict(
             f"The stream of {commit.key} is at {row.event_seq}, not {commit.expected_events}; look what came in.",
@@ -155,8 +159,7 @@ def _check_version(commit: Commit, row: SessionRow) -> None:
 
 
 def _check_content(packed: PackedCommit, found: Found) -> None:
-    holders = packed.holders
-    gone = sorted({content for document in holders for content in document.known} - found.hashes) if holders else []
+    gone = sorted({content for document in packed.holders for content in document.known} - found.hashes)
     if gone:
         raise VersionConflict(
             f"{packed.commit.key}: the store no longer holds the value {gone[0]}; load the session again.",

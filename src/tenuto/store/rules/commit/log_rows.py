@@ -49,7 +49,7 @@ class LogWriter:
         self.base = stand.base if stand.base is not None else dict(self.heads)
         self.own = set(stand.own)
         # Logs the run stands further on than its base, also where a former run of its invocation wrote them.
-        self._ahead = {name for name, end in self.ends.items() if not is_run_log(name) and end != self.base.get(name)}
+        self._ahead = {name for name, end in self.ends.items() if end != self.base.get(name) and not is_run_log(name)}
         self.branch_seq = session.branch_seq
         self._session = session
         self._found = found
@@ -158,9 +158,7 @@ class LogWriter:
         if position + len(items) > MAX_COUNT:
             raise InvalidInput("A log cannot hold more entries.")
         stamp = self._stamp
-        self._entries.extend(
-            EntryRow(session, branch, at, *stamp, text) for at, text in enumerate(items, start=position)
-        )
+        self._entries += [EntryRow(session, branch, at, *stamp, text) for at, text in enumerate(items, start=position)]
         return LogEnd(session, branch, position + len(items))
 
     def _branch(self, name: str, after: LogEnd | None, *, trusted: bool = False) -> LogEnd:

@@ -61,7 +61,7 @@ class PackedDocument:
 
 @dataclass(slots=True)
 class PackedCommit:
-    """A commit with every part as text."""
+    """A commit with every part as text; `holders` are the documents that hold values by hash."""
 
     commit: Commit
     document: PackedDocument
@@ -79,14 +79,10 @@ class PackedCommit:
     error: str | None = None
     outcome: str | None = None
     profile: dict[str, Any] = field(default_factory=dict)
+    holders: list[PackedDocument] = field(default_factory=list)
     size: int = 0
     rows: int = 0
     intent: str = ""
-
-    @property
-    def holders(self) -> list[PackedDocument]:
-        """The documents that hold values by hash."""
-        return [document for document in (self.document, self.checkpoint) if document and document.held]
 
 
 def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> PackedCommit:
@@ -102,9 +98,13 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
         events=pack_events(commit.events),
         birth=birth,
     )
+    if packed.document.held:
+        packed.holders.append(packed.document)
     if commit.checkpoint:
         packed.checkpoint = pack_document(commit.checkpoint.document, "checkpoint.document")
         packed.cursor = maybe_json(commit.checkpoint.cursor, "checkpoint.cursor")
+        if packed.checkpoint.held:
+            packed.holders.append(packed.checkpoint)
     if commit.open_waits:
         packed.waits = [_pack_wait(wait, index) for index, wait in enumerate(commit.open_waits)]
     if commit.settle_waits:
@@ -134,7 +134,7 @@ def pack_document(fields: Mapping[str, JSON | Held], where: str) -> PackedDocume
     """Encode document fields; those of `HELD_FROM_BYTES` and more become bodies."""
     packed = PackedDocument()
     for name, value in fields.items():
-        packed.size += byte_size(check_name(name, "a document field"))
+        check_name(name, "a document field")
         if isinstance(value, Held):
             packed.held[name] = check_name(value.hash, "a content hash")
             continue
@@ -147,6 +147,7 @@ def pack_document(fields: Mapping[str, JSON | Held], where: str) -> PackedDocume
             digest = sha256(text.encode()).hexdigest()
             packed.held[name] = digest
             packed.bodies[digest] = text
+    packed.size += byte_size("".join(fields))
     return packed
 
 
@@ -197,35 +198,37 @@ def _pack_wait(wait: OpenWait, index: int) -> tuple[OpenWait, int | None, str | 
 
 def _measure(packed: PackedCommit, budget: Budget) -> None:
     size, rows = packed.document.size, len(packed.document.bodies) + len(packed.commit.events)
+    commit = packed.commit
+    fields = len(commit.document) + len(packed.items) + len(commit.removed)
+    texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome, *packed.answers]
+    texts += packed.items
+    texts += commit.removed
     for items in packed.items.values():
         rows += len(items)
-        size += sum(map(byte_size, items))
-    if packed.checkpoint:
+        texts += items
+    if commit.checkpoint and packed.checkpoint:
         size += packed.checkpoint.size
         rows += len(packed.checkpoint.bodies)
-    rows += len(packed.waits) + len(packed.answers) + len(packed.inputs) + len(packed.commit.consume)
-    texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome, *packed.answers]
-    texts += [text for _, _, *parts in packed.waits for text in parts]
-    rows += len(packed.effects) + len(packed.outgoing) + len(packed.commit.usage)
-    texts += [each.body for each in packed.inputs]
-    texts += [each.body for each in packed.outgoing]
-    texts += [text for each in packed.effects for text in (each.request, each.result, each.error)]
-    if packed.next_run:
-        rows += 2 + len(packed.commit.next_run.events if packed.commit.next_run else ())
+        fields = max(fields, len(commit.checkpoint.document))
+    rows += len(packed.waits) + len(packed.answers) + len(packed.inputs) + len(commit.consume)
+    rows += len(packed.effects) + len(packed.outgoing) + len(commit.usage)
+    for _, _, *parts in packed.waits:
+        texts += parts
+    for given in packed.inputs:
+        texts.append(given.body)
+    for sent in packed.outgoing:
+        texts.append(sent.body)
+    for effect in packed.effects:
+        texts += (effect.request, effect.result, effect.error)
+    if commit.next_run and packed.next_run:
+        rows += 2 + len(commit.next_run.events)
         texts += packed.next_run
-    profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
-    texts += [text for text in profile if isinstance(text, str)]
-    texts += packed.items
-    texts += packed.commit.removed
-    packed.size = size + sum(byte_size(text) for text in texts if text)
+    if packed.birth or packed.profile:
+        profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
+        texts += [text for text in profile if isinstance(text, str)]
+    packed.size = size + sum(map(byte_size, filter(None, texts)))
     packed.rows = rows
-    check_budget(packed.size, rows, budget, _fields_of(packed))
-
-
-def _fields_of(packed: PackedCommit) -> int:
-    point = packed.commit.checkpoint
-    own = len(packed.commit.document) + len(packed.items) + len(packed.commit.removed)
-    return max(own, len(point.document)) if point else own
+    check_budget(packed.size, rows, budget, fields)
 
 
 def _intent(packed: PackedCommit) -> str:
@@ -233,7 +236,7 @@ def _intent(packed: PackedCommit) -> str:
     commit, document = packed.commit, packed.document
     meaning: list[Any] = [
         commit.key.tenant,
-        commit.key.kind,
+        str(commit.key.kind),
         commit.key.session_id,
         [commit.save, commit.disarm, commit.count_resume, commit.steps, commit.schema_version, commit.status],
         [sorted(document.inline.items()), sorted(document.held.items()), sorted(commit.removed)],
@@ -241,7 +244,7 @@ def _intent(packed: PackedCommit) -> str:
         _run_meaning(commit),
     ]
     if commit.end:
-        meaning.append(["end", commit.end.status, commit.end.partial, packed.error, packed.outcome])
+        meaning.append(["end", str(commit.end.status), commit.end.partial, packed.error, packed.outcome])
     if commit.checkpoint and packed.checkpoint:
         place: list[Any] = [commit.checkpoint.step, commit.checkpoint.schema_version, packed.cursor]
         if commit.checkpoint.before:

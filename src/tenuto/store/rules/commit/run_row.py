@@ -5,6 +5,7 @@ from typing import Any
 from tenuto.clock import to_duration
 from tenuto.codec import encode
 from tenuto.model.commit import BeginRun, Commit, EndRun, TakeRun
+from tenuto.model.input import Consume, NewInput
 from tenuto.model.run import RunStatus
 from tenuto.store.rules.commit.log_rows import LogWriter, Stand, check_point, encode_ends
 from tenuto.store.rules.commit.pack import PackedCommit
@@ -63,7 +64,7 @@ def new_run(
         row.life,
         row.tenant,
         begin.invocation_id,
-        1 + max((run.chain for run in found.chain), default=0),
+        1 + max(run.chain for run in found.chain) if found.chain else 1,
         row.run_seq,
         begin.origin_id,
         None if begin.correlation_id == begin.invocation_id else begin.correlation_id,
@@ -133,6 +134,6 @@ def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | 
 
 def _holds(commit: Commit) -> int:
     """Return the marks that this commit leaves on its run."""
-    kept = any(not each.spent for each in commit.inputs) or any(not each.spent for each in commit.consume)
-    holds = HOLDS_INPUT if kept else 0
+    claims: tuple[NewInput | Consume, ...] = (*commit.inputs, *commit.consume)
+    holds = HOLDS_INPUT if claims and not all(each.spent for each in claims) else 0
     return holds | HOLDS_EFFECTS if commit.effects else holds

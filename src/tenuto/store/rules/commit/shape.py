@@ -12,7 +12,7 @@ from tenuto.store.rules.parts.profile_rules import PROFILE_COLUMNS
 
 def check_shape(commit: Commit) -> None:
     """Refuse a commit whose parts are out of range or do not go together."""
-    COMMIT.check(commit)
+    COMMIT(commit)
     if commit.heard is not None and commit.heard == commit.operation_id:
         raise InvalidInput("A commit cannot have been heard of before it is made; `heard` names an earlier one.")
     for name in commit.logs:

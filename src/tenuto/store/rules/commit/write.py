@@ -162,9 +162,9 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
 
 def _add_parts(draft: Draft, writes: list[Write], following: Following | None) -> dict[str, list[str]]:
     """Add the writes of every part the commit has; return the ids it mints, by part."""
-    packed, commit = draft.packed, draft.commit
-    if holders := packed.holders:
-        writes += content_writes(draft.row, holders)
+    packed, commit = draft.packed, draft.packed.commit
+    if packed.holders:
+        writes += content_writes(draft.row, packed.holders)
     writes += draft.log.writes()
     if packed.profile or not draft.old.alive:
         writes += _profile_writes(draft)
@@ -206,15 +206,14 @@ def _check_kinds(commit: Commit, row: SessionRow, log: LogWriter) -> None:
     if not commit.save and (point is None or point.schema_version != row.schema_version):
         return
     heads = log.heads
-    clash = {name for name in commit.document if name in heads}
+    clash = commit.document.keys() & heads.keys()
     written = commit.logs.keys() | log.own if commit.save else commit.logs.keys()
     if commit.next_run:
         written = written | {commit.next_run.log}
-    new_logs = {name for name in written if name not in heads and not is_run_log(name)}
+    new_logs = written - heads.keys()
     if new_logs and row.alive:
-        clash |= new_logs & (
-            loads_map(row.document, "document").keys() | loads_map(row.held or "{}", "held fields").keys()
-        )
+        fields = loads_map(row.document, "document").keys() | loads_map(row.held or "{}", "held fields").keys()
+        clash |= {name for name in new_logs & fields if not is_run_log(name)}
     clash -= commit.removed
     if clash:
         raise CommitRefused(
@@ -334,13 +333,13 @@ def _event_row(draft: Draft) -> EventRow:
 
 
 def _receipt_row(draft: Draft, ends: str, minted: dict[str, list[str]]) -> ReceiptRow:
-    row = draft.row
+    row, packed = draft.row, draft.packed
     others = {part: ids for part, ids in minted.items() if part != "waits"} if minted else None
     return ReceiptRow(
         row.sid,
         row.life,
-        draft.commit.operation_id,
-        draft.packed.intent,
+        packed.commit.operation_id,
+        packed.intent,
         row.commit_no,
         row.version,
         row.generation,
