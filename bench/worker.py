@@ -13,10 +13,10 @@ from typing import Any
 from bench.workload import message
 from tenuto import open_store
 from tenuto.errors import StoreContended
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue.worker import connections_for, tune_gc_for_worker
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 
 CONCURRENCY = 8
 _SECONDS = 0.02

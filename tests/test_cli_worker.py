@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from tenuto import RunStatus, SessionRuntime, open_store, program
 from tenuto.cli.app import app
 from tenuto.model.run import Run
-from tenuto.runtime.outcome import FINAL, OutcomeStatus
-from tenuto.runtime.session_view import Session
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.session.outcome import FINAL, OutcomeStatus
+from tenuto.runtime.session.session_view import Session
 from tests.servers import SCHEMA
 
 PATIENCE = 120.0

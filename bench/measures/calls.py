@@ -9,8 +9,8 @@ from bench.workload import WarmSession, message, messages
 from tenuto import open_store
 from tenuto.codec import JSON
 from tenuto.model.effect import EffectKind
-from tenuto.runtime.program import Program, program
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.program import Program, program
+from tenuto.runtime.program.turn import Turn
 
 _CALLS = 100
 _ROUNDS = 50

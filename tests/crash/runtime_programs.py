@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from tenuto import Store, open_store
 from tenuto.errors import TenutoError
 from tenuto.model.run import RunStatus
-from tenuto.runtime.calls.tools import Tool
-from tenuto.runtime.outcome import Outcome, OutcomeStatus
-from tenuto.runtime.program import Program, program
+from tenuto.runtime.program.program import Program, program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
 from tenuto.store import host
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
 from tenuto.errors import TenutoError
 from tenuto.graph.reducers import append
-from tenuto.runtime.calls.tools import Tool
-from tenuto.runtime.program import program
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 
 

@@ -12,10 +12,10 @@ from tenuto.graph.events.node_event import NodeEvent
 from tenuto.graph.reducers import append
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.run import RunStatus
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tests.graph.conftest import FaultyStore
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, turn_here, waits
 from tests.session.runtimes import Database, Gate, in_memory, on_disk

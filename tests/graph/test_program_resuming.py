@@ -14,8 +14,8 @@ from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.input import Boundary
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.actions import WriteMetadata
-from tenuto.runtime.outcome import OutcomeStatus
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tests.graph.desk import (
     Desk,
     adds,

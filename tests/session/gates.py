@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tenuto.errors import LaneBusy
-from tenuto.runtime.program import Result
+from tenuto.runtime.program.program import Result
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 
 PATIENCE = 20.0
 """How long a test waits for something that has to happen, in seconds."""

@@ -10,9 +10,9 @@ import pytest
 from tenuto.clock import FakeClock
 from tenuto.errors import TenutoError
 from tenuto.model.wait import Wait
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.program import Program
+from tenuto.runtime.program.program import Program
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.testing.agent import Script, ScriptedAgent
 from tests.conftest import OurHarness
 

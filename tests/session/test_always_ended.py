@@ -21,15 +21,15 @@ from tenuto.errors import (
 from tenuto.model.commit import Budget
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.runtime.calls.invocation_waits import WaitFor
-from tenuto.runtime.calls.tools import Tool, run_calls
 from tenuto.runtime.change.hooks import At, HookStack, Stage
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.writing.error_record import MOST_TEXT, clipped, error_record
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, in_memory, on_disk, results

@@ -15,13 +15,13 @@ from tenuto.model.outgoing import NewOutgoing, OutboxKind, Outgoing, OutgoingSta
 from tenuto.model.run import RunStatus, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
-from tenuto.runtime.calls.tools import Tool
 from tenuto.runtime.change.actions import CompleteSession, ResumeSession, SuspendSession
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.runtime.tree.delivery import PATIENCE, pause_before
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import calls
 from tenuto.testing.factories import a_commit
 from tenuto.testing.faults import FaultyBackend

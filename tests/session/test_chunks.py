@@ -8,11 +8,11 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import InvalidInput, NotJson
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.stream import chunks
 from tenuto.runtime.stream.reader import FrameType, fold
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
 

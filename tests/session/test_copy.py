@@ -6,9 +6,9 @@ from tenuto import Store
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.cache.replicas import Replicas
-from tenuto.runtime.definition import Definition
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import changes_between
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import changes_between
 from tests.session.talking import echo
 
 USER = {"role": "user", "content": "hello"}

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tenuto.errors import InvalidInput
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tenuto.store.store import Store
 from tests.conftest import OurHarness
 

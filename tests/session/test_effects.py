@@ -22,10 +22,10 @@ from tenuto.errors import (
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait
-from tenuto.runtime.calls.effect_journal import EffectJournal, InDoubt, Place, check_same, difference, replayed
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt, Place, check_same, difference, replayed
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate, contents, in_memory
 

@@ -12,8 +12,8 @@ from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.runtime.cache.replica import Replica
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.session_view import changes_between
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import changes_between
 from tenuto.runtime.turn.pending import Pending
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

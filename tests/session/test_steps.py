@@ -9,11 +9,11 @@ import pytest
 from tenuto.errors import EffectCalledTwice, EffectFailed
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait
-from tenuto.runtime.calls.tools import Tool, run_calls
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.program import Program, program
+from tenuto.runtime.program.program import Program, program
+from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tests.conftest import OurHarness
 from tests.session.runtimes import Database, Gate
 

@@ -10,12 +10,12 @@ from tenuto import Store
 from tenuto.errors import LaneLost, RunNotLive, SessionDeleted, SessionNotFound
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus, StopAnswer, StopKind
-from tenuto.runtime.calls.tools import Tool
-from tenuto.runtime.outcome import Outcome, OutcomeStatus
-from tenuto.runtime.program import Program, Result, program
+from tenuto.runtime.program.program import Program, Result, program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
 from tenuto.runtime.stream.notices import Notice, RunStarted
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.harness import Harness
 from tests.session.gates import PATIENCE, Gate, events_of, lane_is_free, said, talk_of

@@ -8,8 +8,8 @@ from tenuto import EndRun, Kind, RunStatus, SessionKey, Store, program
 from tenuto.codec import JSON
 from tenuto.errors import CheckpointNotFound, InvalidInput, RunFailed, RunNotLive
 from tenuto.graph.checkpoint.stored_run import find_resumable
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tenuto.writing.changes import CheckpointDraft, LogChange
 from tenuto.writing.run_writer import RunWriter
 from tests.conftest import OurHarness

@@ -8,12 +8,12 @@ import pytest
 from tenuto import Store
 from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionRecord
-from tenuto.runtime.calls.invocation_waits import WaitFor
-from tenuto.runtime.calls.tools import Tool
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.session.runtimes import in_memory
 from tests.session.talking import said, streamed

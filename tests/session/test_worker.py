@@ -11,13 +11,13 @@ from tenuto.errors import InvalidInput, StoreClosed
 from tenuto.model.commit import BeginRun, Commit
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.actions import SuspendSession
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue import worker as worker_module
 from tenuto.runtime.queue.orphans import end_orphan_without_session
 from tenuto.runtime.queue.worker import Worker
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.writing.lane_claim import this_owner

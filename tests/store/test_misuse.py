@@ -15,7 +15,7 @@ import pytest
 from tenuto import SessionRuntime, Store, open_store, program
 from tenuto.errors import StoreClosed, StoreMisused, StoreUnusable, TenutoError
 from tenuto.model.event import NewEvent
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.turn import Turn
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner
 from tests.conftest import OurHarness
 

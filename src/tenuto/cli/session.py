@@ -12,8 +12,8 @@ from tenuto.errors import AnswerRefused, SessionError, TenutoError
 from tenuto.model.run import StopKind
 from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, SessionStatus, SessionSummary
 from tenuto.model.wait import Wait
-from tenuto.runtime.info import RunInfo
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.info import RunInfo
 
 sessions = typer.Typer(help="Look at sessions, answer them, stop them.", no_args_is_help=True)
 

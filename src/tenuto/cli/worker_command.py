@@ -21,7 +21,7 @@ from tenuto.errors import TenutoError
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.runtime.program import Program
+from tenuto.runtime.program.program import Program
 from tenuto.runtime.queue.worker import POLL_SECONDS, Worker, connections_for, tune_gc_for_worker
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.stream.notices import Notice, RunEnded

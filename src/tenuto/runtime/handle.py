@@ -13,11 +13,11 @@ from tenuto.model.run import StopKind, StopReply
 from tenuto.model.session import SessionKey
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
-from tenuto.runtime.info import RunInfo
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.session.info import RunInfo
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.reader import StreamFrame
-from tenuto.runtime.turn.turn import Turn
 
 if TYPE_CHECKING:
     from tenuto.runtime.runtime import SessionRuntime

@@ -21,9 +21,6 @@ from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
 from tenuto.runtime.cache.replica import Replica
-from tenuto.runtime.calls.answer import AnswerDesk, Answered
-from tenuto.runtime.calls.effect_journal import InDoubt
-from tenuto.runtime.calls.in_doubt import InDoubtCalls
 from tenuto.runtime.change import fork as forking
 from tenuto.runtime.change.actions import Action, Deed, RewindSession, SendMessage, as_message
 from tenuto.runtime.change.create import NewSession, SessionCreator
@@ -31,29 +28,32 @@ from tenuto.runtime.change.fork import Forked, NewFork
 from tenuto.runtime.change.hooks import Controller, as_controller
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.change.rewind import going_back
-from tenuto.runtime.definition import Definition
 from tenuto.runtime.handle import RunHandle, SessionHandle
-from tenuto.runtime.info import RunInfo, head_of, runs_of, within_life
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.outcomes import Outcomes
-from tenuto.runtime.program import Program, Programs
+from tenuto.runtime.program.program import Program, Programs
+from tenuto.runtime.program.turn import DEFAULT_STEPS, Turn
 from tenuto.runtime.queue.commands import Commands
 from tenuto.runtime.queue.dispatcher import Dispatcher
 from tenuto.runtime.queue.input_handler import InputHandler
-from tenuto.runtime.queue.refusal import Declined
 from tenuto.runtime.queue.sender import Sender, WhenBusy
-from tenuto.runtime.queue.stop_watch import StopWatch, run_below, run_to_stop, stop_run
 from tenuto.runtime.queue.worker import POLL_SECONDS, Worker
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.run.begin import TurnFactory
+from tenuto.runtime.run.end import TurnEnder
+from tenuto.runtime.run.refusal import Declined
+from tenuto.runtime.run.resume import find_stopped, resume_run
+from tenuto.runtime.run.runner import Runner
+from tenuto.runtime.run.stop import StopWatch, run_below, run_to_stop, stop_run
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.info import RunInfo, head_of, runs_of, within_life
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.tenancy import Tenancy
 from tenuto.runtime.stream.notices import Listener, Listeners
 from tenuto.runtime.stream.reader import StreamFrame, read_stream
-from tenuto.runtime.tenancy import Tenancy
+from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
-from tenuto.runtime.turn.begin import TurnFactory
-from tenuto.runtime.turn.end import TurnEnder
-from tenuto.runtime.turn.resume import find_stopped, resume_run
-from tenuto.runtime.turn.runner import Runner
-from tenuto.runtime.turn.turn import DEFAULT_STEPS, Turn
+from tenuto.runtime.tree.in_doubt import InDoubtCalls
+from tenuto.runtime.turn.effect_journal import InDoubt
 from tenuto.runtime.words import word_of
 from tenuto.store.open import memory_store
 from tenuto.store.store import Store, check_whole_store

@@ -12,10 +12,10 @@ import pytest
 from tenuto import open_store
 from tenuto.model.event import NewEvent
 from tenuto.model.lane import Owner
-from tenuto.runtime.program import program
-from tenuto.runtime.queue import stop_watch as stopping
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.run import stop as stopping
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tenuto.store.backends import memory
 
 USER = {"role": "user", "content": "How is it?"}

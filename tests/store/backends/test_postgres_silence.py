@@ -12,8 +12,8 @@ from tenuto import SessionRuntime, Store, open_store, program
 from tenuto.errors import StoreContended, StoreUnavailable
 from tenuto.ids import new_id
 from tenuto.model.event import NewEvent
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue.worker import Worker
-from tenuto.runtime.turn.turn import Turn
 from tenuto.store.backends.postgres import notify as notices
 from tenuto.testing.factories import a_commit, a_session
 from tests.proxy import Proxy, proxy_before

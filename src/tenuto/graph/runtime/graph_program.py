@@ -29,11 +29,11 @@ from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
 from tenuto.model.wait import WaitKind
-from tenuto.runtime.calls.invocation_waits import answer_of
-from tenuto.runtime.program import ProgramTraits, Result
-from tenuto.runtime.session_view import MESSAGES
+from tenuto.runtime.program.program import ProgramTraits, Result
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.invocation_waits import answer_of
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, LogChange
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT

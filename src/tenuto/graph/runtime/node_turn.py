@@ -9,12 +9,12 @@ from tenuto.graph.checkpoint.ledger import escaped
 from tenuto.graph.engine.scope import Scope, scope_variable
 from tenuto.graph.engine.suspend import SignalDescriptor, Suspending
 from tenuto.model.effect import EffectKind, EffectStatus
+from tenuto.runtime.calls.arguments import check_once
 from tenuto.runtime.calls.effect_call import call_effect, nobody_knows
-from tenuto.runtime.calls.effect_journal import Place
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.turn.arguments import check_once
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.turn.effect_journal import Place
 from tenuto.runtime.turn.invocation import TurnSuspended
-from tenuto.runtime.turn.turn import Turn
 
 
 class NodeTurn:

@@ -11,8 +11,8 @@ from tenuto.graph.session.own import OwnSession
 from tenuto.graph.session.session_plan import Loaded, SessionPlan
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.session import SessionKey, SessionRecord
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.turn.handover import Handover
-from tenuto.runtime.turn.turn import Turn
 from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
 
 _Standing = tuple[int, list[Any]]

@@ -15,8 +15,8 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
 from tenuto.runtime.conversation.frame import FRAME
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.session_view import MESSAGES, Changes, LogView, Session, profile_after
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import MESSAGES, Changes, LogView, Session, profile_after
 from tenuto.writing.changes import Base
 
 

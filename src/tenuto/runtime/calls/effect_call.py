@@ -10,16 +10,16 @@ from tenuto.codec import JSON, dumps, encode, loads
 from tenuto.errors import CommitTooLarge, EffectCalledTwice, EffectInDoubt, InvalidHistory, InvalidInput, StoreError
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
-from tenuto.runtime.calls.effect_journal import InDoubt, Known, Place, check_same, failed, place_of, replayed
+from tenuto.runtime.calls.arguments import check_callable, sized
 from tenuto.runtime.conversation.history import result_message
-from tenuto.runtime.session_view import MESSAGES
-from tenuto.runtime.turn.arguments import check_callable, sized
+from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.turn.effect_journal import InDoubt, Known, Place, check_same, failed, place_of, replayed
 from tenuto.store.bounds import check_flag, check_word
 from tenuto.store.facets.effects import check_effect
 from tenuto.writing.error_record import error_record
 
 if TYPE_CHECKING:
-    from tenuto.runtime.turn.turn import Turn
+    from tenuto.runtime.program.turn import Turn
 
 _calling: ContextVar["tuple[Turn, Place] | None"] = ContextVar("calling", default=None)
 """The effect whose call is being made, and whose it is; a call may lead to turns of other sessions."""

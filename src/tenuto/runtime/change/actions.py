@@ -14,8 +14,8 @@ from tenuto.errors import InvalidInput
 from tenuto.model.run import StopKind
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.conversation.history import check_message
-from tenuto.runtime.definition import Task, check_tasks
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.definition import Task, check_tasks
+from tenuto.runtime.session.session_view import Session
 
 if TYPE_CHECKING:
     from tenuto.runtime.change.fork import Forked

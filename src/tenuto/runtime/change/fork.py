@@ -22,8 +22,8 @@ from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.session_view import MESSAGES, Session
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.session_view import MESSAGES, Session
 from tenuto.store.facets.inbox import check_key
 from tenuto.store.store import Store
 

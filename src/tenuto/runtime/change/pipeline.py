@@ -19,10 +19,19 @@ from tenuto.model.session import Profile, SessionKey, SessionStatus
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.actions import Action
 from tenuto.runtime.change.hooks import Controller, Stage, same_session
-from tenuto.runtime.change.status import check_transition
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.info import head_of
-from tenuto.runtime.session_view import MESSAGES, Changes, Session, changes_between, check_names, definition_profile
+from tenuto.runtime.run.abandon import told_parent
+from tenuto.runtime.run.remains import given_up
+from tenuto.runtime.session.info import head_of
+from tenuto.runtime.session.session_view import (
+    MESSAGES,
+    Changes,
+    Session,
+    changes_between,
+    check_names,
+    definition_profile,
+)
+from tenuto.runtime.session.status import check_transition
 from tenuto.runtime.stream.notices import (
     ActionFailed,
     HookFailed,
@@ -34,8 +43,6 @@ from tenuto.runtime.stream.notices import (
     SessionSaved,
     failure,
 )
-from tenuto.runtime.turn.abandon import told_parent
-from tenuto.runtime.turn.remains import given_up
 from tenuto.store.store import Store
 from tenuto.writing.error_record import shown
 from tenuto.writing.lane_claim import under

@@ -9,7 +9,7 @@ from tenuto.codec import JSON, encode
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.fork import point_before
-from tenuto.runtime.session_view import KeptLog, Session
+from tenuto.runtime.session.session_view import KeptLog, Session
 from tenuto.runtime.turn.pending import Pending
 from tenuto.store.store import Store
 

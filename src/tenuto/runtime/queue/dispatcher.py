@@ -20,17 +20,17 @@ from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.cache.replicas import Replicas
 from tenuto.runtime.change.fork import begin_point
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.queue.first_message import FirstMessage, begins_turn, first_message_of, sent_before
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue.input_handler import InputHandler
 from tenuto.runtime.queue.orphans import end_orphan
-from tenuto.runtime.queue.refusal import Declined, refusal_in
 from tenuto.runtime.queue.waiters import Waiters
-from tenuto.runtime.turn.begin import ReplicaStale, TurnFactory
-from tenuto.runtime.turn.next_turn import NextTurn, foresee
-from tenuto.runtime.turn.resume import is_resumable, resume_run, take_over_run
-from tenuto.runtime.turn.runner import Runner
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.run.begin import ReplicaStale, TurnFactory
+from tenuto.runtime.run.first_message import FirstMessage, begins_turn, first_message_of, sent_before
+from tenuto.runtime.run.next_turn import NextTurn, foresee
+from tenuto.runtime.run.refusal import Declined, refusal_in
+from tenuto.runtime.run.resume import is_resumable, resume_run, take_over_run
+from tenuto.runtime.run.runner import Runner
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.store.store import Store
 from tenuto.writing.lane_claim import ask_for_lane, free_lane, freed_on_error, in_line, take_lane
 

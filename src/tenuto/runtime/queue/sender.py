@@ -24,14 +24,14 @@ from tenuto.errors import (
 )
 from tenuto.model.input import Cancelled, Input, InputKind, InputStatus, NewInput
 from tenuto.model.session import SessionKey
-from tenuto.runtime.outcome import FINAL, Outcome, OutcomeStatus
-from tenuto.runtime.outcomes import Outcomes
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue.dispatcher import Dispatcher, OlderInputDue
-from tenuto.runtime.queue.first_message import FirstMessage, rolling_back, sent_before
-from tenuto.runtime.queue.refusal import as_raised
-from tenuto.runtime.queue.stop_watch import tell_stop
-from tenuto.runtime.turn.runner import Runner
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.run.first_message import FirstMessage, rolling_back, sent_before
+from tenuto.runtime.run.refusal import as_raised
+from tenuto.runtime.run.runner import Runner
+from tenuto.runtime.run.stop import tell_stop
+from tenuto.runtime.session.outcome import FINAL, Outcome, OutcomeStatus
+from tenuto.runtime.session.outcomes import Outcomes
 from tenuto.store.host import is_dead
 from tenuto.store.store import Store
 from tenuto.writing.lane_claim import in_line

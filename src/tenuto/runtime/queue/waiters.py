@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tenuto.runtime.outcome import Outcome
+from tenuto.runtime.session.outcome import Outcome
 
 
 class Waiters:

@@ -14,7 +14,7 @@ from tenuto.model.run import Run
 from tenuto.model.session import Kind, SessionKey
 from tenuto.quote import quote
 from tenuto.runtime.queue.orphans import end_orphan_without_session
-from tenuto.runtime.queue.refusal import NOT_HERE
+from tenuto.runtime.run.refusal import NOT_HERE
 from tenuto.store.host import worker_is_dead
 
 if TYPE_CHECKING:

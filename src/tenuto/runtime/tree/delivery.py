@@ -26,13 +26,13 @@ from tenuto.model.outgoing import CHILD_LOST, OutboxKind, Outgoing, OutgoingStat
 from tenuto.model.run import Run, RunStatus, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
-from tenuto.runtime.calls.answer import AnswerDesk
 from tenuto.runtime.change.actions import as_message
 from tenuto.runtime.change.create import NewSession, SessionCreator
 from tenuto.runtime.change.fork import begin_point
-from tenuto.runtime.queue.stop_watch import stop_run
-from tenuto.runtime.tree.outbox_body import token_of
-from tenuto.runtime.turn.runner import Runner
+from tenuto.runtime.run.runner import Runner
+from tenuto.runtime.run.stop import stop_run
+from tenuto.runtime.tree.answer import AnswerDesk
+from tenuto.runtime.turn.outbox_body import token_of
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_inputs, all_sent
 

@@ -14,8 +14,8 @@ from tenuto.model.session import LogEnd, Profile, SessionStatus
 from tenuto.model.token_usage import NewUsage
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import Judged, calls_of
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.session_view import MESSAGES, Changes, Session, profile_after
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import MESSAGES, Changes, Session, profile_after
 from tenuto.runtime.turn.handover import Handover
 from tenuto.writing.changes import LogChange, Save
 

@@ -9,11 +9,11 @@ from tenuto.errors import StoreError, TenutoError
 from tenuto.model.commit import EndRun, OpenWait, Receipt
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.outgoing import NewOutgoing, OutboxKind
-from tenuto.runtime.session_view import MESSAGES
+from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.writing.changes import CheckpointDraft, LogChange, Save
 
 if TYPE_CHECKING:
-    from tenuto.runtime.turn.turn import Turn
+    from tenuto.runtime.program.turn import Turn
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05

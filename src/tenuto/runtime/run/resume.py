@@ -12,18 +12,18 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitStatus
 from tenuto.runtime.cache.replica import Replica
-from tenuto.runtime.calls.effect_journal import EffectJournal
-from tenuto.runtime.calls.invocation_waits import STEP
-from tenuto.runtime.calls.tools import ANSWERS_CALLS, answer_message
-from tenuto.runtime.queue.first_message import is_notice, notice_message
-from tenuto.runtime.session_view import MESSAGES
+from tenuto.runtime.program.tools import ANSWERS_CALLS, answer_message
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.run.abandon import reply_to
+from tenuto.runtime.run.begin import TAKES_TURNS, TurnFactory, leave_point, note_live, started_notice
+from tenuto.runtime.run.first_message import is_notice, notice_message
+from tenuto.runtime.run.remains import MAX_ATTEMPTS, RUN_ABANDONED, given_up
+from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.chunks import BOUNDARIES
 from tenuto.runtime.stream.notices import LaneTakenOver, Notice, SessionLoaded
-from tenuto.runtime.turn.abandon import reply_to
-from tenuto.runtime.turn.begin import TAKES_TURNS, TurnFactory, leave_point, note_live, started_notice
+from tenuto.runtime.turn.effect_journal import EffectJournal
 from tenuto.runtime.turn.invocation import Invocation
-from tenuto.runtime.turn.remains import MAX_ATTEMPTS, RUN_ABANDONED, given_up
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.invocation_waits import STEP
 from tenuto.store.store import Store
 from tenuto.writing.liveness import runner_is_gone
 from tenuto.writing.pages import all_effects

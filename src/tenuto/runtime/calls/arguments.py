@@ -10,7 +10,7 @@ from tenuto.codec import JSON, dumps
 from tenuto.errors import CommitTooLarge, InvalidInput
 from tenuto.model.commit import Budget
 from tenuto.model.token_usage import NewUsage
-from tenuto.runtime.calls.invocation_waits import WaitFor
+from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.bounds import (
     check_delay,
     check_items,

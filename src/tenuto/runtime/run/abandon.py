@@ -7,13 +7,13 @@ from tenuto.codec import JSON
 from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.wait import Wait, WaitKind
-from tenuto.runtime.calls.tools import answer_message
 from tenuto.runtime.change.fork import begin_point
 from tenuto.runtime.change.rewind import rewind
 from tenuto.runtime.conversation.history import not_executed, outcome_unknown
-from tenuto.runtime.session_view import MESSAGES
-from tenuto.runtime.turn.remains import given_up, is_answered_call, result_for_parent
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.tools import answer_message
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.run.remains import given_up, is_answered_call, result_for_parent
+from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 

@@ -10,8 +10,8 @@ from tenuto.model.event import EventType
 from tenuto.model.input import Input, InputStatus
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd, Tenant
-from tenuto.runtime.outcome import Outcome, OutcomeStatus
-from tenuto.runtime.session_view import MESSAGES
+from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.store.store import Store
 
 

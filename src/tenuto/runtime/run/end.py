@@ -23,10 +23,19 @@ from tenuto.model.run import RunStatus, Stop, StopKind
 from tenuto.model.session import SessionStatus
 from tenuto.model.wait import Wait
 from tenuto.runtime.change.hooks import Controller, Stage
-from tenuto.runtime.change.status import check_transition
-from tenuto.runtime.outcome import Outcome, OutcomeStatus
-from tenuto.runtime.program import Result
-from tenuto.runtime.session_view import MESSAGES, changes_between
+from tenuto.runtime.program.program import Result
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.run.remains import (
+    RUN_ABORTED,
+    closing_results,
+    given_up,
+    keep_reply,
+    outcome_record,
+    result_for_parent,
+)
+from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.session.session_view import MESSAGES, changes_between
+from tenuto.runtime.session.status import check_transition
 from tenuto.runtime.stream.notices import (
     ActionFailed,
     HookFailed,
@@ -39,15 +48,6 @@ from tenuto.runtime.stream.notices import (
     failure,
 )
 from tenuto.runtime.turn.invocation import TurnSuspended
-from tenuto.runtime.turn.remains import (
-    RUN_ABORTED,
-    closing_results,
-    given_up,
-    keep_reply,
-    outcome_record,
-    result_for_parent,
-)
-from tenuto.runtime.turn.turn import Turn
 from tenuto.store.store import Store
 from tenuto.writing.error_record import bare_record, clipped, error_record, shown, text_of
 

@@ -7,11 +7,11 @@ from tenuto.ids import new_id
 from tenuto.model.commit import NextRun, Receipt
 from tenuto.model.input import Input
 from tenuto.model.session import SessionStatus
-from tenuto.runtime.calls.effect_journal import EffectJournal
-from tenuto.runtime.queue.first_message import plain_first_message
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.run.begin import TurnFactory, invocation_of, note_live, point_cursor
+from tenuto.runtime.run.first_message import plain_first_message
 from tenuto.runtime.stream.notices import Notice, RunStarted, SessionLoaded
-from tenuto.runtime.turn.begin import TurnFactory, invocation_of, note_live, point_cursor
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.effect_journal import EffectJournal
 from tenuto.writing.liveness import live_run_ids
 from tenuto.writing.run_writer import RunWriter, begin_run
 

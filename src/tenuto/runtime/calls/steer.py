@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from tenuto.codec import JSON, dumps
 from tenuto.errors import StoreError
 from tenuto.model.input import Boundary, Consume
-from tenuto.runtime.session_view import MESSAGES
+from tenuto.runtime.session.session_view import MESSAGES
 
 if TYPE_CHECKING:
-    from tenuto.runtime.turn.turn import Turn
+    from tenuto.runtime.program.turn import Turn
 
 
 async def take_in(turn: "Turn", boundary: Boundary) -> list[Any]:

@@ -6,10 +6,10 @@ from tenuto.codec import JSON
 from tenuto.model.outgoing import NewOutgoing, OutboxKind
 from tenuto.runtime.change.actions import as_message
 from tenuto.runtime.conversation.frame import FrameKind, frame_mark
-from tenuto.runtime.session_view import changes_between
+from tenuto.runtime.session.session_view import changes_between
 
 if TYPE_CHECKING:
-    from tenuto.runtime.turn.turn import Turn
+    from tenuto.runtime.program.turn import Turn
 
 
 def hand_off(turn: "Turn", program: str, *, summary: str | None, keep: int, message: JSON) -> None:

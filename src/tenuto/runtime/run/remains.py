@@ -11,11 +11,11 @@ from tenuto.model.outgoing import NewOutgoing, OutboxKind
 from tenuto.model.run import Stop
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
-from tenuto.runtime.calls.effect_journal import EffectJournal
-from tenuto.runtime.calls.tools import ANSWERS_CALLS, answer_message
 from tenuto.runtime.conversation.history import not_executed, outcome_unknown, result_message
-from tenuto.runtime.session_view import MESSAGES
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.tools import ANSWERS_CALLS, answer_message
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.turn.effect_journal import EffectJournal
 from tenuto.writing.slices import MAX_INLINE_ENTRIES
 
 RUN_ABANDONED = "run_abandoned"

@@ -8,11 +8,11 @@ from tenuto.argument import check_kind
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.quote import quote
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.session_view import MESSAGES
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import MESSAGES
 
 if TYPE_CHECKING:
-    from tenuto.runtime.turn.turn import Turn
+    from tenuto.runtime.program.turn import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ import asyncio
 from tenuto.errors import RunNotLive, TenutoError
 from tenuto.model.run import RunStatus, Stop, StopKind, StopReply
 from tenuto.model.session import ANY_TENANT, SessionKey
-from tenuto.runtime.info import head_of
-from tenuto.runtime.tenancy import stands_above
-from tenuto.runtime.turn.runner import Runner
+from tenuto.runtime.run.runner import Runner
+from tenuto.runtime.session.info import head_of
+from tenuto.runtime.session.tenancy import stands_above
 from tenuto.store.store import Store
 
 STOP_POLL = 0.2

@@ -8,10 +8,10 @@ from tenuto.ids import random_id
 from tenuto.model.outgoing import NewOutgoing, OutboxKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitKind
-from tenuto.runtime.calls.invocation_waits import WaitFor
+from tenuto.runtime.turn.invocation_waits import WaitFor
 
 if TYPE_CHECKING:
-    from tenuto.runtime.turn.turn import Turn
+    from tenuto.runtime.program.turn import Turn
 
 
 def spawning(

@@ -9,11 +9,11 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.model.input import Boundary
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.program import Programs, Result
-from tenuto.runtime.turn.end import InputArrived, TurnEnder
+from tenuto.runtime.program.program import Programs, Result
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.run.end import InputArrived, TurnEnder
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended, signal_in
-from tenuto.runtime.turn.turn import Turn
 
 
 class Runner:

@@ -15,13 +15,13 @@ from tenuto.errors import EffectFailed
 from tenuto.model.effect import EffectKind
 from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.runtime.calls.child import spawning
 from tenuto.runtime.calls.effect_call import nobody_knows, settle
-from tenuto.runtime.calls.effect_journal import InDoubt, Known, Place
-from tenuto.runtime.calls.invocation_waits import WaitFor
 from tenuto.runtime.conversation.history import not_executed, outcome_unknown, result_message
-from tenuto.runtime.tree.child import spawning
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.turn.effect_journal import InDoubt, Known, Place
 from tenuto.runtime.turn.invocation import TurnStopped
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.invocation_waits import WaitFor
 
 ANSWERS_CALLS = (WaitKind.TOOL_RESULT, WaitKind.CHILD)
 """The kinds of waits whose answer is the result of a call."""

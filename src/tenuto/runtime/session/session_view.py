@@ -10,8 +10,8 @@ from tenuto.argument import check_kind
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
-from tenuto.runtime.change.status import check_transition
-from tenuto.runtime.definition import Definition
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.status import check_transition
 from tenuto.writing.changes import LogChange
 
 MESSAGES = "messages"

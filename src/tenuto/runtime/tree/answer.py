@@ -27,12 +27,12 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, Tenant
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.quote import quote
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.outcomes import Outcomes
+from tenuto.runtime.run.remains import given_up
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.tenancy import stands_above
 from tenuto.runtime.stream.notices import Listeners, WaitSettled
-from tenuto.runtime.tenancy import stands_above
-from tenuto.runtime.tree.outbox_body import notice_body
-from tenuto.runtime.turn.remains import given_up
+from tenuto.runtime.turn.outbox_body import notice_body
 from tenuto.store.store import Store
 from tenuto.writing.pause import declared_names, refuse_pause_of_graph, refuse_unknown
 

@@ -20,18 +20,7 @@ from tenuto.model.run import Stop, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitKind, WaitStatus
 from tenuto.runtime.cache.replica import Replica
-from tenuto.runtime.calls.effect_call import call_effect, call_under_way, namespace_here, shorten_result
-from tenuto.runtime.calls.effect_journal import ONCE, USED, EffectJournal, InDoubt, Place
-from tenuto.runtime.calls.invocation_waits import InvocationWaits, WaitFor, answer_of
-from tenuto.runtime.conversation.frame import FrameKind, frame_mark, seen_since
-from tenuto.runtime.conversation.history import calls_of, check_message, with_unique_calls
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.program import Programs, ProgramTraits
-from tenuto.runtime.session_view import MESSAGES, LogView, Session, trace_id_of
-from tenuto.runtime.stream.chunks import Chunks
-from tenuto.runtime.tree.child import ask, spawning
-from tenuto.runtime.tree.handoff import hand_off
-from tenuto.runtime.turn.arguments import (
+from tenuto.runtime.calls.arguments import (
     check_callable,
     check_child,
     check_fields,
@@ -44,16 +33,27 @@ from tenuto.runtime.turn.arguments import (
     sized,
     usage_of,
 )
+from tenuto.runtime.calls.child import ask, spawning
+from tenuto.runtime.calls.effect_call import call_effect, call_under_way, namespace_here, shorten_result
+from tenuto.runtime.calls.handoff import hand_off
+from tenuto.runtime.calls.steer import take_in
+from tenuto.runtime.conversation.frame import FrameKind, frame_mark, seen_since
+from tenuto.runtime.conversation.history import calls_of, check_message, with_unique_calls
+from tenuto.runtime.program.program import Programs, ProgramTraits
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import MESSAGES, LogView, Session, trace_id_of
+from tenuto.runtime.stream.chunks import Chunks
+from tenuto.runtime.turn.effect_journal import ONCE, USED, EffectJournal, InDoubt, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped, TurnSuspended
+from tenuto.runtime.turn.invocation_waits import InvocationWaits, WaitFor, answer_of
 from tenuto.runtime.turn.pending import Pending
-from tenuto.runtime.turn.steer import take_in
 from tenuto.runtime.turn.turn_commit import TurnCommits
 from tenuto.runtime.words import word_of
 from tenuto.store.bounds import check_name, check_timeout
 from tenuto.writing.run_writer import RunWriter
 
 if TYPE_CHECKING:
-    from tenuto.runtime.turn.next_turn import NextTurn
+    from tenuto.runtime.run.next_turn import NextTurn
 
 DEFAULT_STEPS = 50
 """How many steps a turn may take."""

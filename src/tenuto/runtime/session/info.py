@@ -9,7 +9,7 @@ from tenuto.errors import SessionDeleted, SessionNotFound, TenutoError
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionHead, SessionKey
 from tenuto.model.token_usage import UsageReport
-from tenuto.runtime.session_view import trace_id_of
+from tenuto.runtime.session.session_view import trace_id_of
 from tenuto.store.store import Store
 
 T = TypeVar("T")
