@@ -8,11 +8,12 @@ import pytest
 from tenuto.errors import MessageRefused, StoreUnavailable
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.hooks import Stage
-from tenuto.runtime.program.program import ProgramTraits, Result, program
+from tenuto.runtime.program.program import Result, program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.store.store import Store
 from tenuto.testing.faults import FaultyBackend

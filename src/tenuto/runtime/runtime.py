@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from tenuto.argument import check_kind, refuse
+from tenuto.argument import check_kind, refuse, word_of
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused, TenutoError
 from tenuto.model.effect import Effect
@@ -22,12 +22,13 @@ from tenuto.model.wait import Wait
 from tenuto.quote import quote
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change import fork as forking
-from tenuto.runtime.change.actions import Action, Deed, RewindSession, SendMessage, as_message
+from tenuto.runtime.change.actions import Action, Deed, RewindSession, SendMessage
 from tenuto.runtime.change.create import NewSession, SessionCreator
 from tenuto.runtime.change.fork import Forked, NewFork
 from tenuto.runtime.change.hooks import Controller, as_controller
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.change.rewind import going_back
+from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.handle import RunHandle, SessionHandle
 from tenuto.runtime.program.program import Program, Programs
 from tenuto.runtime.program.turn import DEFAULT_STEPS, Turn
@@ -54,7 +55,6 @@ from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.effect_journal import InDoubt
-from tenuto.runtime.words import word_of
 from tenuto.store.open import memory_store
 from tenuto.store.store import Store, check_whole_store
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT, this_owner

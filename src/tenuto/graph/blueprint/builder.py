@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from tenuto.argument import word_of
 from tenuto.errors import GraphCompileError, InvalidInput
 from tenuto.graph.blueprint.checks import check_branches, check_edges, check_fan_out, check_reducers, check_subgraph
 from tenuto.graph.blueprint.edges import Choice
@@ -17,7 +18,6 @@ from tenuto.graph.session.migration import Migrate, MigrationRegistry
 from tenuto.graph.session.session_plan import Concurrency, SessionPlan
 from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.state import Schema, State, schema_of
-from tenuto.runtime.words import word_of
 from tenuto.store.store import Store, check_whole_store
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT
 

@@ -29,9 +29,10 @@ from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
 from tenuto.model.wait import WaitKind
-from tenuto.runtime.program.program import ProgramTraits, Result
+from tenuto.runtime.program.program import Result
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
 from tenuto.runtime.turn.invocation_waits import answer_of
 from tenuto.store.store import Store

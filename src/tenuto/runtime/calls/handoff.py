@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from tenuto.codec import JSON
 from tenuto.model.outgoing import NewOutgoing, OutboxKind
-from tenuto.runtime.change.actions import as_message
 from tenuto.runtime.conversation.frame import FrameKind, frame_mark
+from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.session.session_view import changes_between
 
 if TYPE_CHECKING:

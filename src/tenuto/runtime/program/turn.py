@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tenuto.argument import MAPPING
+from tenuto.argument import MAPPING, word_of
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, StepBudgetExceeded, StoreError
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
@@ -39,16 +39,16 @@ from tenuto.runtime.calls.handoff import hand_off
 from tenuto.runtime.calls.steer import take_in
 from tenuto.runtime.conversation.frame import FrameKind, frame_mark, seen_since
 from tenuto.runtime.conversation.history import calls_of, check_message, with_unique_calls
-from tenuto.runtime.program.program import Programs, ProgramTraits
+from tenuto.runtime.program.program import Programs
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, LogView, Session, trace_id_of
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.chunks import Chunks
 from tenuto.runtime.turn.effect_journal import ONCE, USED, EffectJournal, InDoubt, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped, TurnSuspended
 from tenuto.runtime.turn.invocation_waits import InvocationWaits, WaitFor, answer_of
 from tenuto.runtime.turn.pending import Pending
 from tenuto.runtime.turn.turn_commit import TurnCommits
-from tenuto.runtime.words import word_of
 from tenuto.store.bounds import check_name, check_timeout
 from tenuto.writing.run_writer import RunWriter
 

@@ -24,13 +24,14 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.hooks import Controller, Stage
-from tenuto.runtime.program.program import Programs, ProgramTraits, traits_of
+from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.program.turn import DEFAULT_STEPS, Turn
 from tenuto.runtime.run.abandon import give_up, roll_back
 from tenuto.runtime.run.end import TurnEnder
 from tenuto.runtime.run.first_message import FirstMessage
 from tenuto.runtime.run.refusal import Declined, declines
 from tenuto.runtime.session.session_view import changes_between
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
 from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt
 from tenuto.runtime.turn.invocation import Invocation

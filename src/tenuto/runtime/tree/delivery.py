@@ -26,9 +26,9 @@ from tenuto.model.outgoing import CHILD_LOST, OutboxKind, Outgoing, OutgoingStat
 from tenuto.model.run import Run, RunStatus, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
-from tenuto.runtime.change.actions import as_message
 from tenuto.runtime.change.create import NewSession, SessionCreator
 from tenuto.runtime.change.fork import begin_point
+from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.run.runner import Runner
 from tenuto.runtime.run.stop import stop_run
 from tenuto.runtime.tree.answer import AnswerDesk
