@@ -109,7 +109,7 @@ def worker(
             progress.say("started", f"worker {os.getpid()} for {', '.join(names)}", pid=os.getpid(), programs=names)
             tune_gc_for_worker()
             async with runtime:
-                left = await _work(Worker(runtime, concurrency=concurrency, poll=poll), progress, grace, every)
+                left = await _work(runtime.worker(concurrency, poll=poll), progress, grace, every)
             if left:
                 # Going on with the usual ending would stop the turns, and stopped turns are not taken over.
                 progress.tell_all()

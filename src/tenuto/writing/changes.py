@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from tenuto.codec import JSON
-from tenuto.model.commit import Append, EndRun, LogWrite, OpenWait, Receipt, Reset
+from tenuto.model.commit import Append, LogWrite, Reset
 from tenuto.model.session import Ends, LogEnd
 
 
@@ -64,15 +64,3 @@ class Save(NamedTuple):
     carries: bool = False
     overwrites: bool = False
     owner: str | None = None
-
-
-class CommitExtension(Protocol):
-    """Adds its own parts to every commit of a turn, whoever writes it."""
-
-    def parts(self, waits: tuple[OpenWait, ...], end: EndRun | None) -> dict[str, Any]:
-        """Return what goes along with this commit, by name of the part; raising refuses it, and nothing is written."""
-        ...
-
-    def landed(self, receipt: Receipt) -> None:
-        """Note that the commit with these parts stands."""
-        ...

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from tenuto.codec import JSON, encode
-from tenuto.model.session import LogEnd
 from tenuto.writing.changes import LogChange
 
 _MOST_ROWS = 2000
@@ -34,13 +33,3 @@ def _slice_end(items: Sequence[JSON], begins: int) -> int:
         size += len(encode(items[stop]))
         stop += 1
     return stop
-
-
-def mended(logs: Mapping[str, LogChange], ends: Mapping[str, LogEnd | None]) -> Mapping[str, LogChange]:
-    """Let logs go on from these ends, before what was written ahead for a commit that then failed."""
-    changes = dict(logs)
-    for name, end in ends.items():
-        change = changes.get(name) or LogChange(items=())
-        if not change.anew:
-            changes[name] = LogChange(items=change.items, anew=True, kept=end.position if end else 0)
-    return changes

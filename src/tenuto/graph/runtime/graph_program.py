@@ -30,9 +30,10 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.program.program import Result
-from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
 from tenuto.runtime.turn.invocation_waits import answer_of
 from tenuto.store.store import Store
@@ -127,6 +128,9 @@ class GraphProgram:
 
     async def run(self, turn: Turn) -> Result:
         """See `Program.run`."""
+        return await self._run(context_of(turn))
+
+    async def _run(self, turn: TurnContext) -> Result:
         graph = self._graph_on(turn.writer.store)
         turn.in_step = True
         call = Call(
@@ -142,7 +146,7 @@ class GraphProgram:
         try:
             riding, opened = await self._opened(graph, turn)
         except TenutoError as error:
-            turn.note_store(error)
+            turn.note_store_failure(error)
             return Result(outcome="errored", error=error)
         outcome = await graph.ran(call, opened)
         match outcome.outcome:
@@ -169,15 +173,15 @@ class GraphProgram:
             self._bound = (store, graph)
         return self._bound[1]
 
-    async def _opened(self, graph: "CompiledGraph[Any]", turn: Turn) -> tuple[RuntimeWriter, Opened]:
+    async def _opened(self, graph: "CompiledGraph[Any]", turn: TurnContext) -> tuple[RuntimeWriter, Opened]:
         plan = graph.session
         assert plan is not None
         scope = Scope(
             invocation_id=turn.invocation.invocation_id,
             correlation_id=turn.invocation.correlation_id,
-            session_id=turn.session_id,
+            session_id=turn.key.session_id,
             metadata=Metadata({}),
-            turn=turn,
+            turn=Turn(turn),
         )
         again = turn.resumed or turn.engine is not None
         riding = turn.engine = RuntimeWriter(turn, plan, f"{self.name}@{self.version}")
@@ -206,8 +210,8 @@ class GraphProgram:
         found = StoredRun(checkpoint=point, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)
         journal = restore(found, graph)
         journal.turn = riding
-        moved = run.base_version != turn.copy.version
-        journal.session = RidingSession(plan, turn, Loaded(turn.copy.life, riding.base, True, {}, {}))
+        moved = run.base_version != turn.replica.version
+        journal.session = RidingSession(plan, turn, Loaded(turn.replica.life, riding.base, True, {}, {}))
         payload = None if run.run_id == turn.run_id else _answer_to(turn, run)
         if run.run_id == turn.run_id and not moved:
             riding.goes_on(logs)
@@ -220,14 +224,16 @@ class GraphProgram:
         return journal
 
 
-def _go_on_from_head(journal: GraphJournal, plan: SessionPlan, turn: Turn, found: StoredRun, *, moved: bool) -> None:
+def _go_on_from_head(
+    journal: GraphJournal, plan: SessionPlan, turn: TurnContext, found: StoredRun, *, moved: bool
+) -> None:
     """Let what a former run had beyond the session's head be written by this one.
 
     If the session has moved on, its fields are those it has now, and what the run had added is added to them.
     """
     cursor: Any = found.checkpoint.cursor
     top, session = journal.stops.at(()), journal.session
-    if turn.copy.schema_version != plan.schema_version and isinstance(session, RidingSession):
+    if turn.replica.schema_version != plan.schema_version and isinstance(session, RidingSession):
         rewrite = project(plan, turn).rewrite
         session.removed = rewrite.removed if rewrite else session.removed
     if moved:
@@ -236,13 +242,13 @@ def _go_on_from_head(journal: GraphJournal, plan: SessionPlan, turn: Turn, found
         top = journal.stops.at(())
     pending = journal.ledger.pending
     for name in plan.logs:
-        held = turn.copy.logs.get(name)
+        held = turn.replica.logs.get(name)
         column = top.schema.fields[plan.fields[name]]
         wanted = column.dump(top.state.__dict__[column.name])
         kept = common(held or (), wanted)
         pending.pop(name, None)
-        if held is None or kept < len(held) or name in turn.writer.ahead:
-            pending[name] = LogChange(items=wanted[kept:], anew=True, kept=kept, keep=turn.copy.ends.get(name))
+        if held is None or kept < len(held) or name in turn.writer.logs.ahead:
+            pending[name] = LogChange(items=wanted[kept:], anew=True, kept=kept, keep=turn.replica.ends.get(name))
         elif kept < len(wanted):
             pending[name] = LogChange(items=wanted[kept:])
     for entry in cursor["frames"]:
@@ -254,7 +260,7 @@ def _go_on_from_head(journal: GraphJournal, plan: SessionPlan, turn: Turn, found
         journal.progress.put_back({underway: LogChange(items=found.logs.get(underway, []), anew=True)})
 
 
-async def _last_point(turn: Turn) -> tuple[Run, Checkpoint] | None:
+async def _last_point(turn: TurnContext) -> tuple[Run, Checkpoint] | None:
     """Return the graph's last checkpoint within this step of the turn, and the run that left it."""
     store, key = turn.writer.store, turn.key
     for run in reversed(await store.runs.of_invocation(turn.invocation.invocation_id, tenant=key.tenant)):
@@ -265,7 +271,7 @@ async def _last_point(turn: Turn) -> tuple[Run, Checkpoint] | None:
     return None
 
 
-def _answer_to(turn: Turn, run: Run) -> dict[str, Any] | None:
+def _answer_to(turn: TurnContext, run: Run) -> dict[str, Any] | None:
     """Return what was said to a graph that had suspended; None if that run stopped for another reason."""
     waits = [wait for wait in turn.waits.of_run(run.run_id) if wait.kind == WaitKind.SIGNAL]
     if run.status is not RunStatus.SUSPENDED or not waits:

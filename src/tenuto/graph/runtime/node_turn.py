@@ -10,8 +10,8 @@ from tenuto.graph.engine.scope import Scope, scope_variable
 from tenuto.graph.engine.suspend import SignalDescriptor, Suspending
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.runtime.calls.arguments import check_once
-from tenuto.runtime.calls.effect_call import call_effect, nobody_knows
-from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.calls.effect_call import call_effect, in_doubt_error
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.turn.effect_journal import Place
 from tenuto.runtime.turn.invocation import TurnSuspended
@@ -71,7 +71,7 @@ class NodeTurn:
         what was recorded, a loop calls anew. Another attempt at the node makes only those calls again that failed. A
         call in doubt suspends the run before this node, if it is to be asked about.
         """
-        live, scope = self._live, _scope()
+        live, scope = context_of(self._live), _scope()
         place = self._place(scope, key)
         try:
             return await call_effect(
@@ -88,7 +88,7 @@ class NodeTurn:
         except TurnSuspended as signal:
             frame = scope.frame
             if frame.unsuspendable:
-                raise nobody_knows(live, place) from None
+                raise in_doubt_error(live, place) from None
             asking = Suspending(frame, SignalDescriptor(f"in_doubt:{place}"), completed=False, timeout=None)
             asking.waits = signal.waits
             raise asking from None
@@ -97,7 +97,7 @@ class NodeTurn:
         namespace = namespace_of(scope)
         place = Place(namespace, self._live.step, key)
         for attempt in range(1, scope.attempt_index + 1):
-            known = self._live.journal.find(place)
+            known = context_of(self._live).journal.find(place)
             if known is None or known.status is not EffectStatus.FAILED:
                 break
             place = place._replace(namespace=f"{namespace}#{attempt}")

@@ -11,7 +11,7 @@ from tenuto.graph.session.own import OwnSession
 from tenuto.graph.session.session_plan import Loaded, SessionPlan
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.session import SessionKey, SessionRecord
-from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.handover import Handover
 from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
 
@@ -26,7 +26,7 @@ class RuntimeWriter:
 
     begun = True
 
-    def __init__(self, live: Turn, plan: SessionPlan, program: str) -> None:
+    def __init__(self, live: TurnContext, plan: SessionPlan, program: str) -> None:
         self.live = live
         self.ended = False
         self.waits: tuple[OpenWait, ...] = ()
@@ -49,7 +49,7 @@ class RuntimeWriter:
     @property
     def life(self) -> int:
         """The session's life."""
-        return self.live.copy.life
+        return self.live.replica.life
 
     @property
     def base(self) -> Base:
@@ -69,7 +69,7 @@ class RuntimeWriter:
     def goes_on(self, logs: Mapping[str, list[JSON]]) -> None:
         """Say what the logs of a run that is taken over have."""
         for name in self._plan.logs:
-            held, found = self.live.copy.logs.get(name, []), logs.get(name, [])
+            held, found = self.live.replica.logs.get(name, []), logs.get(name, [])
             kept = common(held, found)
             self._logs[name] = (kept, found[kept:])
 
@@ -90,7 +90,7 @@ class RuntimeWriter:
             self.ended, self.waits = True, waits
             if told is not None or save is not None:
                 self._hand_over(told, changes, save)
-            last = self.live.commits.last_receipt
+            last = self.live.last_receipt
             assert last is not None
             return replace(last, wait_ids=tuple("" for _ in waits))
         if save is not None:
@@ -103,8 +103,7 @@ class RuntimeWriter:
         late, self._late = self._late, None
         if late is not None:
             return late
-        async with self.live.writer.writing:  # a commit beside that is under way is in no doubt
-            return await self.live.writer.resolve()
+        return await self.live.resolve()
 
     def release(self) -> None:
         """See `Turn.release`: the runtime does that."""
@@ -120,7 +119,7 @@ class RuntimeWriter:
         """Return a checkpoint's cursor and what it takes to go on there; `base` is how long the session's logs are."""
         live = self.live
         if save is None:
-            base = {name: len(live.copy.logs[name]) for name in self._plan.logs & live.copy.logs.keys()}
+            base = {name: len(live.replica.logs[name]) for name in self._plan.logs & live.replica.logs.keys()}
         else:
             base = {name: kept + len(more) for name, (kept, more) in self._after(changes).items()}
         marks: dict[str, JSON] = {"program": self._program, "round": live.step, "base": base}
@@ -131,12 +130,12 @@ class RuntimeWriter:
     async def _leave(self, point: CheckpointDraft, changes: dict[str, LogChange]) -> Receipt:
         live = self.live
         async with live.writer.writing:
-            before = live.commits.last_receipt
+            before = live.last_receipt
             try:
-                receipt = await live.commits.leave(point, changes)
+                receipt = await live.leave(point, changes)
             except BaseException:
-                if live.commits.last_receipt is not before:
-                    self._late, self._logs = live.commits.last_receipt, self._after(changes)
+                if live.last_receipt is not before:
+                    self._late, self._logs = live.last_receipt, self._after(changes)
                 raise
             self._logs = self._after(changes)
             return receipt
@@ -147,7 +146,7 @@ class RuntimeWriter:
             receipt = await self.live.commit()
         except BaseException:
             if ahead.landed:
-                self._late = self.live.commits.last_receipt
+                self._late = self.live.last_receipt
                 self._stand()
             else:
                 self.live.pending.discard()
@@ -157,7 +156,7 @@ class RuntimeWriter:
 
     def _hand_over(self, point: CheckpointDraft | None, changes: dict[str, LogChange], save: Save | None) -> Handover:
         """Let the session's copy be what the save makes of it, and the turn's next commit write that."""
-        pending, copy = self.live.pending, self.live.copy
+        pending, copy = self.live.pending, self.live.replica
         if save is not None:
             for name, (kept, more) in self._after(changes).items():
                 held = copy.logs.get(name)
@@ -165,7 +164,7 @@ class RuntimeWriter:
                     if more or name in changes:
                         pending.add(name, more)
                 else:
-                    pending.begin_anew(name, [*held[:kept], *more], kept)
+                    pending.reset_log(name, [*held[:kept], *more], kept)
             pending.document = {n: v for n, v in pending.document.items() if n not in save.removed} | dict(
                 save.document
             )
@@ -177,8 +176,8 @@ class RuntimeWriter:
                 copy.logs.pop(name, None)
         copied = {name: (items, len(items)) for name, items in copy.logs.items() if name in self._plan.logs}
         carries = save is not None and save.carries
-        pending.ahead = Handover(changes, copied, point, saves=save is not None, carries=carries)
-        return pending.ahead
+        pending.handover = Handover(changes, copied, point, saves=save is not None, carries=carries)
+        return pending.handover
 
     def _after(self, changes: Mapping[str, LogChange]) -> dict[str, _Standing]:
         logs = dict(self._logs)
@@ -194,14 +193,14 @@ class RuntimeWriter:
 
     def _stand(self) -> None:
         """Stand at the session's head, with nothing written ahead of it."""
-        copy = self.live.copy
+        copy = self.live.replica
         self._logs = {name: (len(copy.logs.get(name, ())), []) for name in self._plan.logs}
 
 
 class RidingSession(OwnSession):
     """A session in the runtime's store, held under its lane; the runtime's copy is what the next turn begins with."""
 
-    def __init__(self, plan: SessionPlan, live: Turn, loaded: Loaded) -> None:
+    def __init__(self, plan: SessionPlan, live: TurnContext, loaded: Loaded) -> None:
         super().__init__(plan, live.key, loaded)
         self._live = live
 
@@ -217,17 +216,19 @@ class RidingSession(OwnSession):
 
     def forget(self) -> None:
         """See `OwnSession.forget`."""
-        self._live.copy.projected = None
+        self._live.replica.projected = None
 
 
-def project(plan: SessionPlan, live: Turn) -> Loaded:
+def project(plan: SessionPlan, live: TurnContext) -> Loaded:
     """Return the session a turn begins on as the graph's values; what the turn before has made valid stays so."""
-    copy, base = live.copy, live.writer.base
+    copy, base = live.replica, live.writer.base
     stored: dict[str, Any] = {**copy.document, **copy.logs}
     logs = frozenset(copy.logs)
     if copy.schema_version != plan.schema_version:
         copy.projected = None
-        record = SessionRecord(session_id=live.session_id, state=stored, schema_version=copy.schema_version, logs=logs)
+        record = SessionRecord(
+            session_id=live.key.session_id, state=stored, schema_version=copy.schema_version, logs=logs
+        )
         return plan.read(live.key, record, base, copy.life)
     plan.check(live.key, stored, logs)
     known: Mapping[str, tuple[Any, int, Any]] = {}

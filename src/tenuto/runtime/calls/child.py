@@ -1,21 +1,20 @@
 """Children: sessions that a turn asks something of, begun once the turn's commit stands."""
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.ids import random_id
 from tenuto.model.outgoing import NewOutgoing, OutboxKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitKind
+from tenuto.runtime.calls.suspension import wait_all
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.invocation_waits import WaitFor
-
-if TYPE_CHECKING:
-    from tenuto.runtime.program.turn import Turn
 
 
 def spawning(
-    turn: "Turn",
+    turn: TurnContext,
     program: str,
     message: JSON,
     *,
@@ -34,18 +33,18 @@ def spawning(
     if call_id is not None:
         metadata["call_id"] = call_id
     wanted = WaitFor(signal_id=call_id or name, kind=WaitKind.CHILD, timeout=seconds, metadata=metadata)
-    body = {"program": program, "message": message, "parent": turn.session_id, "token": token}
+    body = {"program": program, "message": message, "parent": turn.key.session_id, "token": token}
     if session_id is not None:
         body["again"] = True
     return wanted, NewOutgoing(kind=OutboxKind.CHILD, target=target, body=body)
 
 
-async def ask(turn: "Turn", wanted: WaitFor, sent: NewOutgoing) -> JSON:
+def ask(turn: TurnContext, wanted: WaitFor, sent: NewOutgoing) -> JSON:
     """Return how the turn of a child went; if it is not begun yet, this turn begins it and suspends."""
     wait = turn.waits.peek(wanted, turn.step)
     if wait is None:
         turn.pending.outgoing.append(sent)
-        await turn.wait_all([wanted])
+        wait_all(turn, [wanted])
     assert wait is not None
-    (answer,) = await turn.wait_all([wanted])
+    (answer,) = wait_all(turn, [wanted])
     return {**answer, "session_id": wait.metadata["child"]}

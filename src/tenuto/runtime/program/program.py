@@ -2,17 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 from tenuto.argument import check_kind
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.quote import quote
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.traits import ProgramTraits
-
-if TYPE_CHECKING:
-    from tenuto.runtime.program.turn import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +29,7 @@ class Program(Protocol):
     name: str
     version: str
 
-    async def run(self, turn: "Turn") -> Result:
+    async def run(self, turn: Turn) -> Result:
         """Run within a turn and return how it went, as data."""
         ...
 
@@ -45,7 +43,7 @@ def traits_of(program: Program) -> ProgramTraits:
     return declared if isinstance(declared, ProgramTraits) else _CONVERSATION
 
 
-Function = Callable[["Turn"], Awaitable[JSON]]
+Function = Callable[[Turn], Awaitable[JSON]]
 
 
 class FunctionProgram:
@@ -61,7 +59,7 @@ class FunctionProgram:
         self.__doc__ = function.__doc__
         self._function = function
 
-    async def run(self, turn: "Turn") -> Result:
+    async def run(self, turn: Turn) -> Result:
         """See `Program.run`."""
         try:
             return Result(outcome="completed", output=await self._function(turn))
@@ -116,6 +114,10 @@ class Programs:
         if found is None:
             raise self._unknown(name, f"There is no program {quote(name)}")
         return found
+
+    def version_of(self, name: str) -> str:
+        """Return the version of the program that is registered under a name."""
+        return self.latest(name).version
 
     def definition(self, program: str | Definition) -> Definition:
         """Return what a new session of a program is told of it: its own definition if it has one, or what is given."""

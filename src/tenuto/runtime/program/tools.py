@@ -15,16 +15,16 @@ from tenuto.errors import EffectFailed
 from tenuto.model.effect import EffectKind
 from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.runtime.calls.additions import append
 from tenuto.runtime.calls.child import spawning
-from tenuto.runtime.calls.effect_call import nobody_knows, settle
+from tenuto.runtime.calls.effect_call import in_doubt_error, settle, start_call
+from tenuto.runtime.calls.suspension import suspend
 from tenuto.runtime.conversation.history import not_executed, outcome_unknown, result_message
-from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.program.turn import Turn, context_of
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import InDoubt, Known, Place
 from tenuto.runtime.turn.invocation import TurnStopped
-from tenuto.runtime.turn.invocation_waits import WaitFor
-
-ANSWERS_CALLS = (WaitKind.TOOL_RESULT, WaitKind.CHILD)
-"""The kinds of waits whose answer is the result of a call."""
+from tenuto.runtime.turn.invocation_waits import WaitFor, answer_message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,24 +55,25 @@ class _Batch:
 
 async def run_calls(turn: Turn, tools: Sequence[Tool]) -> None:
     """Carry out the open calls of the conversation; return once each has its result, suspend while some have not."""
-    calls = turn.open_calls
+    context = context_of(turn)
+    calls = context.open_calls
     if not calls:
         return
     by_name = {tool.name: tool for tool in tools}
     batch = _Batch([], [], [])
     for call in calls:
-        _sort(turn, call, by_name.get(str(call.get("name"))), batch)
+        _sort(context, call, by_name.get(str(call.get("name"))), batch)
     for call, tool in batch.jobs:
-        turn.start_call(call["id"], _arguments(call), idempotent=tool.idempotent)
-    turn.pending.outgoing.extend(batch.sent)
+        start_call(context, call["id"], _arguments(call), idempotent=tool.idempotent)
+    context.pending.outgoing.extend(batch.sent)
     if batch.waits:
-        step = turn.step if turn.loops else None  # the answer to the last of them ends it
-        await turn.open_waits([wait.opening(step) for wait in batch.waits])
+        step = context.step if context.loops else None  # the answer to the last of them ends it
+        await context.open_waits([wait.opening(step) for wait in batch.waits])
     else:
-        await turn.save()
+        await context.save()
     await _side_by_side([_carry_out(turn, call, tool) for call, tool in batch.jobs])
     if batch.waits or batch.still_open:
-        turn.suspend([], partial=len(batch.waits) < len(calls))
+        suspend(context, [], partial=len(batch.waits) < len(calls))
 
 
 async def _side_by_side(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
@@ -110,11 +111,12 @@ def _broke(task: "asyncio.Task[BaseException | None]") -> bool:
     return failure is not None and not isinstance(failure, TurnStopped)
 
 
-def _sort(turn: Turn, call: Mapping[str, Any], tool: Tool | None, batch: _Batch) -> None:
+def _sort(turn: TurnContext, call: Mapping[str, Any], tool: Tool | None, batch: _Batch) -> None:
     call_id, arguments = call["id"], _arguments(call)
     if tool is None:
-        turn.append(
-            result_message(call_id, None, {"category": "unknown_tool", "message": f"no tool {call.get('name')!r}"})
+        append(
+            turn,
+            result_message(call_id, None, {"category": "unknown_tool", "message": f"no tool {call.get('name')!r}"}),
         )
         return
     begun = turn.journal.by_call(call_id)
@@ -131,7 +133,7 @@ def _sort(turn: Turn, call: Mapping[str, Any], tool: Tool | None, batch: _Batch)
             return
         answer: Any = wait.answer or {}
         if wait.status is not WaitStatus.ANSWERED or not answer.get("approved"):
-            turn.append(not_executed(call_id, _why_not(wait)))
+            append(turn, not_executed(call_id, _why_not(wait)))
             return
     if tool.run is not None:
         batch.jobs.append((call, tool))
@@ -141,7 +143,7 @@ def _sort(turn: Turn, call: Mapping[str, Any], tool: Tool | None, batch: _Batch)
     if wait is not None:
         batch.still_open = batch.still_open or wait.status is WaitStatus.OPEN
         if wait.status is not WaitStatus.OPEN:
-            turn.append(answer_message(wait))
+            append(turn, answer_message(wait))
     elif tool.child:
         message = arguments.get("message") or encode(arguments)
         wanted, sent = spawning(turn, tool.child, message, seconds=tool.timeout, call_id=call_id)
@@ -151,13 +153,15 @@ def _sort(turn: Turn, call: Mapping[str, Any], tool: Tool | None, batch: _Batch)
         batch.waits.append(_wait(WaitKind.TOOL_RESULT, call, arguments, tool))
 
 
-def _sort_in_doubt(turn: Turn, call: Mapping[str, Any], tool: Tool, place: Place, known: Known, batch: _Batch) -> None:
+def _sort_in_doubt(
+    turn: TurnContext, call: Mapping[str, Any], tool: Tool, place: Place, known: Known, batch: _Batch
+) -> None:
     """Decide about a call that a lost runner had begun: again, ask, or fail."""
     if known.idempotent or tool.idempotent or turn.in_doubt is InDoubt.RETRY:
         batch.jobs.append((call, tool))
         return
     if turn.in_doubt is InDoubt.FAIL:
-        raise nobody_knows(turn, place)
+        raise in_doubt_error(turn, place)
     wait = turn.waits.of_call(call["id"], WaitKind.IN_DOUBT)
     if wait is None:
         metadata = {"call_id": call["id"], "effect": place.record(), "request": known.request, "tool": tool.name}
@@ -167,7 +171,7 @@ def _sort_in_doubt(turn: Turn, call: Mapping[str, Any], tool: Tool, place: Place
         batch.still_open = True
         return
     if wait.status is not WaitStatus.ANSWERED:
-        turn.append(outcome_unknown(call["id"]))
+        append(turn, outcome_unknown(call["id"]))
         return
     answer: Any = wait.answer or {}
     if answer.get("outcome") == "retry":
@@ -175,7 +179,7 @@ def _sort_in_doubt(turn: Turn, call: Mapping[str, Any], tool: Tool, place: Place
         turn.pending.effects.append(begun)
         batch.jobs.append((call, tool))
         return
-    turn.append(result_message(call["id"], *settle(turn, place, answer)))
+    append(turn, result_message(call["id"], *settle(turn, place, answer)))
 
 
 async def _carry_out(turn: Turn, call: Mapping[str, Any], tool: Tool) -> None:
@@ -218,12 +222,3 @@ def _why_not(wait: Wait) -> str:
     if wait.status is WaitStatus.ANSWERED:
         return answer.get("reason") or "it was not approved"
     return "nobody approved it in time"
-
-
-def answer_message(wait: Wait) -> dict[str, Any]:
-    """Return the result of a call whose answer came from outside, or did not come in time."""
-    call_id = str(wait.metadata["call_id"])
-    if wait.status is not WaitStatus.ANSWERED:
-        return not_executed(call_id, "no answer came in time")
-    answer: Any = wait.answer or {}
-    return result_message(call_id, answer.get("result"), answer.get("error"))

@@ -36,12 +36,12 @@ def _brings_message(body: JSON) -> bool:
     return isinstance(body, Mapping) and "message" in body
 
 
-async def first_message_of(store: Store, queued: Input, copy: Replica) -> FirstMessage:
+async def first_message_of(store: Store, queued: Input, replica: Replica) -> FirstMessage:
     """Return what an input gives that begins a turn; one that brings no message is `InvalidInput`."""
     body: Any = queued.body
     if not _brings_message(body):
         raise InvalidInput(f"The input {queued.input_id} of {queued.key} brings no message.", input_id=queued.input_id)
-    rolls_back = await _rolled_back_by(store, queued, copy)
+    rolls_back = await _rolled_back_by(store, queued, replica)
     return FirstMessage(message=body["message"], body=body, queued=queued, rolls_back=rolls_back)
 
 
@@ -58,12 +58,12 @@ def rolling_back(body: Any) -> JSON:
     return {**body, _ROLLS_BACK: True}
 
 
-async def _rolled_back_by(store: Store, queued: Input, copy: Replica) -> str | None:
+async def _rolled_back_by(store: Store, queued: Input, replica: Replica) -> str | None:
     """Return the run that was under way when a message came in that takes it back, if it was the last one."""
     body: Any = queued.body
-    if _ROLLS_BACK not in body or copy.last_run is None:
+    if _ROLLS_BACK not in body or replica.last_run is None:
         return None
-    run = await store.runs.get(copy.last_run[0], tenant=copy.key.tenant)
+    run = await store.runs.get(replica.last_run[0], tenant=replica.key.tenant)
     if run is None or run.ended_at is None or run.start_sequence >= queued.seq:
         return None
     return run.run_id if run.ended_at >= queued.created_at else None

@@ -1,6 +1,5 @@
 """AnswerDesk to what runs wait for: bound to wait, kind and run, stored once, and each refusal with its own name."""
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from tenuto.errors import (
     InvalidInput,
     LateAnswer,
     SessionError,
-    StoreError,
     TenutoError,
     WaitNotOpen,
     WaitUnknown,
@@ -27,17 +25,17 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, Tenant
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.quote import quote
-from tenuto.runtime.run.remains import given_up
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.outcomes import Outcomes
 from tenuto.runtime.session.tenancy import stands_above
 from tenuto.runtime.stream.notices import Listeners, WaitSettled
+from tenuto.runtime.turn.abandon import abandon_waits
 from tenuto.runtime.turn.outbox_body import notice_body
 from tenuto.store.store import Store
 from tenuto.writing.pause import declared_names, refuse_pause_of_graph, refuse_unknown
+from tenuto.writing.retry import again_while_unsure
 
 _OUTCOMES = ("done", "failed", "retry")
-_PAUSES = (0.05, 0.1, 0.2, 0.4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +59,7 @@ class Stored(NamedTuple):
 
     answered: Answered
     key: SessionKey
+    invocation_id: str
     wakes: tuple[str, ...]
 
 
@@ -198,29 +197,32 @@ class AnswerDesk:
             continues=not left,
             open_waits=tuple(left),
         )
-        return Stored(answered, wait.key, receipt.outgoing_ids)
+        return Stored(answered, wait.key, run.invocation_id, receipt.outgoing_ids)
 
-    async def gone_on(self, stored: Stored) -> Answered:
-        """Return an answer with which its session went on here, and how that went; no wake is needed any more."""
+    async def with_outcome(self, stored: Stored, outcome: Outcome | None) -> Answered:
+        """Return an answer whose session continued here, with how that went; its wake is not needed any more.
+
+        Without an `outcome`, somebody else resumed the run meanwhile, and its records say how that went.
+        """
         for wake in stored.wakes:
             with suppress(TenutoError):
                 await self._store.outbox.mark(wake, OutgoingStatus.DONE, tenant=stored.key.tenant)
-        run = await self._store.runs.get(stored.answered.run_id, tenant=stored.key.tenant)
-        assert run is not None
-        runs = await self._store.runs.of_invocation(run.invocation_id, tenant=stored.key.tenant)
-        return replace(stored.answered, outcome=await Outcomes(self._store).of_run(runs[-1]))
+        if outcome is None:
+            runs = await self._store.runs.of_invocation(stored.invocation_id, tenant=stored.key.tenant)
+            outcome = await Outcomes(self._store).of_run(runs[-1])
+        return replace(stored.answered, outcome=outcome)
 
-    async def give_up_last(self, key: SessionKey) -> int:
-        """Give up everything a session's last run waits for, and return how much that was."""
+    async def abandon_last(self, key: SessionKey) -> int:
+        """Abandon everything a session's last run waits for, and return how much that was."""
         while (run := await self._store.runs.current(key)) is not None:
-            with suppress(WaitNotOpen):  # answered at this very moment: it is not given up any more
-                return await self.give_up(run)
+            with suppress(WaitNotOpen):  # answered meanwhile: it is not abandoned any more
+                return await self.abandon(run)
         return 0
 
-    async def give_up(self, run: Run) -> int:
-        """Give up everything a run waits for, in one commit; answers then come too late."""
+    async def abandon(self, run: Run) -> int:
+        """Abandon everything a run waits for, in one commit; answers then come too late."""
         waits = await self._store.waits.of_session(run.key, run_id=run.run_id)
-        settled, owed = given_up(waits, run.key.tenant)
+        settled, owed = abandon_waits(waits, run.key.tenant)
         if settled:
             commit = Commit(
                 key=run.key, operation_id=new_id(), life=run.life, settle_waits=tuple(settled), outgoing=tuple(owed)
@@ -229,15 +231,8 @@ class AnswerDesk:
         return len(settled)
 
     async def _committed(self, commit: Commit) -> Receipt:
-        """Commit an answer; if the reply is lost, the store is asked again, and says what became of it."""
-        for pause in _PAUSES:
-            try:
-                return await self._store.commit(commit)
-            except StoreError as error:
-                if not error.retryable:
-                    raise
-                await asyncio.sleep(pause)
-        return await self._store.commit(commit)
+        """Commit an answer; if the reply is lost, the same operation is asked for again."""
+        return await again_while_unsure(self._store.commit(commit), lambda: self._store.commit(commit))
 
     async def _check_bound(self, wait: Wait, kind: str | None, run_id: str | None, session: SessionKey | None) -> None:
         if kind is not None and kind != wait.kind:

@@ -3,15 +3,21 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import WaitExpired
 from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.runtime.conversation.history import not_executed, result_message
 
 STEP = "/step"
 """Where a wait's metadata keep the step that asked for it."""
+
+
+ANSWERS_CALLS = (WaitKind.TOOL_RESULT, WaitKind.CHILD)
+"""The kinds of waits whose answer is the result of a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,3 +133,17 @@ def answer_of(wait: Wait) -> JSON:
         wait_id=wait.wait_id,
         status=str(wait.status),
     )
+
+
+def is_answered_call(wait: Wait) -> bool:
+    """Tell whether a wait has brought the result of a tool call."""
+    return wait.status is WaitStatus.ANSWERED and wait.kind in ANSWERS_CALLS and "call_id" in wait.metadata
+
+
+def answer_message(wait: Wait) -> dict[str, Any]:
+    """Return the result of a call whose answer came from outside, or did not come in time."""
+    call_id = str(wait.metadata["call_id"])
+    if wait.status is not WaitStatus.ANSWERED:
+        return not_executed(call_id, "no answer came in time")
+    answer: Any = wait.answer or {}
+    return result_message(call_id, answer.get("result"), answer.get("error"))

@@ -1,0 +1,55 @@
+"""Abandoning what a run waits for: its waits are settled, its children stopped, and a parent that waits is notified."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from tenuto.codec import JSON
+from tenuto.model.commit import SettleWait
+from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.run import Run
+from tenuto.model.session import SessionKey
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.runtime.turn.start_point import reply_to
+from tenuto.store.store import Store
+
+
+class Abandoned(NamedTuple):
+    """What a commit writes to abandon waits: their settlements, and what is owed to other sessions."""
+
+    settled: list[SettleWait]
+    owed: list[NewOutgoing]
+
+
+def abandon_waits(waits: Iterable[Wait], tenant: str, status: WaitStatus = WaitStatus.ABANDONED) -> Abandoned:
+    """Return what settles the open ones among these waits; a child that is waited for is owed a stop."""
+    found = Abandoned([], [])
+    for wait in waits:
+        if wait.status is not WaitStatus.OPEN:
+            continue
+        found.settled.append(SettleWait(wait_id=wait.wait_id, status=status))
+        if wait.kind == WaitKind.CHILD:
+            target = SessionKey(str(wait.metadata["child"]), tenant=tenant)
+            found.owed.append(NewOutgoing(kind=OutboxKind.STOP, target=target, body={"token": wait.metadata["token"]}))
+    return found
+
+
+async def abandon_run(store: Store, run: Run, waits: Iterable[Wait]) -> Abandoned:
+    """Return what abandons a suspended run with these waits; a parent that waits for the run is owed an answer."""
+    found = abandon_waits(waits, run.key.tenant)
+    error = {"category": "child_abandoned", "message": "The child received a new message and abandoned this request."}
+    answer = result_for_parent(await reply_to(store, run), run.key, status="abandoned", error=error)
+    if answer is not None:
+        found.owed.append(answer)
+    return found
+
+
+def result_for_parent(
+    asker: Any, key: SessionKey, *, status: str, output: JSON = None, error: JSON = None
+) -> NewOutgoing | None:
+    """Return how a child's turn went, for the parent that waits for it; None if nobody does."""
+    if not isinstance(asker, Mapping):
+        return None
+    target = SessionKey(str(asker["parent"]), tenant=key.tenant)
+    body = {"token": asker["token"], "child": key.session_id, "status": status}
+    body |= {"result": output} if error is None else {"error": error}
+    return NewOutgoing(kind=OutboxKind.RESULT, target=target, body=body)
