@@ -4,8 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.conformance.loader import fixtures_in
-from tests.conformance.running import Report, run_fixture
+from tests.conformance.adapter.loader import fixtures_in
+from tests.conformance.adapter.running import Report, run_fixture
 
 
 def main(arguments: list[str]) -> int:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.conformance.loader import Fixture, conformance_root, fixtures_in
-from tests.conformance.running import run_fixture
+from tests.conformance.adapter.loader import Fixture, conformance_root, fixtures_in
+from tests.conformance.adapter.running import run_fixture
 
 FOLDERS = ("graph-engine", "observability", "pipeline-utilities", "sessions", "suspension")
 
