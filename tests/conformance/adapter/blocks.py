@@ -8,17 +8,22 @@ from tests.conformance.adapter.expectations import EXPECTATIONS
 from tests.conformance.adapter.span_checks import must_fail
 from tests.conformance.adapter.vocabulary import DirectiveUnknown, mapping
 
+RESTATING = ("invariants", "observer_event_invariants")
+"""Blocks that ask what the others came to."""
 OF_A_PAUSE = ("descriptor", "outcome", "suspended_state", "suspending_node")
 
 
 async def check_block(block: dict[str, Any], check: Check) -> None:
-    """Check everything a block expects of the run; a name that is not known is a failure."""
-    for name, expected in block.items():
+    """Check everything a block expects of the run, its invariants last; a name that is not known is a failure."""
+    for name, expected in sorted(block.items(), key=lambda entry: entry[0] in RESTATING):
         if name not in EXPECTATIONS:
             raise DirectiveUnknown(f"expectation {name}")
+        problems = len(check.problems)
         waiting = EXPECTATIONS[name](expected, check)
         if waiting is not None:
             await waiting
+        if name != "expected_error":
+            check.note(name, problems)
 
 
 async def check_case(spec: dict[str, Any], check: Check) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, get_origin
+from typing import Any
 
 from tenuto import save_session
 from tenuto.graph.engine.scope import (
@@ -209,10 +209,7 @@ def _query(given: Any, place: Place) -> Directive:
         if queryable.waits(spec["method"]):
             assert place.record.graph is not None
             await place.record.graph.drain_events_for(str(current_invocation_id()))
-        value = read()
-        wanted = place.kind.model_fields[spec["state_field"]].annotation
-        as_map = isinstance(value, list) and (get_origin(wanted) or wanted) is dict
-        return {spec["state_field"]: dict(enumerate(value)) if as_map else value}
+        return {spec["state_field"]: read()}
 
     return directive
 

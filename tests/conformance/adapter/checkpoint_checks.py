@@ -30,6 +30,18 @@ def _resumed(check: Check) -> Run:
     return check.record.resumed_run
 
 
+def check_place(what: str, save: Save, check: Check) -> None:
+    """See that the last position, which comes from events, is where the store has the run, as far as it says that."""
+    if not save.completed_positions or save.initial:
+        return
+    last, (path, step) = save.completed_positions[-1], save.place
+    if check.record.structure.fan_outs or check.record.structure.dispatchers:
+        # The steps of instances and branches are counted too.
+        check.holds(f"{what}: the store has step {step}", step >= last["step"], last)
+    else:
+        check.equal(f"{what}: place in the store", (last["namespace"], last["step"]), (list(path), step))
+
+
 def checkpoint_saves(expected: Any, check: Check) -> None:
     """Compare every save of the run, in order."""
     found = checkpoints_of(check).of(check.run)
@@ -43,6 +55,7 @@ def checkpoint_saves(expected: Any, check: Check) -> None:
             "completed_positions": save.completed_positions,
         }
         check.subset(f"checkpoint_saves[{index}]", known(one, keys, "checkpoint_saves"), told)
+        check_place(f"checkpoint_saves[{index}]", save, check)
 
 
 def _entered(check: Check) -> list[Entry]:

@@ -2,15 +2,16 @@
 
 The store has no such record: a checkpoint is a cursor (per frame, the node it stands before), a document and logs whose
 names begin with the frame's path, and, of a fan-out under way, a log of the instances that are done. Positions, and
-which instances had begun, are no part of it and come from the node events that were seen. In that log, an entry of a
-fan-out inside an instance says `at` which; none of the fixtures looks at those in a record that a run left.
+which instances had begun, are no part of it and come from the node events that were seen; `place` is what the store has
+of them. In that log, an entry of a fan-out inside an instance says `at` which; none of the fixtures looks at those in a
+record that a run left.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tenuto import Store, open_store
+from tenuto import Store
 from tenuto.errors import StoreUnavailable
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.events.node_event import NodeEvent
@@ -19,13 +20,14 @@ from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, Receipt, Reset, TakeRun
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, SessionKey
+from tests.conformance.adapter.decisions import Decision
 from tests.conformance.adapter.mocks import mock_error
 from tests.conformance.adapter.records import Record, Run
 from tests.conformance.adapter.seeding import PROGRESS, Path, name_of, seeded_progress, unescaped
 from tests.conformance.adapter.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping
 
-STORES = {"in_memory": "memory://", "in_memory_batched": "memory://", "sqlite": "memory://"}
-"""Every store keeps plain data only, which is what `sqlite` asks for."""
+KINDS = ("in_memory", "in_memory_batched", "sqlite")
+"""What a case may ask for. Every store keeps plain data only, which is what `sqlite` asks for."""
 SEEDED = "seeded-record"
 CHANGED = "changed-record"
 
@@ -38,6 +40,7 @@ class Crash(BaseException):
 class Save:
     """One save, as the specification speaks of it. `progress` is the fan-out under way, and what it has so far.
 
+    `place` is the graph that the store says it stands in, and the step it had reached.
     `initial` is what a run begins with: a record it can be resumed from, but of no completed node, so no save there.
     """
 
@@ -47,6 +50,7 @@ class Save:
     state: dict[str, Any]
     parent_states: list[dict[str, Any]]
     completed_positions: list[dict[str, Any]]
+    place: tuple[Path, int]
     progress: tuple[Path, dict[int, dict[str, Any]]] | None
     schema_version: str
     last_saved_at: datetime
@@ -88,12 +92,12 @@ class Checkpoints:
         """Open the store a case asks for."""
         given = spec["checkpointer"] if isinstance(spec["checkpointer"], dict) else {"kind": spec["checkpointer"]}
         given = known(given, ("kind", "fan_out_internal_save_batching"), "checkpointer")
-        if given["kind"] not in STORES:
+        if given["kind"] not in KINDS:
             raise DirectiveUnknown(f"checkpointer {given['kind']}")
         batching = known(given.get("fan_out_internal_save_batching") or {}, ("flush_every",), "batching")
         if (given["kind"] == "in_memory_batched") != bool(batching):
             raise FixtureProblem("in_memory_batched must say how many saves are flushed at a time, and no other may")
-        return cls(spec, await open_store(STORES[given["kind"]]), record, batching.get("flush_every", 1))
+        return cls(spec, await record.stores.open(), record, batching.get("flush_every", 1))
 
     async def close(self) -> None:
         """Close the store."""
@@ -131,7 +135,9 @@ class Checkpoints:
         return receipt
 
     async def _is_lost(self, run_id: str) -> bool:
-        """Tell whether the first run has failed with saves in its buffer; the fixture wants them lost."""
+        """Tell whether the first run has failed with saves in its buffer, in a fixture that wants them lost."""
+        if Decision.A_FAILED_RUN_FLUSHES_ITS_BUFFER not in self._record.decisions:
+            return False
         if self.batch == 1 or self._record.run_number != 0 or run_id not in self._runs:
             return False
         assert self._record.graph is not None
@@ -162,6 +168,7 @@ class Checkpoints:
             state=states[-1],
             parent_states=states[:-1],
             completed_positions=self._bases[str(point.run_id)] + ran,
+            place=(tuple(cursor["frames"][-1]["path"]), cursor["step"]),
             progress=underway,
             schema_version=point.schema_version,
             last_saved_at=point.created_at,

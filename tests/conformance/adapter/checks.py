@@ -5,6 +5,7 @@ from typing import Any
 from tenuto.graph.engine.cause import category_of
 from tenuto.graph.engine.suspend import SignalDescriptor
 from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent
+from tests.conformance.adapter.decisions import Decision
 from tests.conformance.adapter.records import RECORDER, Record, Run, plain
 from tests.conformance.adapter.vocabulary import known, mapping
 
@@ -22,7 +23,24 @@ class Check:
         self.run = Run(number=-1, initial={})
         self.whole = False
         self.problems: list[str] = []
-        self.deviations: list[str] = []
+        self.deviations: list[tuple[str, Decision]] = []
+        self._passed: set[tuple[int, str]] = set()
+
+    def deviates(self, place: str, decision: Decision) -> bool:
+        """Tell whether the fixture is one that deviates like this; if so, note that it does here."""
+        if decision not in self.record.decisions:
+            return False
+        self.deviations.append((place, decision))
+        return True
+
+    def note(self, name: str, problems: int) -> None:
+        """Note that an expectation was checked for the run; it passed if there were as many problems before it."""
+        if len(self.problems) == problems:
+            self._passed.add((self.run.number, name))
+
+    def passed(self, *names: str) -> bool:
+        """Tell whether one of these expectations was checked for the run, and passed."""
+        return any(name in names and self.is_about(run) for run, name in self._passed)
 
     def equal(self, what: str, expected: Any, found: Any) -> None:
         """Note a difference."""

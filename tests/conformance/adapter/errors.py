@@ -23,11 +23,13 @@ def check_error(expected: Any, check: Check) -> None:
     if error is None:
         check.problems.append(f"expected_error: {given.get('category')} expected, but the run completed")
         return
+    problems = len(check.problems)
     for key, value in given.items():
         if key == "carries":
             _carries(value, error.details() if isinstance(error, TenutoError) else {}, check)
         else:
             check.equal(f"expected_error.{key}", value, ERROR_KEYS[key](error, check))
+    check.note("expected_error", problems)
 
 
 def _carries(expected: Any, found: dict[str, Any], check: Check) -> None:

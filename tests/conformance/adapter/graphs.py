@@ -193,7 +193,6 @@ class Builder:
             given = self._whole(given, place)
         name = str(given["subgraph"])
         subgraph = self._subgraph(name)
-        declared = self._states[name].model_fields
         copied = ("items_field", "collect_field", "target_field", "extra_outputs", "inputs", "error_policy")
         plain_keys = (*copied, "errors_field", "on_empty", "count_field")
         options = {key: given[key] for key in plain_keys if key in given}
@@ -203,14 +202,10 @@ class Builder:
         if item_field is not None:
             self._record.structure.item_fields[name] = item_field
             options["item_field"] = item_field
-            if item_field not in declared:
-                # Nothing in the subgraph takes the item, so only the number of items counts.
-                del options["item_field"]
-                if "items_field" in options:
-                    options["count"] = _length(options.pop("items_field"))
         if "errors_field" in given:
             self._record.structure.errors_fields.add(given["errors_field"])
-        options.setdefault("collect_field", next(iter(declared), None))
+        # One that names no field to collect expects nothing of what is collected: any declared field will do.
+        options.setdefault("collect_field", next(iter(self._states[name].model_fields), None))
         for key in ("count", "concurrency"):
             if key in given:
                 options[key] = _number(given[key], f"{key} of {place}")
@@ -332,10 +327,6 @@ def _number(spec: Any, place: str) -> Any:
         case "queue_chunk":
             return lambda state: max(1, len(getattr(state, given["field"])) // given["chunk_size"])
     raise DirectiveUnknown(f"callable {given['callable']} at {place}")
-
-
-def _length(name: str) -> Any:
-    return lambda state: len(getattr(state, name))
 
 
 def _truthy(name: str) -> Any:

@@ -11,6 +11,7 @@ import yaml
 from tests.conformance.adapter.vocabulary import FixtureProblem, VersionUnsupported, listing, mapping
 
 PROJECT = Path(__file__).parents[3]
+NOWHERE = "No fixture was run: there are none in $TENUTO_CONFORMANCE or in ../shared/conformance."
 DEFINITIONS = ("subgraph", "subgraphs", "inner_subgraphs", "subgraph_with_idx")
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from tenuto.graph.events.node_event import NodeEvent
-from tests.conformance.adapter.checkpoint_checks import checkpoints_of, first_run
+from tests.conformance.adapter.checkpoint_checks import check_place, checkpoints_of, first_run
 from tests.conformance.adapter.checkpoints import Save
 from tests.conformance.adapter.checks import Check
 from tests.conformance.adapter.records import Record, Run, plain
@@ -45,6 +45,7 @@ def _record(what: str, expected: Any, run: Run, check: Check) -> None:
     if newest is None:
         check.problems.append(f"{what}: the run left no checkpoint")
         return
+    check_place(what, newest, check)
     for name in FIELDS:
         if name in given:
             _field(f"{what}.{name}", given[name], getattr(newest, name), check)
@@ -122,9 +123,7 @@ def _instance(what: str, expected: Any, found: dict[str, Any], check: Check) -> 
         wanted = listing(given.pop("completed_inner_positions") or [], f"{what}.completed_inner_positions")
         for entry in wanted:
             known(entry, ("node_name", "attempt_index", "namespace", "step"), f"{what}.completed_inner_positions")
-        # Of an instance that is done they are of no use any more: a record may have dropped them.
-        if wanted or found["state"] != "completed":
-            _positions(what, wanted, found["completed_inner_positions"], check)
+        _positions(what, wanted, found["completed_inner_positions"], check)
     check.subset(what, given, found)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,13 @@ from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.engine.scope import current_attempt_index, current_invocation_id, current_scope
 from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent
 from tenuto.graph.graph_outcome import Outcome
+from tests.conformance.adapter.decisions import Decision
 
 if TYPE_CHECKING:
     from tests.conformance.adapter.checkpoints import Checkpoints
     from tests.conformance.adapter.sessions import Sessions
     from tests.conformance.adapter.spans import Tracing
+    from tests.conformance.adapter.stores import Stores
 
 SIBLING_PATIENCE_SECONDS = 5.0
 OUTER = "outer"
@@ -142,7 +144,9 @@ class Siblings:
 class Record:
     """Everything recorded over one case."""
 
-    def __init__(self) -> None:
+    def __init__(self, stores: "Stores", decisions: Collection[Decision] = ()) -> None:
+        self.stores = stores
+        self.decisions = decisions
         self.structure = Structure()
         self.called: Mapping[str, Any] | BaseException | None = None
         self.graph: CompiledGraph[Any] | None = None

@@ -7,7 +7,7 @@ from tenuto.graph.state import State
 from tests.conformance.adapter.blocks import check_block, check_case, check_ending
 from tests.conformance.adapter.checkpoints import Checkpoints
 from tests.conformance.adapter.checks import Check
-from tests.conformance.adapter.decisions import A_FAILED_RUN_FLUSHES_ITS_BUFFER
+from tests.conformance.adapter.decisions import Decision
 from tests.conformance.adapter.errors import check_error
 from tests.conformance.adapter.graphs import Built
 from tests.conformance.adapter.invoking import invoke
@@ -49,7 +49,7 @@ async def run_checkpointed(
         check.run = record.first_run = await invoke(spec, initial, observers, record, asked.get("drain"), source)
         await _check_first_run(spec, check)
         if record.checkpoints.lost:
-            check.deviations.append(A_FAILED_RUN_FLUSHES_ITS_BUFFER)
+            check.deviates("the first run's record", Decision.A_FAILED_RUN_FLUSHES_ITS_BUFFER)
     if "resume" in spec:
         await _resume(spec, known(spec["resume"], (*KEYS, *CHECKS), "resume"), seeded, observers, check)
     elif seeded is not None and AMBIGUOUS in spec:

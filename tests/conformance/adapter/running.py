@@ -2,17 +2,18 @@
 
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenuto import open_store
 from tenuto.errors import GraphCompileError, StateMigrationError, TenutoError
 from tenuto.graph.engine.scope import get_invocation_metadata
+from tests.conformance.adapter import span_invariants
 from tests.conformance.adapter.blocks import check_block, check_case
 from tests.conformance.adapter.checkpoints import Checkpoints
 from tests.conformance.adapter.checks import Check
+from tests.conformance.adapter.decisions import DEVIATIONS, Decision
 from tests.conformance.adapter.graphs import GRAPH_KEYS, Built, build
 from tests.conformance.adapter.invocations import run_invocations
 from tests.conformance.adapter.invoking import drained, invoke
@@ -23,6 +24,7 @@ from tests.conformance.adapter.records import Record, Run
 from tests.conformance.adapter.resumes import ambiguity_expected, asked_of, run_checkpointed
 from tests.conformance.adapter.sessions import SESSION_KEYS, Sessions, refuse_without_store
 from tests.conformance.adapter.spans import tracing_of
+from tests.conformance.adapter.stores import Stores, stores_in_files
 from tests.conformance.adapter.suspensions import WORDS
 from tests.conformance.adapter.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mentioned
 
@@ -87,13 +89,25 @@ class Report:
 
     fixture: str
     problems: list[str] = field(default_factory=list)
-    deviations: list[str] = field(default_factory=list)
+    deviations: list[tuple[str, str, Decision]] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
 
 
-async def run_fixture(fixture: Fixture) -> Report:
-    """Run every case of a fixture."""
+async def run_fixture(
+    fixture: Fixture,
+    stores: Stores | None = None,
+    deviations: Sequence[tuple[str, str, Decision]] | None = None,
+) -> Report:
+    """Run every case of a fixture, each with a store of its own where it needs one: by default, a file.
+
+    Its deviations must be those that are given, which are by default the ones known of the fixture.
+    """
+    if stores is None:
+        with stores_in_files() as stores:
+            return await run_fixture(fixture, stores, deviations)
     report = Report(fixture.name)
+    pinned = list(DEVIATIONS.get(fixture.name, ()) if deviations is None else deviations)
+    decisions = frozenset(decision for _, _, decision in pinned)
     try:
         cases = fixture.cases()
     except FixtureProblem as problem:
@@ -103,18 +117,19 @@ async def run_fixture(fixture: Fixture) -> Report:
         if reason := not_run_yet(case.spec):
             report.pending.append(f"{case.name}: {reason}")
             continue
-        check = await run_case(case)
+        check = await run_case(case, Record(stores, decisions))
         report.problems += [f"{case.name}: {problem}" for problem in check.problems]
-        report.deviations += [f"{case.name}: {deviation}" for deviation in check.deviations]
+        report.deviations += [(case.name, place, decision) for place, decision in check.deviations]
+    if not report.problems and report.deviations != pinned:
+        report.problems.append(f"the deviations are to be {pinned}, and were {report.deviations}")
     return report
 
 
-async def run_case(case: Case) -> Check:
+async def run_case(case: Case, record: Record) -> Check:
     """Run one case and return what came of its expectations."""
-    record = Record()
     check = Check(case.spec, record)
     # Observers that raise are warned of; that the engine says so is its own affair.
-    record.tracing = tracing_of(case.spec)
+    record.tracing = tracing_of(case.spec, span_invariants.INVARIANTS)
     with warnings.catch_warnings(), record.tracing or nullcontext():
         warnings.filterwarnings("ignore", "An observer raised", RuntimeWarning)
         try:
@@ -155,7 +170,7 @@ async def _open_stores(spec: dict[str, Any], record: Record) -> None:
     else:
         refuse_without_store(spec)
     if record.checkpoints is None and record.sessions is None and mentioned(spec, WORDS):
-        record.pauses = await open_store("memory://")
+        record.pauses = await record.stores.open()
 
 
 def _called(spec: Any) -> Mapping[str, Any] | BaseException:

@@ -1,4 +1,4 @@
-"""A case's session store: the engine's own, in memory, with every call on it written down.
+"""A case's session store: the engine's own, with every call on it written down.
 
 What a load gave and a save left is read back from the store at that moment, past the counting.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import create_model
 
-from tenuto import SessionState, Store, open_store
+from tenuto import SessionState, Store
 from tenuto.errors import SessionLoadFailed
 from tenuto.graph.blueprint.builder import GraphBuilder
 from tenuto.graph.compiled import CompiledGraph
@@ -74,7 +74,7 @@ class Sessions:
     @classmethod
     async def open(cls, spec: dict[str, Any], record: Record) -> "Sessions":
         """Open the store a case asks for, which is that of its checkpoints too."""
-        return cls(spec, record.checkpoints.store if record.checkpoints else await open_store("memory://"), record)
+        return cls(spec, record.checkpoints.store if record.checkpoints else await record.stores.open(), record)
 
     async def close(self) -> None:
         """Close the store."""

@@ -7,7 +7,7 @@ from uuid import UUID
 from tenuto.observe.attributes import IMPLEMENTATION
 from tenuto.observe.otel import INVOCATION
 from tests.conformance.adapter.checks import Check
-from tests.conformance.adapter.decisions import CHILDREN_MAY_BE_LEFT_OUT
+from tests.conformance.adapter.decisions import Decision
 from tests.conformance.adapter.spans import Tracing
 from tests.conformance.adapter.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping
 from tests.observe.trees import Branch
@@ -218,12 +218,12 @@ def _children(what: str, wanted: list[Any], found: Branch, check: Check) -> None
 
 
 def _listed(what: str, wanted: list[Any], found: list[Branch], check: Check) -> list[Branch]:
-    """Return the children that a list is about; nodes of the graph that it does not name at all may be left out."""
+    """Return the children that a list is about: all of them, but where a fixture is known to leave out nodes."""
     names = {tree.get("name") for tree in wanted}
     omitted = [each for each in found if each.span.name in check.record.structure.nodes - names]
-    if not wanted or not omitted:
+    place = f"{what}: {[each.span.name for each in omitted]}"
+    if not wanted or not omitted or not check.deviates(place, Decision.CHILDREN_MAY_BE_LEFT_OUT):
         return found
-    check.deviations.append(f"{what}: {[each.span.name for each in omitted]}: {CHILDREN_MAY_BE_LEFT_OUT}")
     return [each for each in found if each not in omitted]
 
 

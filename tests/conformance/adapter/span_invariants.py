@@ -1,6 +1,7 @@
 """Invariants over spans and logs, each under its own name.
 
-Those that restate a tree must have one beside them; the others are decided from the spans and lines themselves.
+Those that restate a tree must have had one checked for the same run; the others are decided from the spans and lines
+themselves.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,8 +10,8 @@ from typing import Any
 from tenuto.observe.attributes import IMPLEMENTATION
 from tenuto.observe.otel import INVOCATION
 from tests.conformance.adapter.checks import Check
+from tests.conformance.adapter.records import OUTER
 from tests.conformance.adapter.span_checks import is_uuid4, traces, tracing
-from tests.conformance.adapter.vocabulary import mentioned
 from tests.observe.trees import Branch
 
 Invariant = Callable[[Any, Check], bool]
@@ -19,7 +20,7 @@ ATTRIBUTION = ("implementation.name", "implementation.version")
 
 def check_span_invariant(name: str, value: Any, check: Check) -> bool:
     """Check an invariant if it is one over spans or logs; tell whether it is."""
-    if name not in INVARIANTS or check.record.tracing is None:
+    if name not in INVARIANTS:
         return False
     check.holds(f"invariant {name} = {value!r} does not hold", INVARIANTS[name](value, check))
     return True
@@ -31,7 +32,7 @@ def _asserts(held: Callable[[Check], bool]) -> Invariant:
 
 
 def _restates(*words: str) -> Invariant:
-    return lambda value, check: value is True and mentioned(check.spec, words)
+    return lambda value, check: value is True and check.passed(*words)
 
 
 def _roots(check: Check) -> list[Branch]:
@@ -111,10 +112,9 @@ def _index_range(value: Any, check: Check) -> bool:
 
 
 def _attempts(check: Check) -> list[Branch]:
-    """Return the invocation's children that are attempts at one node: those that share a name with the most others."""
-    root = _roots(check)[0]
-    names = [each.span.name for each in root.below]
-    return [each for each in root.below if names and each.span.name == max(names, key=names.count)]
+    """Return the invocation's children that are attempts at a node whose body was entered more than once for it."""
+    again = {entry.node for entry in check.record.entered(check.run) if entry.graph == OUTER and entry.attempt_index}
+    return [each for each in _roots(check)[0].below if each.span.name in again]
 
 
 def _apart(check: Check) -> bool:

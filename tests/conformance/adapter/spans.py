@@ -1,7 +1,7 @@
 """What a case leaves in spans and logs: kept in memory under a provider of its own, run by run."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,9 +109,9 @@ class Tracing(logging.Handler):
         )
 
 
-def tracing_of(case: dict[str, Any]) -> Tracing | None:
-    """Return where a case's spans and logs go, if it asks for any."""
+def tracing_of(case: dict[str, Any], invariants: Iterable[str] = ()) -> Tracing | None:
+    """Return where a case's spans and logs go, if it asks for any, by itself or by one of these invariants."""
     named = any(isinstance(entry, dict) and entry.get("behavior") == "otel" for entry in case.get("observers") or [])
-    if not named and not mentioned(case, SPANS):
+    if not named and not mentioned(case, (*SPANS, *invariants)):
         return None
     return Tracing([*case.get("detached_subgraphs", []), *case.get("detached_fan_outs", [])], named)

@@ -122,7 +122,7 @@ invocations:
   - name: two
     resume_invocation: <from one suspended outcome>
     signal_payload: {}
-    expected: {outcome: completed, final_state: {x: 1}, middleware_log_captured: [before]}
+    expected: {outcome: completed, final_state: {x: 1}, middleware_log_captured: []}
 invariants:
   middleware_pre_next_block_runs_on_suspending_node: true
   middleware_post_next_block_skipped_on_suspending_node: true

@@ -184,7 +184,7 @@ seeded_record:
       fan_out_node_name: process
       instance_count: 4
       instances:
-        - {state: completed, result: {fan_out_index: 0, category: node_exception}, result_is_error: true}
+        - {state: completed, result: {fan_out_index: "0", category: node_exception}, result_is_error: true}
         - {state: completed, result: 22}
         - {state: in_flight, completed_inner_positions: []}
         - {state: not_started}
@@ -192,7 +192,7 @@ resume:
   from_seeded_record: true
   expected:
     final_state:
-      {items: [1, 2, 3, 4], results: [22, 3, 4], errors: [{fan_out_index: 0, category: node_exception}]}
+      {items: [1, 2, 3, 4], results: [22, 3, 4], errors: [{fan_out_index: "0", category: node_exception}]}
     instances_skipped_during_resume: [0, 1]
 """
 
@@ -218,7 +218,7 @@ BENT = [
     ("drifted", "results: [5, 10, 60, 70]", "results: [10, 60, 70]"),
     ("seeded", "instance_count: 4", "instance_count: 3"),
     ("seeded", "results: [22, 3, 4]", "results: [2, 3, 4]"),
-    ("seeded", "{fan_out_index: 0, category: node_exception}]}", "{fan_out_index: 1, category: node_exception}]}"),
+    ("seeded", '{fan_out_index: "0", category: node_exception}]}', "{fan_out_index: 0, category: node_exception}]}"),
     ("seeded", "instances_skipped_during_resume: [0, 1]", "instances_skipped_during_resume: [1]"),
 ]
 
