@@ -4,8 +4,9 @@ from typing import Any
 
 from bench.workload import Messages, a_key, document
 from tenuto.runtime.program.program import Program, program
-from tenuto.runtime.program.turn import DEFAULT_STEPS, Turn
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.context import DEFAULT_STEPS
 from tenuto.store.store import Store
 
 _replies: dict[str, Any] = {}

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from tenuto import Store, open_store
 from tenuto.ids import new_id
+from tests.conformance.adapter.loader import NOWHERE, conformance_root
 from tests.sampling import seed
 from tests.servers import MEMORY, SCHEMA, Postgres, running_postgres
 
@@ -23,6 +24,7 @@ settings.register_profile("steady", derandomize=True, database=None)
 settings.load_profile("steady")
 
 
+FIXTURES = "tests/conformance/test_fixtures.py"
 LONGEST = 10.0
 """The seconds a test may take; a longer one says why by its `long` marker, or belongs to a soak."""
 
@@ -37,6 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> str:
     """Say which part of the crash matrices this run takes."""
     return f"seed of the samples: {seed()} (TENUTO_SEED repeats it)"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line if the fixtures of the specification were to be run, and were not there."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if any(report.nodeid.startswith(FIXTURES) for report in skipped) and conformance_root() is None:
+        terminalreporter.section("conformance", sep="-")
+        terminalreporter.line(NOWHERE)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,8 +15,8 @@ from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
 from tests.conftest import OurHarness
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, waits
-from tests.session.runtimes import in_memory
-from tests.session.talking import Heard, Watching
+from tests.runtime.runtimes import in_memory
+from tests.runtime.talking import Heard, Watching
 
 
 @both

@@ -18,8 +18,8 @@ from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import OutcomeStatus
 from tests.graph.conftest import FaultyStore
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, turn_here, waits
-from tests.session.runtimes import Database, Gate, in_memory, on_disk
-from tests.session.talking import Watching
+from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
+from tests.runtime.talking import Watching
 
 CALL = {"id": "c1", "name": "weather", "arguments": {}}
 

@@ -17,7 +17,7 @@ from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.runtime.stream.reader import FrameType, fold
 from tests.graph.desk import Desk, answers, both, desk, line, says, texts, turn_here
 from tests.graph.talking import Body
-from tests.session.runtimes import Database, Gate, in_memory, on_disk
+from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
 
 
 def pays(calls: list[Any], key: str = "pay", gate: Gate | None = None, **options: Any) -> Body:

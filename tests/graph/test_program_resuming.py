@@ -30,7 +30,7 @@ from tests.graph.desk import (
     waits,
 )
 from tests.graph.talking import Body
-from tests.session.runtimes import Database, Gate, in_memory, on_disk
+from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
 
 
 def held(gate: Gate, log: list[str], name: str = "held") -> Body:
