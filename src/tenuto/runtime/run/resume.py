@@ -68,6 +68,8 @@ async def resume_run(
         notices.append(run_started(turn))
         await write_start(turn, notices)
         replica.resume_count += 1
+        if turn.journal.has_doubts:  # settled by somebody before the run was on record; from now on nobody can
+            turn.journal.learn(await all_effects(factory.store, replica.key, origin_id=run.origin_id))
     except BaseException as error:
         await factory.ender.release(turn, writer, error)
         raise

@@ -1,11 +1,12 @@
 """Calls in doubt: somebody who knows says what became of them."""
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import EffectNotOpen
+from tenuto.errors import EffectNotOpen, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit
 from tenuto.model.effect import Effect, SettleEffect
 from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind
 from tenuto.runtime.stream.notices import EffectSettled, Listeners
@@ -18,7 +19,7 @@ from tenuto.writing.pages import all_effects
 
 
 class InDoubtCalls:
-    """Knows the calls of which nobody knows whether they were carried out, and settles them."""
+    """Lists and settles calls in doubt: nobody knows whether they were carried out."""
 
     def __init__(self, store: Store, listeners: Listeners, answers: AnswerDesk, deliveries: Deliveries) -> None:
         self._store = store
@@ -31,27 +32,43 @@ class InDoubtCalls:
         return await all_effects(self._store, key, in_doubt=True)
 
     async def settle(self, effect: Effect, *, result: JSON, error: JSON) -> None:
-        """Answer the run that asks about a call, or settle it on record and leave a notice for the model."""
+        """Answer the run that asks about a call, or settle it on record and leave a notice for the model.
+
+        While a run that resumed the call is under way, that run decides about it, and nobody else.
+        """
         dumps(result, "result")
         dumps(error, "error")
         place = Place(effect.namespace, effect.step, effect.effect_key)
         outcome = "done" if error is None else "failed"
-        wait = await self._asking_about(effect, place)
-        if wait is not None:
-            said = {"outcome": outcome, "result": result} if error is None else {"outcome": outcome, "error": error}
-            await self._answers.give(wait.wait_id, said, tenant=effect.key.tenant, kind=wait.kind)
+        while True:
+            head = await self._store.head(effect.key)
+            wait = await self._asking_about(effect, place)
+            if wait is not None:
+                said = {"outcome": outcome, "result": result} if error is None else {"outcome": outcome, "error": error}
+                await self._answers.give(wait.wait_id, said, tenant=effect.key.tenant, kind=wait.kind)
+                return
+            if not any(_is_same(each, effect) for each in await self.of_session(effect.key)):
+                raise _not_open(effect, place, "not in doubt: it came back, was settled, or is under way")
+            if await self._is_resumed(effect):
+                raise _not_open(effect, place, "not in doubt: the run that resumed it is under way, and decides")
+            try:
+                await self._record(effect, place, outcome, result, error, at=head.commit_number if head else None)
+            except VersionConflict:
+                continue  # something was written since the look: perhaps a run began
             return
-        if not any(_is_same(each, effect) for each in await self.of_session(effect.key)):
-            raise EffectNotOpen(
-                f"The effect {place} of {effect.key} is not in doubt: it came back, was settled, or is under way.",
-                key=effect.key,
-                place=place,
-                found="not in doubt",
-            )
-        await self._record(effect, place, outcome, result=result, error=error)
 
-    async def _record(self, effect: Effect, place: Place, outcome: str, *, result: JSON, error: JSON) -> None:
-        """Settle a call in one commit with the wake that tells the model, and hand that over at once."""
+    async def _is_resumed(self, effect: Effect) -> bool:
+        """Tell whether a run is under way that makes the effect's calls again; it knows them as they were before."""
+        runs = await self._store.runs.of_session(effect.key)
+        return any(run.status is RunStatus.RUNNING and run.origin_id == effect.origin_id for run in runs)
+
+    async def _record(
+        self, effect: Effect, place: Place, outcome: str, result: JSON, error: JSON, *, at: int | None
+    ) -> None:
+        """Settle a call in one commit with the wake that tells the model, and hand that over at once.
+
+        The session has to be where it was looked `at`.
+        """
         notice = EffectSettled(key=effect.key, effect=str(place), outcome=outcome)
         settle = SettleEffect(
             key=place.key,
@@ -67,6 +84,7 @@ class InDoubtCalls:
             key=effect.key,
             operation_id=new_id(),
             life=effect.life,
+            expected_commit=at,
             effects=(settle,),
             events=(notice.event(),),
             outgoing=(NewOutgoing(kind=OutboxKind.WAKE, target=effect.key, body=told),),
@@ -84,6 +102,12 @@ class InDoubtCalls:
                 run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
                 return wait if run is not None and run.origin_id == effect.origin_id else None
         return None
+
+
+def _not_open(effect: Effect, place: Place, state: str) -> EffectNotOpen:
+    return EffectNotOpen(
+        f"The effect {place} of {effect.key} is {state}.", key=effect.key, place=place, found="not in doubt"
+    )
 
 
 def _is_same(one: Effect, other: Effect) -> bool:

@@ -80,8 +80,14 @@ class EffectJournal:
     """The effects of one origin, as one runner knows them; what is to be written of them goes with its commits."""
 
     def __init__(self, effects: Iterable[Effect] = (), *, run_id: str = "", attempt: int = 1) -> None:
-        self._known = {
-            Place(each.namespace, each.step, each.effect_key): Known(
+        self._runner = (run_id, attempt)
+        self._known: dict[Place, Known] = {}
+        self.learn(effects)
+
+    def learn(self, effects: Iterable[Effect]) -> None:
+        """Take note of effects as the store has them."""
+        for each in effects:
+            self._known[Place(each.namespace, each.step, each.effect_key)] = Known(
                 kind=each.kind,
                 status=each.status,
                 request=each.request,
@@ -91,11 +97,14 @@ class EffectJournal:
                 error=each.error,
                 call_id=each.call_id,
                 idempotent=each.idempotent,
-                mine=(each.run_id, each.attempt) == (run_id, attempt),
+                mine=(each.run_id, each.attempt) == self._runner,
                 digest=each.digest,
             )
-            for each in effects
-        }
+
+    @property
+    def has_doubts(self) -> bool:
+        """Whether some call is in doubt."""
+        return any(each.in_doubt for each in self._known.values())
 
     def find(self, place: Place) -> Known | None:
         """Return what is known of an effect."""
