@@ -479,7 +479,7 @@ async def test_a_call_that_a_run_under_way_goes_on_with_is_not_settled_by_others
     paying = Gate()
 
     @program
-    async def pays(turn: LiveTurn) -> Any:
+    async def pays(turn: Turn) -> Any:
         async def pay() -> Any:
             paid.append(len(paid))
             await paying()

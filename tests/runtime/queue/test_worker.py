@@ -137,7 +137,7 @@ class TestNotForThisWorker:
             await enough.wait()
         working.cancel()
         await asyncio.wait([working])
-        pauses = [later - sooner for sooner, later in pairwise(tries)]
+        pauses = [later - sooner for sooner, later in pairwise(tries[:4])]
         assert [pause >= least for pause, least in zip(pauses, (0.02, 0.04, 0.08), strict=True)] == [True] * 3
 
     async def test_a_session_that_was_closed_keeps_nobody_busy(self, store: Store, gate: GatedProgram) -> None:
