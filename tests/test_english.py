@@ -1,8 +1,8 @@
 """Sentences and file names are plain English.
 
-Every docstring, comment, error, log line and help text of `src`, and every document, is searched for turns of phrase
-that a native engineer would not write. `python -m tests.test_english` lists what is found, rooms of `NOT_YET` included;
-`python -m tests.test_english runtime docs` lists only those rooms.
+Every docstring, comment, error, log line and help text of `src`, `bench` and `demos`, and every document, is searched
+for turns of phrase that a native engineer would not write. `python -m tests.test_english` lists what is found, rooms of
+`NOT_YET` included; `python -m tests.test_english runtime docs` lists only those rooms.
 """
 
 import ast
@@ -33,7 +33,7 @@ PATTERNS = {
         'write "is not a ..."'
     ),
     r"\b(has|have|had) not(?=[.,;:)]|$)": 'write "does not have", "does not declare"',
-    r"\b(go|goes|going|gone|went) on\b(?! here)": 'write "continue" or "resume"',
+    r"\b(go|goes|gone|went) on\b|(?<!is )\bgoing on\b": 'write "continue" or "resume"',
     r"\btold\b": 'write "reported", "passed", "informed"',
     r"\btells?\b": 'write "return", "report", "say"',
     r"\bhears?\b|\bheard of\b": 'write "receives", "learns"',
@@ -50,7 +50,7 @@ PATTERNS = {
     r"\b(as|what) (it|they) (is|are|was|were|stands?|stood)(?=[.,;:)]| (now|then|there)\b|$)": (
         'write "unchanged", "the current ..."'
     ),
-    r"\bstand(s|ing)? (in (the|a|its|line|rows)|on (the|a|its|that|those)|there|already|still)\b": (
+    r"\bstand(s|ing)? (in (the|a|its|line|rows)|on (the|a|its|that|those)|there|already)\b": (
         'write "is stored", "is", "applies"'
     ),
     r"\b(brings?|brought|comes?|came|takes?|taken|took|rides?) along\b": 'write "with", "includes"',
@@ -194,7 +194,8 @@ def hits_of(paths: Iterable[Path]) -> Iterator[Hit]:
 
 def sources() -> list[Path]:
     """Return the files that have sentences; a migration that was applied somewhere is not edited."""
-    found = [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.sql")]
+    found = [path for room in (SOURCE, ROOT / "bench", ROOT / "demos") for path in room.rglob("*")]
+    found = [path for path in found if path.suffix in {".py", ".sql"}]
     return sorted(path for path in found if path.parent.name != "migrations")
 
 
