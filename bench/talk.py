@@ -29,7 +29,7 @@ class Talk:
 
     @classmethod
     async def begin(cls, store: Store, runs: Program = replies, *, steps: int = DEFAULT_STEPS) -> "Talk":
-        """Create a session of this program, with a runtime of its own."""
+        """Create a session of this program, with its own runtime."""
         return await cls._create(SessionRuntime(store, [runs], steps=steps), runs.name)
 
     async def another(self) -> "Talk":

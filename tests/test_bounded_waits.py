@@ -17,7 +17,7 @@ OF_CONNECTIONS = {"fetch", "fetchval", "fetchrow", "execute", "executemany", "cl
 
 ENDED_BY: dict[str, tuple[str, ...]] = {
     "the caller's own function, graph, program or observer, which may take as long as it likes": (
-        "cli/app.py:_run.run",
+        "cli/state_commands.py:_run.run",
         "cli/worker_command.py:_program",
         "graph/nodes/branches.py:BranchesNode.execute",
         "graph/nodes/call.py:FunctionCall.__call__",

@@ -1,4 +1,4 @@
-"""The documents tell the truth: the README's example runs, and so does the tour."""
+"""The documents are true: the examples of the README and the guides run, and so does the tour."""
 
 import ast
 import re

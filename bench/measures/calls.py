@@ -37,7 +37,7 @@ async def tools(turn: Turn) -> None:
 
 @program
 async def models(turn: Turn) -> None:
-    """Ask a model again and again, each time in a step of its own."""
+    """Call a model repeatedly, each time in its own step."""
     with Stopwatch(wall) as watch:
         for number in range(_CALLS):
             await begin_step(context_of(turn))

@@ -248,7 +248,7 @@ async def test_what_cannot_be_migrated_stays_as_it_was_and_the_others_are_writte
         bad = await store.load("bad")
     ran = await tenuto("migrate", f"{module}:graph", *place.arguments)
     assert ran.code == 1
-    assert "version '1': 1 migrated, 1 left as they were" in ran.out
+    assert "version '1': 1 migrated, 1 left unchanged" in ran.out
     assert "session 'bad'" in ran.out
     async with place.open() as store:
         assert await store.load("bad") == bad
@@ -653,7 +653,7 @@ async def test_sessions_of_nobody_are_reported_and_only_taken_in_if_told_to(file
         ran = await tenuto(verb, f"{module}:graph", *file.arguments)
         assert ran.code == 1
         assert f"version '1': 1 {done}" in ran.out
-        assert "Left alone: 1 made by 'invoice'" in ran.out
+        assert "Skipped: 1 created by 'invoice'" in ran.out
         assert "--unowned" in ran.out
     left = await tenuto("check", f"{module}:graph", *file.arguments, "--no-unowned", "--json")
     assert (left.code, left.told["others"], left.told["unowned"]) == (0, {"invoice": 1}, 1)

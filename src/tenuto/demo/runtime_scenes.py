@@ -7,7 +7,7 @@ from typing import Any
 
 from tenuto import SessionKey, SessionRuntime, open_store
 from tenuto.demo.shop import cashier, desk, packer, world
-from tenuto.demo.showing import check, run_and_kill, run_to_its_end, say
+from tenuto.demo.stage import check, run_and_kill, run_to_its_end, say
 from tenuto.store.open import sqlite_path
 
 QUESTIONS = ("one", "two", "three", "four", "five")
@@ -19,7 +19,7 @@ async def queue(url: str) -> None:
         await runtime.create("desk", session_id="customer-43")
         started = [await runtime.start("customer-43", text, key=f"msg-{text}", when_busy="queue") for text in QUESTIONS]
         waiting = len(await store.inbox.list(SessionKey("customer-43")))
-        say(f"all five are durable; {waiting} wait in the inbox while the first is answered")
+        say(f"all five are stored; {waiting} wait in the inbox while the first is answered")
         outcomes = await asyncio.gather(*(each.wait() for each in started))
         for outcome in outcomes:
             say(str(outcome.output))
@@ -27,11 +27,11 @@ async def queue(url: str) -> None:
         said = [text for question in QUESTIONS for text in (question, f"You asked: {question}")]
         check("five turns, in order, nothing interleaved", [each["content"] for each in session.messages], said)
         again = await runtime.send("customer-43", "two", key="msg-two")
-        check("the second one sent again: the same turn", again.run_id, outcomes[1].run_id)
+        check("the second message, sent again, is the same turn", again.run_id, outcomes[1].run_id)
 
 
 async def ask_for_approval(url: str) -> None:
-    """Be the process that gets as far as the approval."""
+    """Run a turn until it needs an approval."""
     async with open_store(url) as store, SessionRuntime(store, [cashier(_folder(url))]) as runtime:
         await runtime.create("cashier", session_id="refund-7", title="Order 7")
         outcome = await runtime.send("refund-7", "Please refund order 7.")
@@ -40,7 +40,7 @@ async def ask_for_approval(url: str) -> None:
 
 
 async def approve(url: str) -> None:
-    """Be the process that answers, and so goes on with the turn."""
+    """Answer the approval, which resumes the turn."""
     async with open_store(url) as store, SessionRuntime(store, [cashier(_folder(url))]) as runtime:
         (wait,) = await runtime.waits("refund-7")
         answered = await runtime.answer(wait.wait_id, True, session_id="refund-7")
@@ -51,34 +51,34 @@ async def approve(url: str) -> None:
 async def approval(url: str) -> None:
     """Suspend in one process, answer in another."""
     await run_to_its_end("ask", url)
-    say("nothing runs now; the question stands in the file")
+    say("no process is running; the question is stored in the file")
     await run_to_its_end("approve", url)
     check("refunded once, after the approval", world(_folder(url)), ["refunded 49 for order 7"])
 
 
 async def pack_until_killed(url: str) -> None:
-    """Be the process that is killed while a tool is at work."""
+    """Start a turn and wait to be killed while a tool runs."""
     async with open_store(url) as store, SessionRuntime(store, [packer(_folder(url), dies=True)]) as runtime:
         await runtime.create("packer", session_id="parcel-9")
         await runtime.send("parcel-9", "Pack the lamp.")
 
 
 async def work(url: str) -> None:
-    """Be a worker that does whatever is due."""
+    """Run whatever is due, as a worker does."""
     async with open_store(url) as store, SessionRuntime(store, [packer(_folder(url))]) as runtime:
         await runtime.drain()
         (run,) = await runtime.runs("parcel-9")
         session = await runtime.get("parcel-9")
-        print(f"found the lost turn and finished it (attempt {run.run.attempt}): {session.messages[-1]['content']}")
+        print(f"found the orphaned turn and finished it (attempt {run.run.attempt}): {session.messages[-1]['content']}")
 
 
 async def takeover(url: str) -> None:
-    """Kill a process in a turn and let another one finish it."""
+    """Kill a process during a turn and let another one finish it."""
     (_folder(url) / "world.txt").unlink()
     await run_and_kill("pack", url)
     await run_to_its_end("work", url)
-    done = ["reserved lamp", "label asked for by attempt 1", "label asked for by attempt 2"]
-    check("reserved once; only the label, declared idempotent, was asked for again", world(_folder(url)), done)
+    done = ["reserved lamp", "label requested by attempt 1", "label requested by attempt 2"]
+    check("reserved once; only the label, a tool declared idempotent, was requested again", world(_folder(url)), done)
 
 
 ROLES: dict[str, Callable[[str], Coroutine[Any, Any, None]]] = {

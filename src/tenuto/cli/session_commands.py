@@ -1,33 +1,38 @@
-"""`tenuto session`: look at sessions, answer what they wait for, stop their runs."""
+"""`tenuto session`: list and show sessions, answer their waits, stop their runs."""
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import typer
 
-from tenuto.cli.places import Address, AsJson, Schema, opening
-from tenuto.errors import AnswerRefused, SessionError, TenutoError
-from tenuto.model.run import StopKind
+from tenuto.cli.exit_code import run_or_exit
+from tenuto.cli.parameters import Address, AsJson, Schema, open_existing
+from tenuto.model.run import StopAnswer, StopKind
 from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, SessionStatus, SessionSummary
 from tenuto.model.wait import Wait
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.info import RunInfo
 
-sessions = typer.Typer(help="Look at sessions, answer them, stop them.", no_args_is_help=True)
+sessions = typer.Typer(help="List, show, answer and stop sessions.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(help="The session's id.")]
 Tenant = Annotated[str, typer.Option(help="The session's tenant.", show_default="none")]
 Work = Callable[[SessionRuntime], Awaitable[Any]]
 
+_STOP_ANSWERS = {
+    StopAnswer.RECORDED: "Stop recorded",
+    StopAnswer.ALREADY: "A stop was already requested",
+    StopAnswer.ENDED: "The run has already ended",
+}
+
 
 @sessions.command("list")
 def list_sessions(
     store: Address,
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.", show_default="all tenants")] = None,
-    status: Annotated[SessionStatus | None, typer.Option(help="Only those of this status.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's sessions.", show_default="all tenants")] = None,
+    status: Annotated[SessionStatus | None, typer.Option(help="Only sessions with this status.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many to list at most.")] = 50,
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +55,7 @@ def list_sessions(
 
 @sessions.command("show")
 def show(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = None, as_json: AsJson = False) -> None:
-    """Show a session: its state and its last turns."""
+    """Show a session's state and its last ten turns."""
 
     async def work(runtime: SessionRuntime) -> Any:
         key = SessionKey(session_id, tenant=tenant)
@@ -58,7 +63,7 @@ def show(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = N
 
     session, runs = _run(store, schema, as_json, work)
     definition = session.definition
-    told = {
+    report = {
         "session_id": session.session_id,
         "tenant": tenant,
         "status": str(session.status),
@@ -70,9 +75,9 @@ def show(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = N
         "runs": [_turn(each) for each in runs],
     }
     if as_json:
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(report))
         return
-    typer.echo(f"{session_id}: {told['status']}, version {session.version}, program {told['program'] or 'none'}")
+    typer.echo(f"{session_id}: {report['status']}, version {session.version}, program {report['program'] or 'none'}")
     for name, value in session.document.items():
         typer.echo(f"  {name} = {json.dumps(value)}")
     for message in session.messages:
@@ -86,7 +91,7 @@ def show(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = N
 
 @sessions.command("waits")
 def waits(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = None, as_json: AsJson = False) -> None:
-    """List what a session waits for."""
+    """List the open waits of a session."""
 
     async def work(runtime: SessionRuntime) -> Any:
         key = SessionKey(session_id, tenant=tenant)
@@ -112,36 +117,36 @@ def answer(
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer what a session waits for; a worker goes on with it."""
+    """Answer a wait; a worker resumes the session."""
     try:
-        given = json.loads(value)
+        payload = json.loads(value)
     except ValueError as error:
         raise typer.BadParameter(f"the answer {value!r} is not JSON: {error}.") from error
 
     async def work(runtime: SessionRuntime) -> Any:
-        return await runtime.for_tenant(tenant).answer(wait_id, given, run=False)
+        return await runtime.for_tenant(tenant).answer(wait_id, payload, run=False)
 
     answered = _run(store, schema, as_json, work)
     left = [_wait(each) for each in answered.open_waits]
     if as_json:
-        told = {"session_id": answered.session_id, "run_id": answered.run_id, "continues": answered.continues}
-        typer.echo(json.dumps({**told, "open_waits": left}))
+        report = {"session_id": answered.session_id, "run_id": answered.run_id, "continues": answered.continues}
+        typer.echo(json.dumps({**report, "open_waits": left}))
         return
-    then = "a worker goes on with it" if answered.continues else f"it still waits for {len(left)} more"
-    typer.echo(f"Answered; session {answered.session_id!r}: {then}.")
+    then = "a worker resumes it" if answered.continues else f"waits still open: {len(left)}"
+    typer.echo(f"Answered. Session {answered.session_id!r}: {then}.")
 
 
 @sessions.command("stop")
 def stop(
     session_id: Id,
     store: Address,
-    kind: Annotated[StopKind, typer.Option(help="interrupt can be gone on with, abort cannot.")] = StopKind.INTERRUPT,
-    reason: Annotated[str | None, typer.Option(help="Why.")] = None,
+    kind: Annotated[StopKind, typer.Option(help="interrupt can be resumed; abort is final.")] = StopKind.INTERRUPT,
+    reason: Annotated[str | None, typer.Option(help="The reason to record.")] = None,
     tenant: Tenant = "",
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the session's run to stop; the request stands on that run, wherever it runs."""
+    """Ask the session's current run to stop, in whichever process it runs."""
 
     async def work(runtime: SessionRuntime) -> Any:
         return await runtime.stop(SessionKey(session_id, tenant=tenant), kind=kind, reason=reason)
@@ -150,27 +155,21 @@ def stop(
     if as_json:
         typer.echo(json.dumps({"answer": str(reply.answer), "run_status": str(reply.status)}))
         return
-    typer.echo(f"The stop is {reply.answer}; the run was found {reply.status}.")
+    typer.echo(f"{_STOP_ANSWERS.get(reply.answer, reply.answer)} (run status: {reply.status}).")
 
 
 def _run(url: str, schema: str | None, as_json: bool, work: Work) -> Any:
-    """Do something on a store; what the session refuses ends the program with 1, anything else with 2."""
+    """Do something with the sessions of a store, without any program."""
 
     async def run() -> Any:
-        async with opening(url, schema, migrate=False) as store, SessionRuntime(store) as runtime:
+        async with open_existing(url, schema, migrate=False) as store, SessionRuntime(store) as runtime:
             return await work(runtime)
 
-    try:
-        return asyncio.run(run())
-    except TenutoError as error:
-        if as_json:
-            typer.echo(json.dumps({"error": {"category": error.category, "message": error.message}}))
-        typer.echo(f"Error: {error.message}", err=True)
-        raise typer.Exit(1 if isinstance(error, SessionError | AnswerRefused) else 2) from error
+    return run_or_exit(run(), as_json=as_json)
 
 
 def _table(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    """Print columns that are never folded: ids are there to be copied."""
+    """Print columns that are never folded, so that ids can be copied."""
     lines = [columns, *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
     for line in lines:

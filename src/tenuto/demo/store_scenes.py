@@ -1,4 +1,4 @@
-"""The store's scenes: three turns, a writer killed in the middle of the fourth, and what is left of it."""
+"""The store's scenes: three turns, a writer killed in the middle of the fourth, and its takeover."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from tenuto import (
     TakeRun,
     open_store,
 )
-from tenuto.demo.showing import console, run_and_kill, say, title
+from tenuto.demo.stage import console, run_and_kill, say, title
 from tenuto.model.lane import Lane
 from tenuto.store.host import this_process
 
@@ -31,12 +31,12 @@ ANSWERS = ("Which order is it?", "It left us on Monday.", "On Thursday.", "Your 
 
 
 def owner(name: str) -> Owner:
-    """Return this process as a taker of lanes."""
+    """Return this process as an owner of lanes."""
     return Owner(owner_id=name, incarnation=str(os.getpid()), host=this_process())
 
 
 def begin(turn: int, lane: Lane) -> Commit:
-    """Return the commit that accepts a turn's question; `turn` names its operations, so a repeat is known as one."""
+    """Return the commit that accepts a turn's question; the operation id names the turn, so a repeat is recognised."""
     return Commit(
         key=KEY,
         operation_id=f"turn-{turn}/begin",
@@ -103,7 +103,7 @@ async def write_until_killed(url: str) -> None:
 
 
 async def take_over(store: Store) -> None:
-    """Show what the killed writer left, and finish its turn in its place."""
+    """Show what the killed writer left behind, and finish its turn."""
     before = await store.load(KEY)
     assert before is not None
     checkpoint = await store.checkpoints.latest(KEY)
@@ -114,10 +114,10 @@ async def take_over(store: Store) -> None:
     console.print(
         f"   {len(before.state['messages'])} messages, version {before.version}: the accepted question is kept"
     )
-    console.print(f"   lane taken over from {lane.displaced.owner.owner_id!r} at once: its process is provably gone")
-    console.print(f"   {orphan.run_id} is found as an orphan, with its checkpoint at step {checkpoint.step}")
+    console.print(f"   lane taken over from {lane.displaced.owner.owner_id!r} at once: its process no longer exists")
+    console.print(f"   {orphan.run_id} is listed as an orphan, with its checkpoint at step {checkpoint.step}")
     repeated = await store.commit(begin(4, lane))
-    console.print(f"   the dead writer's first commit, sent again: replayed={repeated.replayed}, nothing doubled")
+    console.print(f"   the dead writer's first commit, sent again: replayed={repeated.replayed}, nothing duplicated")
     taken = Commit(
         key=KEY,
         operation_id="turn-4/take",
@@ -130,13 +130,13 @@ async def take_over(store: Store) -> None:
 
 
 async def check(store: Store) -> None:
-    """Compare what is stored with what was said; a difference ends the tour with an error."""
+    """Compare the stored messages with what was sent; a difference ends the tour with an error."""
     record = await store.load(KEY)
     assert record is not None
     said = [text for pair in zip(QUESTIONS, ANSWERS, strict=True) for text in pair]
     stored = [message["content"] for message in record.state["messages"]]
     if stored != said:
-        raise SystemExit(f"lost or doubled: {stored}")
+        raise SystemExit(f"lost or duplicated: {stored}")
     console.print(f"   [green]{len(stored)} messages, each once and in order; version {record.version}[/green]")
 
 
@@ -161,13 +161,13 @@ async def show(store: Store) -> None:
 
 
 async def underneath(url: str) -> None:
-    """Show the same on the store alone, commit by commit."""
-    title("4. Underneath, the store alone: a writer dies in its fourth turn")
+    """Show the same with the store alone, commit by commit."""
+    title("4. The store alone: a writer is killed in its fourth turn")
     await run_and_kill("write", url)
     async with open_store(url) as store:
         title("5. Another process opens the file")
         await take_over(store)
-        title("6. Nothing is lost, nothing is doubled")
+        title("6. Nothing is lost, nothing is duplicated")
         await check(store)
         title("7. A fork in the middle of the third turn copies no message")
         third = await store.checkpoints.latest(KEY, run_id="run-3")

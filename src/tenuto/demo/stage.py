@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 
 def check(what: str, found: object, wanted: object) -> None:
-    """Print what was shown; a difference ends the tour with an error."""
+    """Print what this scene shows; a difference ends the tour with an error."""
     if found != wanted:
         raise SystemExit(f"{what}: expected {wanted!r}, found {found!r}")
     console.print(f"   [green]{what}[/green]", soft_wrap=True)
@@ -42,18 +42,18 @@ async def _started(role: str, url: str) -> AsyncIterator[tuple[asyncio.subproces
 
 
 async def run_to_its_end(role: str, url: str) -> None:
-    """Play a role in a process of its own and print what it says."""
+    """Play a role in a separate process and print its output."""
     async with _started(role, url) as (child, lines):
         async for line in lines:
             say(f"process {child.pid}: {line.decode().strip()}")
         code = await child.wait()
         if code != 0:
-            raise SystemExit(f"the process of {role!r} ended with {code}")
+            raise SystemExit(f"the process for {role!r} exited with {code}")
         say(f"process {child.pid}: ended")
 
 
 async def run_and_kill(role: str, url: str) -> None:
-    """Play a role in a process of its own and kill it once it says that it is in the middle of something."""
+    """Play a role in a separate process and kill it once it reports that it is in the middle of something."""
     async with _started(role, url) as (child, lines):
         async for line in lines:
             say(f"process {child.pid}: {line.decode().strip()}")
