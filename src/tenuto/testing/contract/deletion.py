@@ -84,7 +84,7 @@ def _rows_of(dump: Dump, sid: int) -> dict[str, int]:
 
 
 async def test_delete_of_an_unknown_id_does_nothing_and_reports_zeros(store: Store) -> None:
-    """A8: beside a session of the same id under another tenant and kind, which stays."""
+    """A session of the same id under another tenant or kind stays."""
     key = a_key()
     await a_session(store, key=replace(key, tenant="other"))
     await a_session(store, key=replace(key, kind=Kind.INVOCATION))
@@ -95,7 +95,7 @@ async def test_delete_of_an_unknown_id_does_nothing_and_reports_zeros(store: Sto
 
 
 async def test_the_second_delete_succeeds_and_reports_zeros(store: Store) -> None:
-    """A8: also with cascade; the tombstone does not change."""
+    """The same holds with cascade; the tombstone does not change."""
     full = await _full(store)
     report = await store.delete(full.key)
     assert report.sessions == 1
@@ -106,7 +106,7 @@ async def test_the_second_delete_succeeds_and_reports_zeros(store: Store) -> Non
 
 
 async def test_of_concurrent_deletes_one_reports_the_work(store: Store) -> None:
-    """A8: nothing is counted twice."""
+    """Nothing is counted twice."""
     full = await _full(store)
     async with asyncio.timeout(20):
         reports = await asyncio.gather(*(store.delete(full.key) for _ in range(5)))
@@ -115,7 +115,7 @@ async def test_of_concurrent_deletes_one_reports_the_work(store: Store) -> None:
 
 
 async def test_delete_reports_what_it_removed(store: Store) -> None:
-    """A11: each kind by its own number."""
+    """Each kind by its own number."""
     key, _ = await a_session(store, None, *"abc", state={"big": "x" * 2000})
     for n in range(2):
         begin = BeginRun(run_id=an_id("run"), invocation_id=an_id("inv"))
@@ -130,14 +130,14 @@ async def test_delete_reports_what_it_removed(store: Store) -> None:
 
 
 async def test_delete_needs_no_lane_and_is_never_busy(store: Store) -> None:
-    """A10: a held lane does not stop it, and its holder has lost it."""
+    """A held lane does not stop it, and its holder has lost it."""
     full = await _full(store)
     assert (await store.delete(full.key)).sessions == 1
     assert (await store.lanes.renew([full.lane])).lost == {full.key}
 
 
 async def test_after_delete_objects_opened_before_see_nothing_of_the_session(harness: Harness) -> None:
-    """A10: no head, record, run, checkpoint, wait, event, log or list entry, in either opened store."""
+    """No head, record, run, checkpoint, wait, event, log or list entry, in either opened store."""
     store, other = await harness.open(), await harness.open()
     full = await _full(store)
     key = full.key
@@ -166,7 +166,7 @@ async def test_after_delete_objects_opened_before_see_nothing_of_the_session(har
 
 
 async def test_delete_leaves_every_other_sessions_rows_equal_and_none_of_its_own(store: Store) -> None:
-    """A11: beside the same id under another tenant and kind; only the tombstone is left."""
+    """The same id under another tenant and kind is untouched; only the tombstone is left."""
     full = await _full(store)
     for other in (replace(full.key, tenant="other"), replace(full.key, kind=Kind.INVOCATION), a_key()):
         await _full(store, other)
@@ -199,7 +199,7 @@ async def test_delete_leaves_every_other_sessions_rows_equal_and_none_of_its_own
 
 
 async def test_values_that_another_session_holds_too_outlive_a_delete(store: Store) -> None:
-    """A13: an equal value is one body; it goes with its last holder."""
+    """An equal value is one body; it goes with its last holder."""
     shared = "z" * 3000
     one, _ = await a_session(store, state={"big": shared, "own": "1" * 3000})
     two, _ = await a_session(store, state={"other": shared})
@@ -212,7 +212,7 @@ async def test_values_that_another_session_holds_too_outlive_a_delete(store: Sto
 
 
 async def test_a_fork_reads_whole_after_its_source_is_deleted(store: Store) -> None:
-    """A13: what only the source held goes at once; entries and values the fork reaches stay."""
+    """What only the source held goes at once; entries and values the fork reaches stay."""
     source, _ = await a_session(store, None, *"abc", state={"big": "x" * 2000})
     fork = a_key()
     await store.fork(source, fork)
@@ -233,7 +233,7 @@ async def test_a_fork_reads_whole_after_its_source_is_deleted(store: Store) -> N
 
 
 async def test_a_fork_of_a_fork_reads_whole_after_both_its_ancestors_are_deleted(store: Store) -> None:
-    """A13: and the sources' ids begin a new life beside it."""
+    """The sources' ids may begin a new life beside it."""
     one, _ = await a_session(store, None, "a")
     two, three = a_key(), a_key()
     await store.fork(one, two)
@@ -251,7 +251,7 @@ async def test_a_fork_of_a_fork_reads_whole_after_both_its_ancestors_are_deleted
 
 
 async def test_a_delete_of_a_parent_leaves_children_and_forks_and_names_them(store: Store) -> None:
-    """helix 13: the second call is a no-op and names nobody."""
+    """The second call is a no-op and names nobody."""
     parent, _ = await a_session(store, None, "p")
     child, _ = await a_session(store, profile=Profile(parent=parent.session_id, root=parent.session_id))
     stranger, _ = await a_session(store, key=a_key(tenant="other"), profile=Profile(parent=parent.session_id))
@@ -266,7 +266,7 @@ async def test_a_delete_of_a_parent_leaves_children_and_forks_and_names_them(sto
 
 
 async def test_cascade_deletes_the_childrens_tree_and_never_forks(store: Store) -> None:
-    """helix 13: one report counts it all and names the forks that stay."""
+    """One report counts it all and names the forks that stay."""
     root, _ = await a_session(store, None, "r")
     child, _ = await a_session(store, None, "c", profile=Profile(parent=root.session_id, root=root.session_id))
     grand, _ = await a_session(store, None, "g", profile=Profile(parent=child.session_id, root=root.session_id))
@@ -524,7 +524,7 @@ async def _borrowed_writes(store: Store, full: _Full) -> None:
 
 
 async def test_every_write_of_the_old_life_is_refused_while_the_id_is_deleted(harness: Harness) -> None:
-    """A9: commit, event batch, answer, renew, disarm, each tried; through objects opened earlier and after gc."""
+    """Commit, event batch, answer, renew, disarm, each tried; through objects opened earlier and after gc."""
     store, other = await harness.open(), await harness.open()
     full = await _full(store)
     await store.delete(full.key)
@@ -540,7 +540,7 @@ async def test_every_write_of_the_old_life_is_refused_while_the_id_is_deleted(ha
 
 @pytest.mark.parametrize("again", ["create", "save", "commit", "fork"])
 async def test_every_write_of_the_old_life_is_refused_in_the_ids_next_life(harness: Harness, again: str) -> None:
-    """A9: however it began, its numbers go on and no stale copy wins against it."""
+    """However it began, its numbers go on and no stale copy wins against it."""
     store, other = await harness.open(), await harness.open()
     full = await _full(store)
     old = await store.head(full.key)
@@ -579,7 +579,7 @@ async def test_every_write_of_the_old_life_is_refused_in_the_ids_next_life(harne
 
 
 async def test_a_save_with_the_old_lifes_version_is_refused(store: Store) -> None:
-    """A9: a last-write-wins save begins a new life, one that expects a version never does."""
+    """A last-write-wins save begins a new life, one that expects a version never does."""
     key, created = await a_session(store, None, "a")
     record = await store.load(key)
     assert record is not None
@@ -596,7 +596,7 @@ async def test_a_save_with_the_old_lifes_version_is_refused(store: Store) -> Non
 
 
 async def test_a_branch_of_the_old_life_cannot_be_gone_on_with(store: Store) -> None:
-    """A9: not as the base of an append, and not as where a run begins, even while its entries are still there."""
+    """Not as the base of an append, and not as where a run begins, even while its entries are still there."""
     key, created = await a_session(store, None, *"abc")
     fork = a_key()
     await store.fork(key, fork)
@@ -619,7 +619,7 @@ async def test_a_branch_of_the_old_life_cannot_be_gone_on_with(store: Store) -> 
 
 
 async def test_the_operation_ids_of_the_old_life_are_forgotten_with_it(store: Store) -> None:
-    """A9: a create repeated after the delete begins a new life; it is not answered with the old receipt."""
+    """A create repeated after the delete begins a new life; it is not answered with the old receipt."""
     key = a_key()
     first = await store.create(key, state={"a": 1}, operation_id="op")
     await store.delete(key)
@@ -630,7 +630,7 @@ async def test_the_operation_ids_of_the_old_life_are_forgotten_with_it(store: St
 
 
 async def test_concurrent_deletes_recreates_and_stale_commits_never_let_a_stale_copy_win(store: Store) -> None:
-    """A9: versions only rise, and what is loaded at the end was written in the life it is read in."""
+    """Versions only rise, and what is loaded at the end was written in the life it is read in."""
     key, _ = await a_session(store, state={"life": 1})
     versions: list[int] = []
 
@@ -657,7 +657,7 @@ async def test_concurrent_deletes_recreates_and_stale_commits_never_let_a_stale_
 
 
 async def test_a_failure_at_any_statement_of_delete_is_whole_or_nothing(harness: Harness) -> None:
-    """A14: before the tombstone nothing is deleted; after it the session is gone, and gc removes what was left."""
+    """Before the tombstone nothing is deleted; after it the session is gone, and gc removes what was left."""
     store = await harness.open()
     landed = False
     for number in range(1, 100):
@@ -718,7 +718,7 @@ _DAMAGE = {
 @pytest.mark.parametrize("damage", _DAMAGE)
 @pytest.mark.parametrize("other", ["stranger", "fork", "child"])
 async def test_delete_works_while_another_sessions_rows_are_damaged(harness: Harness, damage: str, other: str) -> None:
-    """A15: the damaged one may be a stranger, a child or a fork; it keeps what it has, and a store-wide gc may fail."""
+    """The damaged one may be a stranger, a child or a fork; it keeps what it has, and a store-wide gc may fail."""
     store = await harness.open()
     key, _ = await a_session(store, None, *"abc")
     damaged = a_key()

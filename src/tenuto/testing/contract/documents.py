@@ -59,7 +59,7 @@ def _text(size: int, letter: str = "x") -> str:
 
 
 async def test_big_values_pass_through_processes_that_do_not_know_them(harness: Harness) -> None:
-    """D1, C15: a second process commits without touching them, a third reads them all, and the first receipt."""
+    """A second process commits without touching them, a third reads them all, and the first receipt."""
     store = await harness.open()
     big = {"known": _text(5000), "@plugin.unknown": {"deep": [_text(2000, "é")]}, "small": 1}
     await store.create("s", state=big | {"m": ["a"]}, logs={"m"}, operation_id="first")
@@ -70,7 +70,7 @@ async def test_big_values_pass_through_processes_that_do_not_know_them(harness: 
 
 
 async def test_values_are_held_by_hash_from_1_kib_on(store: Store) -> None:
-    """D1: 1,023 bytes of JSON stand in the document, 1,024 in a row of their own; bytes, not characters."""
+    """1,023 bytes of JSON stand in the document, 1,024 in a row of their own; bytes, not characters."""
     state = {"below": _text(1023), "at": _text(1024), "wide": "é" * 510, "wider": "é" * 511}
     await store.create("s", state=state)
     assert [len(row["body"].encode()) for row in await rows(store, "content")] == [1024, 1024]
@@ -83,7 +83,7 @@ async def test_values_are_held_by_hash_from_1_kib_on(store: Store) -> None:
 
 
 async def test_an_unchanged_big_field_writes_nothing_and_a_changed_one_gets_a_new_hash(store: Store) -> None:
-    """D2: the body is neither written again nor touched; a removed field is gone."""
+    """The body is neither written again nor touched; a removed field is gone."""
     await store.create("s", state={"big": _text(3000), "other": _text(2000, "o"), "small": 0})
     before = await rows(store, "content", "hash", "body")
     with statements(store) as ran:
@@ -99,7 +99,7 @@ async def test_an_unchanged_big_field_writes_nothing_and_a_changed_one_gets_a_ne
 
 
 async def test_a_field_moves_between_small_and_big_and_back(store: Store) -> None:
-    """D2: it is in one place at a time, also in a commit that names a held value or removes one."""
+    """It is in one place at a time, also in a commit that names a held value or removes one."""
     await store.create("s", state={"a": 1, "b": _text(2000)})
     (held,) = [row["hash"] for row in await rows(store, "content")]
     steps: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -121,7 +121,7 @@ async def test_a_field_moves_between_small_and_big_and_back(store: Store) -> Non
 
 
 async def test_equal_values_share_one_body(store: Store) -> None:
-    """D2: two fields, two sessions, a checkpoint and a fork; one more letter is another body."""
+    """Two fields, two sessions, a checkpoint and a fork; one more letter is another body."""
     big = _text(4000)
     await store.create("one", state={"a": big, "b": big})
     await store.create("two", state={"c": big})
@@ -141,7 +141,7 @@ async def test_equal_values_share_one_body(store: Store) -> None:
 
 
 async def test_a_body_stays_while_any_session_or_checkpoint_reaches_it(store: Store) -> None:
-    """D2: changing the field in one session leaves the other's, and a checkpoint's, readable after gc."""
+    """Changing the field in one session leaves the other's, and a checkpoint's, readable after gc."""
     big = _text(4000)
     await store.create("one", state={"a": big})
     await store.create("two", state={"a": big})
@@ -156,7 +156,7 @@ async def test_a_body_stays_while_any_session_or_checkpoint_reaches_it(store: St
 
 
 async def test_a_commit_at_its_byte_budget_passes_and_one_byte_over_does_not(harness: Harness) -> None:
-    """C11: names of fields and logs, items, document, checkpoint, waits, events and profile all count; refused before
+    """Names of fields and logs, items, document, checkpoint, waits, events and profile all count; refused before
     the transaction.
     """
     store = await harness.open(budget=Budget(max_bytes=3000, max_rows=1000))
@@ -191,7 +191,7 @@ async def test_a_commit_at_its_byte_budget_passes_and_one_byte_over_does_not(har
 
 
 async def test_an_unchanged_big_value_counts_no_bytes(harness: Harness) -> None:
-    """C11: left out or named by its hash, it fits any budget."""
+    """Left out or named by its hash, it fits any budget."""
     store = await harness.open(budget=Budget(max_bytes=3000))
     key, _ = await a_session(store, state={"held": _text(2900)})
     (held,) = [row["hash"] for row in await rows(store, "content")]
@@ -203,7 +203,7 @@ async def test_an_unchanged_big_value_counts_no_bytes(harness: Harness) -> None:
 
 
 async def test_a_commit_at_its_row_budget_passes_and_one_row_over_does_not(harness: Harness) -> None:
-    """C11: entries, bodies, waits and events each count as rows."""
+    """Entries, bodies, waits and events each count as rows."""
     store = await harness.open(budget=Budget(max_rows=6))
     key, _ = await a_session(store)
     begin = BeginRun(run_id="r", invocation_id="i")
@@ -224,7 +224,7 @@ async def test_a_commit_at_its_row_budget_passes_and_one_row_over_does_not(harne
 
 
 async def test_create_and_save_keep_to_the_budget_too(harness: Harness) -> None:
-    """C11: state, logs and schema version of a create, and a whole record."""
+    """State, logs and schema version of a create, and a whole record."""
     store = await harness.open(budget=Budget(max_bytes=3000, max_rows=5))
     key = a_key()
     async with unchanged(store):
@@ -238,7 +238,7 @@ async def test_create_and_save_keep_to_the_budget_too(harness: Harness) -> None:
 
 
 async def test_the_profile_of_a_create_counts_towards_its_budget(harness: Harness) -> None:
-    """C11: a definition or metadata over the budget is refused as in a commit."""
+    """A definition or metadata over the budget is refused as in a commit."""
     store = await harness.open(budget=Budget(max_bytes=3000))
     async with unchanged(store):
         for profile in (
@@ -251,7 +251,7 @@ async def test_the_profile_of_a_create_counts_towards_its_budget(harness: Harnes
 
 
 async def test_a_document_of_100_mb_is_refused(store: Store) -> None:
-    """C11: a typed refusal under the default budget, and the store goes on."""
+    """A typed refusal under the default budget, and the store goes on."""
     key, _ = await a_session(store)
     async with unchanged(store):
         with pytest.raises(CommitTooLarge) as refused:

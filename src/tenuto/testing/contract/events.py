@@ -74,7 +74,7 @@ async def _subscribed(store: Store, key: SessionKey, **subscribe: Any) -> AsyncI
 
 
 async def test_an_event_reads_back_as_it_was_written(harness: Harness) -> None:
-    """helix 44: number, type, data, run and time, the same through every opened store."""
+    """Number, type, data, run and time, the same through every opened store."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -96,7 +96,7 @@ async def test_an_event_reads_back_as_it_was_written(harness: Harness) -> None:
 
 
 async def test_reading_after_a_cursor_excludes_it(store: Store) -> None:
-    """J1: also inside a batch that was written as one row; at the tail there is nothing."""
+    """A cursor may stand inside a batch that was written as one row; at the tail there is nothing."""
     key, _ = await a_session(store)
     await _write(store, key, "a", "b", "c")
     await _write(store, key, "d")
@@ -108,7 +108,7 @@ async def test_reading_after_a_cursor_excludes_it(store: Store) -> None:
 
 
 async def test_an_unknown_session_has_an_empty_stream(store: Store) -> None:
-    """J1: asking creates nothing."""
+    """Asking creates nothing."""
     before = await store.dump()
     page = await store.events.read(a_key())
     assert page == EventPage(events=(), truncated=False, floor=0, tail=0, next=0)
@@ -116,7 +116,7 @@ async def test_an_unknown_session_has_an_empty_stream(store: Store) -> None:
 
 
 async def test_pages_join_into_the_whole_stream(store: Store) -> None:
-    """J1: with every limit, no event is skipped or repeated at a page's edge."""
+    """With every limit, no event is skipped or repeated at a page's edge."""
     key, _ = await a_session(store)
     for size in (1, 3, 2, 1, 4):
         await _write(store, key, *(f"{size}-{n}" for n in range(size)))
@@ -128,7 +128,7 @@ async def test_pages_join_into_the_whole_stream(store: Store) -> None:
 
 
 async def test_a_page_of_nothing_leaves_the_cursor_where_it_was(store: Store) -> None:
-    """J1: a limit of 0 asks for the tail alone."""
+    """A limit of 0 asks for the tail alone."""
     key, _ = await a_session(store)
     await _write(store, key, "a", "b")
     page = await store.events.read(key, after=1, limit=0)
@@ -137,7 +137,7 @@ async def test_a_page_of_nothing_leaves_the_cursor_where_it_was(store: Store) ->
 
 @pytest.mark.parametrize("after", [-1, 2**53, 1.0, "1", True, None], ids=repr)
 async def test_a_cursor_that_is_no_count_is_refused(store: Store, after: Any) -> None:
-    """J1: before anything is read."""
+    """The refusal comes before anything is read."""
     key, _ = await a_session(store)
     await _write(store, key, "a", "b")
     with pytest.raises(InvalidInput):
@@ -145,7 +145,7 @@ async def test_a_cursor_that_is_no_count_is_refused(store: Store, after: Any) ->
 
 
 async def test_a_cursor_beyond_the_tail_is_refused(store: Store) -> None:
-    """J4: by read and by subscribe, for known and unknown sessions, never silent waiting."""
+    """By read and by subscribe, for known and unknown sessions, never silent waiting."""
     key, _ = await a_session(store)
     await _write(store, key, "a", "b")
     for where, tail in ((key, 2), (a_key(), 0)):
@@ -158,7 +158,7 @@ async def test_a_cursor_beyond_the_tail_is_refused(store: Store) -> None:
 
 
 async def test_a_cursor_of_a_former_life_is_told_that_the_stream_was_cut(store: Store) -> None:
-    """J4: wherever it stood, it gets `truncated` and then the new life's events only, under numbers never used."""
+    """Wherever it stood, it gets `truncated` and then the new life's events only, under numbers never used."""
     key, _ = await a_session(store)
     await _write(store, key, "old-1", "old-2", "old-3")
     await store.delete(key)
@@ -176,7 +176,7 @@ async def test_a_cursor_of_a_former_life_is_told_that_the_stream_was_cut(store: 
 
 
 async def test_a_subscriber_is_told_of_a_delete_and_then_gets_the_next_life(store: Store) -> None:
-    """J4: it neither hangs nor takes the next life's events for a continuation."""
+    """It neither hangs nor takes the next life's events for a continuation."""
     key, _ = await a_session(store)
     await _write(store, key, "old")
     async with _subscribed(store, key) as reader:
@@ -191,7 +191,7 @@ async def test_a_subscriber_is_told_of_a_delete_and_then_gets_the_next_life(stor
 
 
 async def test_subscribe_gives_stored_then_live_events_once_each(store: Store) -> None:
-    """J2: what is committed between the stored page and the wait is not lost and not repeated."""
+    """What is committed between the stored page and the wait is not lost and not repeated."""
     key, _ = await a_session(store)
     await _write(store, key, "a", "b")
     async with _subscribed(store, key, after=1) as reader:
@@ -207,7 +207,7 @@ async def test_subscribe_gives_stored_then_live_events_once_each(store: Store) -
 
 
 async def test_subscribers_under_concurrent_writers_get_each_event_exactly_once(harness: Harness) -> None:
-    """J2, helix 45: begun at several heads of a growing stream, in the writer's store and in another one."""
+    """Begun at several heads of a growing stream, in the writer's store and in another one."""
     writer, other = await harness.open(), await harness.open()
     key, _ = await a_session(writer)
     readers: list[tuple[int, asyncio.Task[list[Event]]]] = []
@@ -231,7 +231,7 @@ async def test_subscribers_under_concurrent_writers_get_each_event_exactly_once(
 
 
 async def test_a_subscriber_in_another_opened_store_is_woken(harness: Harness) -> None:
-    """J2: by commits and by batches of a store it does not share."""
+    """By commits and by batches of a store it does not share."""
     writer, other = await harness.open(), await harness.open()
     key, _ = await a_session(writer)
     lane = await writer.lanes.acquire(key, an_owner())
@@ -246,7 +246,7 @@ async def test_a_subscriber_in_another_opened_store_is_woken(harness: Harness) -
 
 
 async def test_a_subscription_begun_while_another_store_writes_misses_nothing(harness: Harness) -> None:
-    """J2: the write lands around the subscriber's first look, and nothing is written after it; several times over."""
+    """The write lands around the subscriber's first look, and nothing is written after it; several times over."""
     writer = await harness.open()
     for _ in range(6):
         key, _ = await a_session(writer)
@@ -258,7 +258,7 @@ async def test_a_subscription_begun_while_another_store_writes_misses_nothing(ha
 
 
 async def test_a_subscriber_to_an_id_not_yet_used_gets_its_first_event(store: Store) -> None:
-    """J2: subscribing creates nothing and misses nothing."""
+    """Subscribing creates nothing and misses nothing."""
     key = a_key()
     async with _subscribed(store, key) as reader:
         waiting = asyncio.create_task(reader.upto(1))
@@ -268,7 +268,7 @@ async def test_a_subscriber_to_an_id_not_yet_used_gets_its_first_event(store: St
 
 
 async def test_a_subscriber_at_the_tail_waits_without_reading(store: Store) -> None:
-    """J1: another session's events, and commits without events, give it nothing."""
+    """Another session's events, and commits without events, give it nothing."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     await _write(store, key, "a")
@@ -283,7 +283,7 @@ async def test_a_subscriber_at_the_tail_waits_without_reading(store: Store) -> N
 
 
 async def test_a_subscriber_at_the_tail_makes_no_statement_until_it_is_woken(harness: Harness) -> None:
-    """J1: waiting is not busy polling; counted at the backend over many turns of the event loop."""
+    """Waiting is not busy polling; counted at the backend over many turns of the event loop."""
     store, writer = await harness.open(), await harness.open()
     key, _ = await a_session(writer)
     await _write(writer, key, "a")
@@ -301,7 +301,7 @@ async def test_a_subscriber_at_the_tail_makes_no_statement_until_it_is_woken(har
 
 
 async def test_reading_and_subscribing_by_run_give_that_runs_events(store: Store) -> None:
-    """helix 44: numbers are the session's, so they have gaps here; pages and live events alike."""
+    """Numbers are the session's, so they have gaps here; pages and live events alike."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     begin = BeginRun(run_id=an_id("run"), invocation_id=an_id("inv"))
@@ -325,7 +325,7 @@ async def test_reading_and_subscribing_by_run_give_that_runs_events(store: Store
 
 
 async def test_20_concurrent_commits_and_20_batches_number_without_gaps(harness: Harness) -> None:
-    """helix 44, helix 10: through two stores; each writer's own events stay together, refused ones leave no hole."""
+    """They go through two stores; each writer's own events stay together, and refused ones leave no hole."""
     one, two = await harness.open(), await harness.open()
     key, _ = await a_session(one)
     lane = await one.lanes.acquire(key, an_owner())
@@ -360,7 +360,7 @@ async def test_20_concurrent_commits_and_20_batches_number_without_gaps(harness:
 
 
 async def test_numbers_go_on_across_a_takeover(harness: Harness) -> None:
-    """helix 44: the successor's first event follows the displaced holder's last one."""
+    """The successor's first event follows the displaced holder's last one."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -375,7 +375,7 @@ async def test_numbers_go_on_across_a_takeover(harness: Harness) -> None:
 
 
 async def test_a_repeated_commit_writes_its_events_once(store: Store) -> None:
-    """helix 44: the repeat names the first sequence, also after others have written."""
+    """The repeat names the first sequence, also after others have written."""
     key, _ = await a_session(store)
     commit = a_commit(key, events=_news("a", "b"))
     first = await store.commit(commit)
@@ -385,7 +385,7 @@ async def test_a_repeated_commit_writes_its_events_once(store: Store) -> None:
 
 
 async def test_a_batch_that_names_where_the_stream_stands_is_not_written_twice(store: Store) -> None:
-    """helix 44: the lost reply of a batch is resolved by reading on."""
+    """The lost reply of a batch is resolved by reading on."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     assert await store.events.append(lane, _news("a", "b"), after=0) == 2
@@ -398,7 +398,7 @@ async def test_a_batch_that_names_where_the_stream_stands_is_not_written_twice(s
 
 
 async def test_an_empty_or_unnamed_batch_is_refused(store: Store) -> None:
-    """helix 44: nothing is numbered that nobody can read."""
+    """Nothing is numbered that nobody can read."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     before = await store.dump()
@@ -409,7 +409,7 @@ async def test_an_empty_or_unnamed_batch_is_refused(store: Store) -> None:
 
 
 async def test_a_batch_needs_an_armed_lane(store: Store) -> None:
-    """helix 44: not one of an unused id, not a disarmed one."""
+    """Neither one of an unused id nor a disarmed one is."""
     lane: Lane = await store.lanes.acquire(a_key(), an_owner())
     await store.lanes.disarm(lane)
     before = await store.dump()
@@ -421,7 +421,7 @@ async def test_a_batch_needs_an_armed_lane(store: Store) -> None:
 
 @pytest.mark.parametrize("by", ["count", "age"])
 async def test_below_the_retention_floor_a_reader_is_told(harness: Harness, by: str) -> None:
-    """J5, helix 47: below it `truncated` with the floor and what is left; at the floor and above as ever."""
+    """Below it `truncated` with the floor and what is left; at the floor and above as ever."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -451,7 +451,7 @@ async def test_below_the_retention_floor_a_reader_is_told(harness: Harness, by: 
 
 
 async def test_a_floor_inside_a_batch_cuts_there(store: Store) -> None:
-    """J5: the row stays while one of its events is above the floor, its others are not shown."""
+    """The row stays while one of its events is above the floor, its others are not shown."""
     key, _ = await a_session(store)
     await _write(store, key, "a", "b", "c", "d")
     report = await store.upkeep.prune(events_keep=1)
@@ -462,7 +462,7 @@ async def test_a_floor_inside_a_batch_cuts_there(store: Store) -> None:
 
 
 async def test_a_stream_pruned_empty_is_truncated_until_its_tail(store: Store) -> None:
-    """helix 47: not silence and not an ordinary empty page; numbers go on."""
+    """The subscriber gets neither silence nor an ordinary empty page; numbers go on."""
     key, _ = await a_session(store)
     await _write(store, key, "a", "b")
     assert (await store.upkeep.prune(events_keep=0)).events == 2
@@ -473,7 +473,7 @@ async def test_a_stream_pruned_empty_is_truncated_until_its_tail(store: Store) -
 
 
 async def test_a_head_carries_the_event_number_of_its_own_instant(store: Store) -> None:
-    """helix 45: subscribing after it gives each later event exactly once."""
+    """Subscribing after it gives each later event exactly once."""
     key, _ = await a_session(store, None, message("one"))
     await _write(store, key, "a", "b")
     async with asyncio.timeout(30):
@@ -493,7 +493,7 @@ async def test_a_head_carries_the_event_number_of_its_own_instant(store: Store) 
 
 
 async def test_pruned_chunks_of_a_run_that_is_over_leave_one_mark_for_each_stretch(harness: Harness) -> None:
-    """DESIGN 11, Stream: what was elided keeps its numbers, everything else stays, and no run under way is touched."""
+    """What was elided keeps its numbers, everything else stays, and no run under way is touched."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)

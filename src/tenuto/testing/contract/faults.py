@@ -59,7 +59,7 @@ async def _folds(store: Store) -> Commit:
 
 
 async def test_a_failure_at_any_statement_of_a_commit_leaves_no_trace(store: Store) -> None:
-    """C8: the receipt included; repeated with its operation id the commit then lands, once."""
+    """The receipt included; repeated with its operation id the commit then lands, once."""
     commit = await _begins(store)
     receipt, failed = await fail_at_each_statement(store, lambda: store.commit(commit))
     assert not receipt.replayed
@@ -84,7 +84,7 @@ async def test_a_failure_at_any_statement_of_a_commit_leaves_no_trace(store: Sto
 
 
 async def test_a_failure_at_any_statement_of_a_fold_leaves_no_trace(store: Store) -> None:
-    """C8: a run's branch is moved onto the head's whole or not at all."""
+    """A run's branch is moved onto the head's whole or not at all."""
     commit = await _folds(store)
     receipt, failed = await fail_at_each_statement(store, lambda: store.commit(commit))
     assert not receipt.replayed
@@ -93,7 +93,7 @@ async def test_a_failure_at_any_statement_of_a_fold_leaves_no_trace(store: Store
 
 
 async def test_a_failure_at_any_statement_of_a_create_leaves_no_trace(store: Store) -> None:
-    """C8: no row of a session that was not created."""
+    """No row of a session that was not created."""
     key = a_key()
     state = {"m": ["a"], "big": "b" * 2000}
 
@@ -106,7 +106,7 @@ async def test_a_failure_at_any_statement_of_a_create_leaves_no_trace(store: Sto
 
 
 async def test_a_failure_at_any_statement_of_a_fork_leaves_no_trace(store: Store) -> None:
-    """C8: neither a half fork nor a mark on its source."""
+    """Neither a half fork nor a mark on its source."""
     source, _ = await a_session(store, None, "a", state={"big": "b" * 2000})
     key = a_key()
     receipt, failed = await fail_at_each_statement(store, lambda: store.fork(source, key, operation_id="op"))
@@ -132,7 +132,7 @@ def _mend(harness: Harness, table: str) -> str:
 
 
 async def test_a_statement_that_the_database_itself_refuses_leaves_no_trace(harness: Harness) -> None:
-    """C8: a real trigger of somebody else's on each table in turn; without it the commit lands."""
+    """A real trigger of somebody else's on each table in turn; without it the commit lands."""
     store = await harness.open()
     commit = await _begins(store)
     for table in ("run", "branch", "entry", "checkpoint", "wait", "event", "content", "holding", "receipt"):
@@ -147,7 +147,7 @@ async def test_a_statement_that_the_database_itself_refuses_leaves_no_trace(harn
 
 
 async def test_a_failed_commit_does_not_take_its_neighbours_down(harness: Harness) -> None:
-    """C8: commits of other sessions under way at the same time land, each with its own answer."""
+    """Commits of other sessions under way at the same time land, each with its own answer."""
     store = await harness.open()
     keys = [(await a_session(store, None, "a"))[0] for _ in range(6)]
     store = await damaged(harness, store, _break(harness, "checkpoint"))
@@ -161,7 +161,7 @@ async def test_a_failed_commit_does_not_take_its_neighbours_down(harness: Harnes
 
 
 async def test_a_refused_commit_does_not_take_its_neighbours_down(store: Store) -> None:
-    """C8: the same for a guard that misses and for a fault between two statements."""
+    """The same for a guard that misses and for a fault between two statements."""
     keys = [(await a_session(store, None, "a"))[0] for _ in range(6)]
     commits = [a_commit(key, save=True, logs={"messages": Append(items=("b",))}) for key in keys]
     commits[1] = replace(commits[1], expected_version=7)

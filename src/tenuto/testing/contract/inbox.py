@@ -72,7 +72,7 @@ def _ids(inputs: Any) -> list[str]:
 
 
 async def test_an_enqueued_input_reads_back_equal_after_reopen(harness: Harness) -> None:
-    """E13: what was acknowledged is stored, with the event number it took as its place."""
+    """What was acknowledged is stored, with the event number it took as its place."""
     store = await harness.open()
     key, _ = await a_session(store)
     head = await store.head(key)
@@ -90,7 +90,7 @@ async def test_an_enqueued_input_reads_back_equal_after_reopen(harness: Harness)
 
 
 async def test_an_enqueue_writes_one_event_and_moves_neither_version_nor_commit_number(store: Store) -> None:
-    """E13: the stream tells that input waits; the session's numbers are those of its commits."""
+    """The stream tells that input waits; the session's numbers are those of its commits."""
     key, _ = await a_session(store)
     before = await store.head(key)
     (first, second) = await _send(store, key, _message("a"), _command("clear"))
@@ -106,7 +106,7 @@ async def test_an_enqueue_writes_one_event_and_moves_neither_version_nor_commit_
 
 
 async def test_an_enqueue_wakes_a_subscriber(store: Store) -> None:
-    """J2: also across the transaction that is no commit."""
+    """An enqueue is a transaction of its own, not a commit, and wakes all the same."""
     key, _ = await a_session(store)
     pages = store.events.subscribe(key)
     (sent,) = await _send(store, key, _message("a"))
@@ -120,7 +120,7 @@ async def test_an_enqueue_wakes_a_subscriber(store: Store) -> None:
 
 
 async def test_input_needs_a_live_and_active_session(store: Store) -> None:
-    """E13: unknown and deleted ids are not found, any other status is refused; nothing changes."""
+    """Unknown and deleted ids are not found, any other status is refused; nothing changes."""
     key, _ = await a_session(store)
     gone, _ = await a_session(store)
     await store.delete(gone)
@@ -170,7 +170,6 @@ async def test_input_over_the_budget_is_refused(harness: Harness) -> None:
 
 
 async def test_ids_minted_at_once_in_two_stores_differ(harness: Harness) -> None:
-    """E1."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     sent = await asyncio.gather(*(stores[n % 2].inbox.enqueue(key, _message(str(n))) for n in range(20)))
@@ -182,7 +181,7 @@ async def test_ids_minted_at_once_in_two_stores_differ(harness: Harness) -> None
 async def test_the_same_key_and_content_gives_the_first_row_whatever_became_of_it(
     store: Store, kind: InputKind
 ) -> None:
-    """E2, F1: open, consumed with its body gone, or cancelled; also when the session takes no input any more."""
+    """Open, consumed with its body gone, or cancelled; also when the session takes no input any more."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     new = [NewInput(kind=kind, body={"n": n}, key=f"k-{n}", boundary=None) for n in range(3)]
@@ -200,7 +199,7 @@ async def test_the_same_key_and_content_gives_the_first_row_whatever_became_of_i
 
 
 async def test_the_same_key_with_other_content_is_a_conflict(store: Store) -> None:
-    """E2: another body or another kind, also after the body is gone; another session may use the key."""
+    """Another body or another kind, also after the body is gone; another session may use the key."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     (sent,) = await _send(store, key, _message("a", key="k"))
@@ -214,7 +213,7 @@ async def test_the_same_key_with_other_content_is_a_conflict(store: Store) -> No
 
 
 async def test_many_senders_of_one_key_queue_it_once(harness: Harness) -> None:
-    """E2: from two stores at once."""
+    """The senders use two stores at once."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     sent = await asyncio.gather(*(stores[n % 2].inbox.enqueue(key, _message("a", key="k")) for n in range(10)))
@@ -224,7 +223,7 @@ async def test_many_senders_of_one_key_queue_it_once(harness: Harness) -> None:
 
 
 async def test_a_key_is_free_again_in_the_ids_next_life(store: Store) -> None:
-    """A9: delete removes the inbox; the old input is unknown from then on."""
+    """Delete removes the inbox; the old input is unknown from then on."""
     key, _ = await a_session(store)
     (old,) = await _send(store, key, _message("a", key="k"))
     assert (await store.delete(key)).inputs == 1
@@ -239,7 +238,7 @@ async def test_a_key_is_free_again_in_the_ids_next_life(store: Store) -> None:
 
 
 async def test_the_listing_shows_open_rows_of_this_session_in_order_of_arrival(store: Store) -> None:
-    """E3, F12: whatever kind, boundary or due time; consumed and cancelled ones do not shift the others."""
+    """Whatever kind, boundary or due time; consumed and cancelled ones do not shift the others."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     await _live_run(store, key)
@@ -255,7 +254,7 @@ async def test_the_listing_shows_open_rows_of_this_session_in_order_of_arrival(s
 
 
 async def test_cancelling_tells_for_each_id_what_became_of_it(store: Store) -> None:
-    """E14, F3: open ones are cancelled, a consumed one stays consumed, the rest is named."""
+    """Open ones are cancelled, a consumed one stays consumed, the rest is named."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
@@ -285,7 +284,7 @@ async def test_cancelling_tells_for_each_id_what_became_of_it(store: Store) -> N
 
 
 async def test_consumed_input_names_its_run_and_its_entry(harness: Harness) -> None:
-    """E15: by position in the log, whichever item of an append or a reset it is; also after gc and reopen."""
+    """By position in the log, whichever item of an append or a reset it is; also after gc and reopen."""
     store = await harness.open()
     key, _ = await a_session(store, None, "x", "y")
     lane = await store.lanes.acquire(key, an_owner())
@@ -325,7 +324,7 @@ async def test_consumed_input_names_its_run_and_its_entry(harness: Harness) -> N
 
 
 async def test_the_entry_of_input_consumed_on_a_runs_own_branch_keeps_its_position(store: Store) -> None:
-    """E15: a checkpoint writes there first, and the save takes it onto the head at the same place."""
+    """A checkpoint writes there first, and the save takes it onto the head at the same place."""
     key, _ = await a_session(store, None, "x")
     lane, run = await _live_run(store, key)
     (sent,) = await _send(store, key, _message("steer", boundary=AFTER))
@@ -340,7 +339,7 @@ async def test_the_entry_of_input_consumed_on_a_runs_own_branch_keeps_its_positi
 
 
 async def test_a_claim_that_is_not_open_refuses_the_whole_commit(store: Store) -> None:
-    """C16, E5, E10: cancelled, consumed, of another session, unknown, or named twice; nothing changes."""
+    """Cancelled, consumed, of another session, unknown, or named twice; nothing changes."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
@@ -368,7 +367,7 @@ async def test_a_claim_that_is_not_open_refuses_the_whole_commit(store: Store) -
 
 
 async def test_the_generation_is_checked_before_the_claims(harness: Harness) -> None:
-    """E7, E8, B12: a displaced runner claims nothing, even before his successor touched the row; the successor can."""
+    """A displaced runner claims nothing, even before his successor touched the row; the successor can."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -389,7 +388,7 @@ async def test_the_generation_is_checked_before_the_claims(harness: Harness) -> 
 
 
 async def test_of_many_claims_of_one_row_one_gets_it(harness: Harness) -> None:
-    """F2: from two stores, without a lane to order them."""
+    """They come from two stores, without a lane to order them."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     (sent,) = await _send(stores[0], key, _message("a"))
@@ -401,7 +400,6 @@ async def test_of_many_claims_of_one_row_one_gets_it(harness: Harness) -> None:
 
 
 async def test_a_cancel_against_a_claim_ends_in_exactly_one_of_the_two(harness: Harness) -> None:
-    """F3."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     sent = await _send(stores[0], key, *(_message(str(n)) for n in range(8)))
@@ -421,7 +419,7 @@ async def test_a_cancel_against_a_claim_ends_in_exactly_one_of_the_two(harness: 
 
 
 async def test_an_idle_send_is_stored_already_consumed(store: Store) -> None:
-    """E13, E15: one commit begins the run, appends the message and has its row; a repeat returns the same id."""
+    """One commit begins the run, appends the message and has its row; a repeat returns the same id."""
     key, _ = await a_session(store, None, "x")
     lane = await store.lanes.acquire(key, an_owner())
     new = _message("hi", key="k", log="messages", item=0)
@@ -442,7 +440,7 @@ async def test_an_idle_send_is_stored_already_consumed(store: Store) -> None:
 
 
 async def test_an_idle_send_whose_key_is_known_is_refused_and_names_the_first(store: Store) -> None:
-    """E2: queued before, or sent before; with other content it is a conflict. Also when the commit needed no look."""
+    """Queued before, or sent before; with other content it is a conflict. Also when the commit needed no look."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     (queued,) = await _send(store, key, _message("a", key="queued"))
@@ -457,7 +455,7 @@ async def test_an_idle_send_whose_key_is_known_is_refused_and_names_the_first(st
 
 
 async def test_a_commit_with_other_input_under_its_operation_id_is_a_conflict(store: Store) -> None:
-    """C4, C6: input belongs to what a commit means."""
+    """Input is part of what a commit means."""
     key, _ = await a_session(store)
     one, two = await _send(store, key, _message("1"), _message("2"))
     claims = a_save(key, "m", "n", consume=(Consume(input_id=one.input_id, log="messages", item=0),))
@@ -497,7 +495,7 @@ async def test_inbox_parts_that_make_no_sense_are_refused_before_any_statement(s
 
 
 async def test_the_end_of_a_run_leaves_what_was_meant_for_it_to_the_next_turn_and_drops_bodies(store: Store) -> None:
-    """E9, E11, E12: in the same commit, whatever the end; other rows, and cancelled ones, stay as they are."""
+    """In the same commit, whatever the end; other rows, and cancelled ones, stay as they are."""
     key, _ = await a_session(store)
     for status in (RunStatus.COMPLETED, RunStatus.INTERRUPTED, RunStatus.FAILED, RunStatus.SUSPENDED):
         lane, run = await _live_run(store, key)
@@ -526,7 +524,7 @@ async def test_the_end_of_a_run_leaves_what_was_meant_for_it_to_the_next_turn_an
 
 
 async def test_input_consumed_by_the_commit_that_ends_the_run_is_settled_once(store: Store) -> None:
-    """E11: one row is claimed in the very commit whose end looks after the others."""
+    """One row is claimed in the very commit whose end looks after the others."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     last, left = await _send(store, key, _message("1", boundary=BEFORE), _message("2", boundary=BEFORE))
@@ -537,7 +535,7 @@ async def test_input_consumed_by_the_commit_that_ends_the_run_is_settled_once(st
 
 
 async def test_a_takeover_keeps_the_runs_input(harness: Harness) -> None:
-    """E12: it is still for the same run, and moves on when that is given up."""
+    """It is still for the same run, and moves on when that is given up."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -553,7 +551,7 @@ async def test_a_takeover_keeps_the_runs_input(harness: Harness) -> None:
 
 
 async def test_input_for_a_boundary_is_bound_to_the_live_run_or_else_for_the_next_turn(store: Store) -> None:
-    """E4, E12: none live, ended meanwhile, or named and ended: the next turn. One that is not ours is refused."""
+    """Without a live run, or once it has ended, it is for the next turn. A run of another session is refused."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     (early,) = await _send(store, key, _message("0", boundary=AFTER))
@@ -574,7 +572,7 @@ async def test_input_for_a_boundary_is_bound_to_the_live_run_or_else_for_the_nex
 
 
 async def test_an_end_that_races_with_input_for_the_run_strands_none(harness: Harness) -> None:
-    """E11: whichever comes first, no open row is left behind for a run that has ended."""
+    """Whichever comes first, no open row is left behind for a run that has ended."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     for _ in range(10):
@@ -588,7 +586,7 @@ async def test_an_end_that_races_with_input_for_the_run_strands_none(harness: Ha
 
 
 async def test_between_turns_the_oldest_due_input_is_taken_one_at_a_time(store: Store) -> None:
-    """F4: commands are never skipped and never pass older messages."""
+    """Commands are never skipped and never pass older messages."""
     key, _ = await a_session(store)
     sent = await _send(store, key, _message("a"), _command("b"), _command("c"), _message("d"))
     taken = []
@@ -603,7 +601,7 @@ async def test_between_turns_the_oldest_due_input_is_taken_one_at_a_time(store: 
 
 
 async def test_at_equal_age_a_command_goes_before_a_message(harness: Harness) -> None:
-    """F12: the order of the listing and of what is taken is the same."""
+    """The order of the listing and of what is taken is the same."""
     store = await harness.open()
     key, _ = await a_session(store)
     _, command = await _send(store, key, _message("a"), _command("b"))
@@ -617,7 +615,7 @@ async def test_at_equal_age_a_command_goes_before_a_message(harness: Harness) ->
 
 
 async def test_a_boundary_takes_what_is_meant_for_it_and_nothing_else(store: Store) -> None:
-    """E4, F5: input for another boundary or the next turn holds nothing back, and both ways of asking agree."""
+    """Input for another boundary or the next turn holds nothing back, and both ways of asking agree."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     turn, completing, step, second = await _send(
@@ -640,7 +638,7 @@ async def test_a_boundary_takes_what_is_meant_for_it_and_nothing_else(store: Sto
 
 
 async def test_input_for_one_run_is_not_claimed_by_another(store: Store) -> None:
-    """E4: the commit's claim follows the same rule as the question."""
+    """The commit's claim follows the same rule as the question."""
     key, _ = await a_session(store)
     await _live_run(store, key)
     (sent,) = await _send(store, key, _message("a", boundary=AFTER))
@@ -652,7 +650,7 @@ async def test_input_for_one_run_is_not_claimed_by_another(store: Store) -> None
 
 
 async def test_a_boundary_takes_nothing_from_behind_an_older_command(store: Store) -> None:
-    """F4: the command waits for the turn's end, and what came after it waits with it; the reason names it."""
+    """The command waits for the turn's end, and what came after it waits with it; the reason names it."""
     key, _ = await a_session(store)
     await _live_run(store, key)
     before, command, _behind = await _send(
@@ -665,7 +663,7 @@ async def test_a_boundary_takes_nothing_from_behind_an_older_command(store: Stor
 
 
 async def test_future_input_only_gives_the_next_due_time_and_never_empty(harness: Harness) -> None:
-    """F9: by due time or delay, in the database's time; due input passes it meanwhile."""
+    """By due time or delay, in the database's time; due input passes it meanwhile."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -687,7 +685,7 @@ async def test_future_input_only_gives_the_next_due_time_and_never_empty(harness
 
 
 async def test_the_stamp_tells_whether_any_input_is_open(harness: Harness) -> None:
-    """E6: in its one read; due or not, for a turn or a run, of this session and life only."""
+    """In its one read; due or not, for a turn or a run, of this session and life only."""
     store = await harness.open()
     key, _ = await a_session(store)
     other, _ = await a_session(store)
@@ -719,7 +717,7 @@ async def test_the_stamp_tells_whether_any_input_is_open(harness: Harness) -> No
 
 
 async def test_the_stamp_tells_whether_input_is_for_a_boundary(store: Store) -> None:
-    """E6: what waits for the next turn does not count, and what was consumed or left to it counts no more."""
+    """What waits for the next turn does not count, and what was consumed or left to it counts no more."""
     key, _ = await a_session(store)
 
     async def steers() -> bool:
@@ -739,7 +737,7 @@ async def test_the_stamp_tells_whether_input_is_for_a_boundary(store: Store) -> 
 
 
 async def test_the_first_input_is_the_one_to_take_between_turns(harness: Harness) -> None:
-    """E6: in one read, and never another than `next` gives; None where that has a reason."""
+    """In one read, and never another than `next` gives; None where that has a reason."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -758,7 +756,7 @@ async def test_the_first_input_is_the_one_to_take_between_turns(harness: Harness
 
 
 async def test_spent_input_keeps_no_body_while_its_run_is_under_way(store: Store) -> None:
-    """A4: neither what arrives with the commit nor what was queued; beside it, all else keeps its own."""
+    """Neither what arrives with the commit nor what was queued; beside it, all else keeps its own."""
     key, _ = await a_session(store)
     queued, kept = await _send(store, key, _message("queued"), _message("kept"))
     claims = (Consume(input_id=queued.input_id, spent=True), Consume(input_id=kept.input_id))
@@ -773,7 +771,7 @@ async def test_spent_input_keeps_no_body_while_its_run_is_under_way(store: Store
 
 
 async def test_a_bounded_scan_is_not_filled_by_what_cannot_be_taken(store: Store) -> None:
-    """F10: consumed, future and bound rows before it do not hide a later one."""
+    """Consumed, future and bound rows before it do not hide a later one."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     consumed = await _send(store, key, *(_message(str(n), boundary=AFTER) for n in range(5)))
@@ -786,7 +784,7 @@ async def test_a_bounded_scan_is_not_filled_by_what_cannot_be_taken(store: Store
 
 
 async def test_looking_into_an_inbox_writes_nothing(store: Store) -> None:
-    """E6, A12: neither with something to take nor without; an unknown session is not created by asking."""
+    """Neither with something to take nor without; an unknown session is not created by asking."""
     key, _ = await a_session(store)
     await _send(store, key, _message("a"))
     async with unchanged(store):
@@ -802,7 +800,7 @@ async def test_looking_into_an_inbox_writes_nothing(store: Store) -> None:
 
 
 async def test_due_names_active_sessions_with_due_input_that_nobody_works_on(harness: Harness) -> None:
-    """A12: no for an empty inbox, future rows, a held lane, a closed session; yes for every kind, and a dead run's."""
+    """No empty inbox, no future input, no held lane, no closed session; every kind counts, and a dead run's."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     assert await store.inbox.due() == ()
@@ -861,7 +859,7 @@ async def test_sessions_with_due_input_whose_holder_is_proven_gone_are_stranded(
 
 
 async def test_the_next_due_time_is_when_due_will_name_a_session(harness: Harness) -> None:
-    """A12: the first of all sessions; at that instant `due` names it, and not a microsecond before. Reads only."""
+    """The first of all sessions; at that instant `due` names it, and not a microsecond before. Reads only."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     assert await store.inbox.next_due() is None
@@ -892,7 +890,7 @@ async def test_the_next_due_time_is_when_due_will_name_a_session(harness: Harnes
 
 
 async def test_due_comes_in_pages_that_name_each_session_once(store: Store) -> None:
-    """A12: however much input each has."""
+    """A session comes once, however much input it has."""
     keys = [(await a_session(store))[0] for _ in range(5)]
     for key in keys:
         await _send(store, key, *(_message(str(n)) for n in range(3)))
@@ -930,7 +928,7 @@ async def test_a_rollback_marks_what_the_run_consumed(store: Store) -> None:
 
 
 async def test_a_failure_at_any_statement_of_the_inbox_leaves_no_trace(store: Store) -> None:
-    """C8: of an enqueue for a run, of a commit that consumes and ends, and of a cancel."""
+    """Tried on an enqueue for a run, a commit that consumes and ends, and a cancel."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     sent, failed = await fail_at_each_statement(
@@ -959,7 +957,6 @@ async def test_a_fork_takes_no_input_along(store: Store) -> None:
 
 
 async def test_deleting_a_session_leaves_other_inboxes_equal(store: Store) -> None:
-    """A11."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     await _send(store, key, _message("a", key="k"))

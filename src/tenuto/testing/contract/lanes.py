@@ -76,7 +76,7 @@ async def _busy(store: Store, key: SessionKey, **acquire: Any) -> LaneBusy:
 
 
 async def test_first_acquire_of_an_unused_id_is_generation_1_and_displaces_nobody(store: Store) -> None:
-    """B1: the id needs no session, and gets none."""
+    """The id needs no session, and gets none."""
     key = a_key()
     lane = await store.lanes.acquire(key, an_owner("ada", "boot-7"), nonce="n-1", ttl=9)
     assert (lane.key, lane.generation, lane.nonce, lane.owner) == (key, 1, "n-1", an_owner("ada", "boot-7"))
@@ -86,7 +86,7 @@ async def test_first_acquire_of_an_unused_id_is_generation_1_and_displaces_nobod
 
 
 async def test_first_acquire_of_a_known_session_is_generation_1(store: Store) -> None:
-    """B1: a create takes no generation."""
+    """A create takes no generation."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     assert (lane.generation, lane.displaced) == (1, None)
@@ -107,7 +107,7 @@ async def test_where_only_live_sessions_are_asked_for_an_id_without_one_gets_no_
 
 
 async def test_same_nonce_reenters_a_fresh_lane_with_generation_and_claim_time(harness: Harness) -> None:
-    """B2: a repeated acquire does not bump the generation a second time."""
+    """A repeated acquire does not bump the generation a second time."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     first = await store.lanes.acquire(a_key("room"), an_owner(), nonce="turn-1", ttl=10)
@@ -121,7 +121,7 @@ async def test_same_nonce_reenters_a_fresh_lane_with_generation_and_claim_time(h
 
 
 async def test_same_nonce_reenters_a_taken_over_lane_with_generation_and_claim_time(harness: Harness) -> None:
-    """B2, B7: the repeat of a takeover neither bumps again nor reports somebody displaced."""
+    """The repeat of a takeover neither bumps again nor reports somebody displaced."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key = a_key()
@@ -136,7 +136,7 @@ async def test_same_nonce_reenters_a_taken_over_lane_with_generation_and_claim_t
 
 
 async def test_reentry_never_shortens_the_lane(harness: Harness) -> None:
-    """B2: a repeat with a shorter ttl keeps the later expiry."""
+    """A repeat with a shorter ttl keeps the later expiry."""
     store = await harness.open(clock=FakeClock())
     key = a_key()
     first = await store.lanes.acquire(key, an_owner(), nonce="n", ttl=60)
@@ -145,7 +145,7 @@ async def test_reentry_never_shortens_the_lane(harness: Harness) -> None:
 
 
 async def test_another_turn_of_the_same_owner_and_incarnation_is_busy(store: Store) -> None:
-    """B3: only the nonce re-enters."""
+    """Only the nonce re-enters."""
     key = a_key()
     lane = await store.lanes.acquire(key, an_owner("ada", "boot-7"), nonce="turn-1")
     refused = await _busy(store, key, owner=an_owner("ada", "boot-7"), nonce="turn-2")
@@ -157,7 +157,7 @@ async def test_another_turn_of_the_same_owner_and_incarnation_is_busy(store: Sto
     ("owner_id", "incarnation"), [("ada", "boot-8"), ("bob", "boot-7"), ("bob", "boot-9")], ids=str
 )
 async def test_a_live_lane_is_busy_for_every_other_nonce(store: Store, owner_id: str, incarnation: str) -> None:
-    """B4: whoever asks, the holder's row stays equal, and the holder still renews and commits."""
+    """Whoever asks, the holder's row stays equal, and the holder still renews and commits."""
     key, _ = await a_session(store, None, message("hi"))
     lane = await store.lanes.acquire(key, an_owner("ada", "boot-7"))
     await _busy(store, key, owner=an_owner(owner_id, incarnation))
@@ -167,7 +167,7 @@ async def test_a_live_lane_is_busy_for_every_other_nonce(store: Store, owner_id:
 
 
 async def test_a_live_lane_is_busy_for_another_opened_store(harness: Harness) -> None:
-    """B4: another connection to the same database is refused the same way."""
+    """Another connection to the same database is refused the same way."""
     one, other = await harness.open(), await harness.open()
     key = a_key()
     await one.lanes.acquire(key, an_owner("ada"))
@@ -175,7 +175,7 @@ async def test_a_live_lane_is_busy_for_another_opened_store(harness: Harness) ->
 
 
 async def test_of_20_tasks_exactly_one_gets_the_lane(store: Store) -> None:
-    """B4: the tasks of one process exclude each other like strangers."""
+    """The tasks of one process exclude each other like strangers."""
     key, _ = await a_session(store)
     owner = an_owner("one-process", "one-boot")
     async with asyncio.timeout(20):
@@ -196,7 +196,7 @@ async def _try(store: Store, key: SessionKey, owner_id: str) -> Lane | str:
 
 
 async def test_a_lane_is_busy_until_its_expiry_and_free_at_it(harness: Harness) -> None:
-    """B5: one millisecond before it is refused, at the moment itself it is taken with the next generation."""
+    """One millisecond before it is refused, at the moment itself it is taken with the next generation."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key = a_key()
@@ -226,7 +226,7 @@ async def _end(child: asyncio.subprocess.Process) -> None:
 
 
 async def test_a_holder_on_this_host_proven_dead_is_displaced_at_once(harness: Harness) -> None:
-    """B5: a live process keeps its lane, a killed and reaped one loses it; the clock never moves."""
+    """A live process keeps its lane, a killed and reaped one loses it; the clock never moves."""
     store = await harness.open(clock=FakeClock())
     proof, child = await _proof_of_child(dead=False)
     assert None not in asdict(proof).values(), "this host does not say enough of its processes"
@@ -248,7 +248,7 @@ def _changed(proof: HostProof, name: str, value: Any) -> HostProof:
 
 
 async def test_a_missing_or_different_proof_value_means_waiting_for_the_ttl(harness: Harness) -> None:
-    """B5: each value by itself, and no proof at all; at the TTL every one of them is displaced."""
+    """Each value by itself, and no proof at all; at the TTL every one of them is displaced."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     dead, _ = await _proof_of_child(dead=True)
@@ -271,7 +271,7 @@ async def test_a_missing_or_different_proof_value_means_waiting_for_the_ttl(harn
 
 
 async def test_a_recycled_pid_does_not_keep_a_dead_holders_lane(harness: Harness) -> None:
-    """B5: the pid lives, but the process that has it started at another time."""
+    """The pid lives, but the process that has it started at another time."""
     store = await harness.open(clock=FakeClock())
     proof, child = await _proof_of_child(dead=False)
     try:
@@ -323,7 +323,7 @@ async def test_a_host_is_known_by_digests_of_its_ids(store: Store) -> None:
 
 
 async def test_acquire_after_disarm_takes_the_next_generation_and_displaces_nobody(store: Store) -> None:
-    """B6, B7: a disarmed lane is free at once."""
+    """A disarmed lane is free at once."""
     key = a_key()
     first = await store.lanes.acquire(key, an_owner("ada"), ttl=3600)
     await store.lanes.disarm(first)
@@ -332,7 +332,7 @@ async def test_acquire_after_disarm_takes_the_next_generation_and_displaces_nobo
 
 
 async def test_first_commit_of_the_last_holders_next_turn_rearms_with_its_generation(harness: Harness) -> None:
-    """B6, B7: no acquire is needed; the lane is held again, under the new nonce, from this commit's time."""
+    """No acquire is needed; the lane is held again, under the new nonce, from this commit's time."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store, None, message("one"))
@@ -363,14 +363,14 @@ async def _rearm_missed(store: Store, lane: Lane, commit_number: int) -> None:
 
 
 async def test_rearm_of_a_lane_still_armed_writes_nothing(store: Store) -> None:
-    """B6: also when it is one's own."""
+    """That holds for one's own lane too."""
     key, created = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     await _rearm_missed(store, lane, created.commit_number)
 
 
 async def test_rearm_after_another_took_the_lane_writes_nothing(store: Store) -> None:
-    """B6: held by the successor, and also once the successor has disarmed."""
+    """Held by the successor, and also once the successor has disarmed."""
     key, created = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner("ada"))
     await store.lanes.disarm(lane)
@@ -381,7 +381,7 @@ async def test_rearm_after_another_took_the_lane_writes_nothing(store: Store) ->
 
 
 async def test_rearm_after_another_commit_writes_nothing(store: Store) -> None:
-    """B6: a lane-less write in between makes the cached copy stale."""
+    """A lane-less write in between makes the cached copy stale."""
     key, created = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     await store.lanes.disarm(lane)
@@ -390,7 +390,7 @@ async def test_rearm_after_another_commit_writes_nothing(store: Store) -> None:
 
 
 async def test_takeover_reports_the_lapsed_holder(harness: Harness) -> None:
-    """B7: owner, generation and expiry as they stood, renewals included."""
+    """Owner, generation and expiry as they stood, renewals included."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key = a_key()
@@ -407,7 +407,7 @@ async def test_takeover_reports_the_lapsed_holder(harness: Harness) -> None:
 
 
 async def test_one_renewal_names_the_lost_lanes_and_renews_the_others(harness: Harness) -> None:
-    """B8: stale generation, wrong nonce, disarmed, unknown and deleted are lost; live and lapsed ones are renewed."""
+    """Stale generation, wrong nonce, disarmed, unknown and deleted are lost; live and lapsed ones are renewed."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     names = ("live", "lapsed", "stale", "forged", "disarmed", "deleted")
@@ -436,7 +436,7 @@ async def test_one_renewal_names_the_lost_lanes_and_renews_the_others(harness: H
 
 
 async def test_renewal_that_meets_nothing_of_ones_own_names_all_as_lost(store: Store) -> None:
-    """B8: zero rows is a refusal."""
+    """A renewal that hits no row is a refusal."""
     key = a_key()
     lane = await store.lanes.acquire(key, an_owner())
     before = await store.dump()
@@ -447,7 +447,7 @@ async def test_renewal_that_meets_nothing_of_ones_own_names_all_as_lost(store: S
 
 
 async def test_renewal_never_shortens_a_lane(harness: Harness) -> None:
-    """B8: a late renewal with a shorter ttl keeps the later expiry, and returns it."""
+    """A late renewal with a shorter ttl keeps the later expiry, and returns it."""
     store = await harness.open(clock=FakeClock())
     lane = await store.lanes.acquire(a_key(), an_owner(), ttl=60)
     renewal = await store.lanes.renew([lane], ttl=1)
@@ -455,7 +455,7 @@ async def test_renewal_never_shortens_a_lane(harness: Harness) -> None:
 
 
 async def test_runs_without_a_lane_are_renewed_and_the_lost_ones_named(harness: Harness) -> None:
-    """B8: ended, unknown, taken and laned runs are not renewed; a live one is, even when overdue."""
+    """Ended, unknown, taken and laned runs are not renewed; a live one is, even when overdue."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     for name in ("live", "ended"):
@@ -478,7 +478,7 @@ async def test_runs_without_a_lane_are_renewed_and_the_lost_ones_named(harness: 
 
 @pytest.mark.parametrize("changes", [{"generation": 2}, {"generation": 0}, {"nonce": "guessed"}], ids=str)
 async def test_disarm_with_a_wrong_generation_or_nonce_is_refused(store: Store, changes: dict[str, Any]) -> None:
-    """B9: the holder's lane is untouched."""
+    """The holder's lane is untouched."""
     lane = await store.lanes.acquire(a_key(), an_owner())
     before = await store.dump()
     with pytest.raises(LaneLost):
@@ -487,7 +487,7 @@ async def test_disarm_with_a_wrong_generation_or_nonce_is_refused(store: Store, 
 
 
 async def test_second_disarm_is_refused(store: Store) -> None:
-    """B9: with nobody, and with a successor, who keeps the lane."""
+    """It is refused while nobody holds the lane, and once a successor does, who keeps it."""
     lane = await store.lanes.acquire(a_key(), an_owner())
     await store.lanes.disarm(lane)
     before = await store.dump()
@@ -503,7 +503,7 @@ async def test_second_disarm_is_refused(store: Store) -> None:
 
 
 async def test_disarm_of_an_unknown_lane_is_refused_and_creates_nothing(store: Store) -> None:
-    """B9: a lane of an id that never had one."""
+    """A lane of an id that never had one."""
     lane = await store.lanes.acquire(a_key(), an_owner())
     before = await store.dump()
     with pytest.raises(LaneLost):
@@ -512,7 +512,7 @@ async def test_disarm_of_an_unknown_lane_is_refused_and_creates_nothing(store: S
 
 
 async def test_of_concurrent_first_acquires_from_two_processes_one_gets_the_lane(harness: Harness) -> None:
-    """B10: real processes where the database can be reached from them, else two opened stores."""
+    """Two real processes race where the database can be opened from them, two opened stores elsewhere."""
     store = await harness.open()
     key = a_key()
     async with asyncio.timeout(30):
@@ -544,7 +544,7 @@ async def _race(address: str, options: dict[str, Any], session_id: str) -> list[
 
 
 async def test_a_stale_renew_against_a_takeover_leaves_the_successors_row(harness: Harness) -> None:
-    """B11: at the same moment, ten times over: the renew came before, or is lost and the row is the successor's."""
+    """At the same moment, ten times over: the renew came before, or is lost and the row is the successor's."""
     clock = FakeClock()
     stale, fresh = await harness.open(clock=clock), await harness.open(clock=clock)
     for _ in range(10):
@@ -596,7 +596,7 @@ _WRITES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", _WRITES)
 async def test_a_displaced_runner_cannot_commit(harness: Harness, what: str) -> None:
-    """B12, helix 23: no save, checkpoint, wait, event, end or profile of it gets in, with or without its run."""
+    """No save, checkpoint, wait, event, end or profile of it gets in, with or without its run."""
     store, lane, run, successor = await _displaced(harness)
     before = await store.dump()
     with pytest.raises(LaneLost) as refused:
@@ -610,7 +610,7 @@ async def test_a_displaced_runner_cannot_commit(harness: Harness, what: str) -> 
 
 
 async def test_a_displaced_runner_cannot_append_events_renew_or_disarm(harness: Harness) -> None:
-    """helix 23: each is refused and nothing changes, while the successor does each of them."""
+    """Each is refused and nothing changes, while the successor does each of them."""
     store, lane, run, successor = await _displaced(harness)
     before = await store.dump()
     for ref in (run, None):
@@ -626,7 +626,7 @@ async def test_a_displaced_runner_cannot_append_events_renew_or_disarm(harness: 
 
 
 async def test_a_displaced_runner_cannot_write_by_leaving_its_generation_out(harness: Harness) -> None:
-    """helix 23: a run begun under a lane writes under that lane or not at all."""
+    """A run begun under a lane writes under that lane or not at all."""
     store, lane, run, _ = await _displaced(harness)
     before = await store.dump()
     for parts in ({"checkpoint": NewCheckpoint(step=3)}, {"events": (NewEvent(type="stale"),)}):
@@ -636,7 +636,7 @@ async def test_a_displaced_runner_cannot_write_by_leaving_its_generation_out(har
 
 
 async def test_a_runner_on_a_remembered_session_learns_of_its_takeover(harness: Harness) -> None:
-    """B12: also when the takeover came through another opened store, right between two commits of a turn."""
+    """The takeover comes through another opened store, right between two commits of a turn."""
     clock = FakeClock()
     mine, theirs = await harness.open(clock=clock), await harness.open(clock=clock)
     key, _ = await a_session(mine)
@@ -652,7 +652,7 @@ async def test_a_runner_on_a_remembered_session_learns_of_its_takeover(harness: 
 
 
 async def test_a_commit_under_a_lane_of_another_session_is_refused(store: Store) -> None:
-    """B12: generations are per session; a number that fits by chance does not carry the run with it."""
+    """Generations are per session; a number that fits by chance does not carry the run with it."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
@@ -670,7 +670,7 @@ async def test_a_commit_under_a_lane_of_another_session_is_refused(store: Store)
 
 
 async def test_a_run_that_is_not_the_lanes_current_one_cannot_write(store: Store) -> None:
-    """B12, helix 23: under the right generation, but a later run of the same lane has begun."""
+    """Under the right generation, but a later run of the same lane has begun."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     former = await _begin(store, lane, f"former-of-{key.session_id}")
@@ -687,7 +687,7 @@ async def test_a_run_that_is_not_the_lanes_current_one_cannot_write(store: Store
 
 
 async def test_a_lapsed_lane_that_nobody_took_still_writes(harness: Harness) -> None:
-    """B12, B15: wait, event, batch and save all land, and the lane is renewable."""
+    """Wait, event, batch and save all land, and the lane is renewable."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -704,7 +704,7 @@ async def test_a_lapsed_lane_that_nobody_took_still_writes(harness: Harness) -> 
 
 
 async def test_inspect_shows_unknown_held_lapsed_and_free_lanes_and_changes_nothing(harness: Harness) -> None:
-    """B13: a disarmed lane names its last owner and generation."""
+    """A disarmed lane names its last owner and generation."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -725,7 +725,7 @@ async def test_inspect_shows_unknown_held_lapsed_and_free_lanes_and_changes_noth
 
 
 async def test_a_laneless_save_is_busy_exactly_while_a_lane_is_armed_and_live(harness: Harness) -> None:
-    """B14: free, held, lapsed and disarmed in turn."""
+    """Free, held, lapsed and disarmed in turn."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -754,7 +754,7 @@ async def test_a_laneless_save_is_busy_exactly_while_a_lane_is_armed_and_live(ha
 
 
 async def test_a_laneless_commit_that_moves_no_head_lands_beside_a_held_lane(store: Store) -> None:
-    """B14: only head moves are refused."""
+    """Only head moves are refused."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     receipt = await store.commit(a_commit(key, profile={"title": "renamed"}, events=(NewEvent(type="renamed"),)))
@@ -763,7 +763,7 @@ async def test_a_laneless_commit_that_moves_no_head_lands_beside_a_held_lane(sto
 
 
 async def test_a_receipt_goes_to_a_displaced_holder_too(harness: Harness) -> None:
-    """B15: what had landed before the takeover returns its receipt, anything else is lost."""
+    """What had landed before the takeover returns its receipt, anything else is lost."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -780,7 +780,7 @@ async def test_a_receipt_goes_to_a_displaced_holder_too(harness: Harness) -> Non
 
 
 async def test_the_turns_last_commit_disarms_and_keeps_owner_and_generation(store: Store) -> None:
-    """B16: free to take at once, by anyone."""
+    """Free to take at once, by anyone."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner("ada", "boot-3"), ttl=3600)
     await store.commit(a_turn(key, lane, message("done"), disarm=True))
@@ -795,7 +795,7 @@ async def test_the_turns_last_commit_disarms_and_keeps_owner_and_generation(stor
 
 
 async def test_a_displaced_holders_last_commit_is_refused_whole(harness: Harness) -> None:
-    """B16: it neither lands without its release, nor releases the successor's lane."""
+    """It neither lands without its release, nor releases the successor's lane."""
     store, lane, run, successor = await _displaced(harness)
     before = await store.dump()
     end = EndRun(status=RunStatus.COMPLETED)
@@ -806,7 +806,7 @@ async def test_a_displaced_holders_last_commit_is_refused_whole(harness: Harness
 
 
 async def test_repeating_a_landed_last_commit_does_not_touch_the_successors_lane(store: Store) -> None:
-    """B16: the receipt comes back and nothing else happens."""
+    """The receipt comes back and nothing else happens."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner("ada"))
     last = a_turn(key, lane, message("done"), disarm=True)
@@ -818,7 +818,7 @@ async def test_repeating_a_landed_last_commit_does_not_touch_the_successors_lane
 
 
 async def test_of_two_laneless_writers_on_one_version_one_conflicts(store: Store) -> None:
-    """B17: the loser learns what it expected and what it found."""
+    """The loser learns what it expected and what it found."""
     key, _ = await a_session(store)
     commits = [a_save(key, message(name), expected_version=1) for name in ("left", "right")]
     async with asyncio.timeout(20):
@@ -830,7 +830,7 @@ async def test_of_two_laneless_writers_on_one_version_one_conflicts(store: Store
 
 
 async def test_two_laneless_writers_without_a_version_both_land(store: Store) -> None:
-    """B17: one after the other."""
+    """They land one after the other."""
     key, _ = await a_session(store)
     async with asyncio.timeout(20):
         receipts = await asyncio.gather(*(store.commit(a_save(key, message(name))) for name in ("left", "right")))
@@ -841,7 +841,7 @@ async def test_two_laneless_writers_without_a_version_both_land(store: Store) ->
 
 
 async def test_acquire_that_names_a_former_life_is_refused(store: Store) -> None:
-    """B12: a session deleted meanwhile is told apart from a free lane."""
+    """A session deleted meanwhile is told apart from a free lane."""
     key, created = await a_session(store)
     await store.delete(key)
     before = await store.dump()
@@ -852,7 +852,7 @@ async def test_acquire_that_names_a_former_life_is_refused(store: Store) -> None
 
 
 async def test_orphans_are_the_running_runs_whose_runner_is_gone(harness: Harness) -> None:
-    """B12: lane lapsed, disarmed or taken, or renewal overdue; oldest first, live and ended runs left out."""
+    """Lane lapsed, disarmed or taken, or renewal overdue; oldest first, live and ended runs left out."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     names = ("lapsed", "disarmed", "taken", "live")

@@ -53,7 +53,7 @@ def _suspending(key: SessionKey, run: RunRef, *waits: OpenWait, **parts: Any) ->
 
 
 async def test_the_latest_checkpoint_is_the_last_written_whatever_its_step(store: Store) -> None:
-    """helix 7: a new turn counts its steps from the start again."""
+    """A new turn counts its steps from the start again."""
     key, _ = await a_session(store)
     long, short = await _run(store, key), await _run(store, key)
     for step in (1, 2, 9):
@@ -68,7 +68,7 @@ async def test_the_latest_checkpoint_is_the_last_written_whatever_its_step(store
 
 
 async def test_checkpoints_are_listed_newest_first_in_pages_and_by_run(store: Store) -> None:
-    """helix 7: by commit number; an id that a former run or another session has is not among them."""
+    """By commit number; an id that a former run or another session has is not among them."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     one, two = await _run(store, key), await _run(store, key)
@@ -86,7 +86,7 @@ async def test_checkpoints_are_listed_newest_first_in_pages_and_by_run(store: St
 
 
 async def test_one_read_after_a_checkpointing_commit_gives_it_whole(harness: Harness) -> None:
-    """helix 8: cursor, document with small and big fields, schema version, and log ends that fit its entries."""
+    """Cursor, document with small and big fields, schema version, and log ends that fit its entries."""
     store = await harness.open()
     key, _ = await a_session(store, None, message("one"))
     run = await _run(store, key)
@@ -153,7 +153,7 @@ async def test_a_session_is_loaded_with_its_current_run(store: Store) -> None:
 
 
 async def test_checkpoints_read_the_same_before_and_after_the_runs_save(store: Store) -> None:
-    """helix 8: a save takes the run's entries onto the head, and every earlier checkpoint still reads whole."""
+    """A save takes the run's entries onto the head, and every earlier checkpoint still reads whole."""
     key, _ = await a_session(store, None, "a")
     run = await _run(store, key)
     receipts = [await store.commit(_checkpoint(key, run, step, item)) for step, item in enumerate("bcd")]
@@ -169,7 +169,7 @@ async def test_checkpoints_read_the_same_before_and_after_the_runs_save(store: S
 
 
 async def test_a_failed_run_changes_nothing_of_the_head(store: Store) -> None:
-    """helix 8: its entries stay on its own branches, its record says how it went."""
+    """Its entries stay on its own branches, its record says how it went."""
     key, created = await a_session(store, None, "a")
     run = await _run(store, key)
     await store.commit(_checkpoint(key, run, 1, "b"))
@@ -186,7 +186,7 @@ async def test_a_failed_run_changes_nothing_of_the_head(store: Store) -> None:
 
 
 async def test_a_run_reads_back_as_it_was_begun(harness: Harness) -> None:
-    """helix 8: distinct values in every field, through reopen; the defaults are the invocation's own id."""
+    """Distinct values in every field, through reopen; the defaults are the invocation's own id."""
     store = await harness.open(clock=FakeClock())
     key, _ = await a_session(store, None, "a")
     await store.commit(a_save(key, "b", events=(NewEvent(type="x"),) * 3))
@@ -214,7 +214,7 @@ async def test_a_run_reads_back_as_it_was_begun(harness: Harness) -> None:
 
 
 async def test_runs_are_found_by_session_by_invocation_and_as_current(store: Store) -> None:
-    """helix 8: the current one is the last begun under a lane; a lane-less one is not."""
+    """The current one is the last begun under a lane; a lane-less one is not."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
@@ -235,7 +235,7 @@ async def test_runs_are_found_by_session_by_invocation_and_as_current(store: Sto
 
 
 async def test_a_fresh_use_of_a_known_invocation_id_is_refused_in_its_tenant(store: Store) -> None:
-    """helix 23: also from another session; another tenant's is its own."""
+    """Another session cannot use it either; another tenant's is its own."""
     key, _ = await a_session(store)
     invocation = an_id("inv")
     run = await _run(store, key, invocation_id=invocation)
@@ -251,7 +251,7 @@ async def test_a_fresh_use_of_a_known_invocation_id_is_refused_in_its_tenant(sto
 
 
 async def test_of_concurrent_fresh_uses_of_an_invocation_id_one_begins(store: Store) -> None:
-    """helix 23: on different sessions, so that no session row decides between them."""
+    """They are on different sessions, so that no session row decides between them."""
     keys = [(await a_session(store))[0] for _ in range(6)]
     invocation = an_id("inv")
     async with asyncio.timeout(20):
@@ -264,7 +264,7 @@ async def test_of_concurrent_fresh_uses_of_an_invocation_id_one_begins(store: St
 
 
 async def test_of_concurrent_takers_of_an_orphaned_run_one_goes_on_with_it(harness: Harness) -> None:
-    """helix 23: the attempt rises once, the former runner and the other takers can write nothing."""
+    """The attempt rises once, the former runner and the other takers can write nothing."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key = a_key()
@@ -288,7 +288,7 @@ async def test_of_concurrent_takers_of_an_orphaned_run_one_goes_on_with_it(harne
 
 
 async def test_a_laned_run_goes_on_under_the_successors_generation(harness: Harness) -> None:
-    """helix 23: same run, next attempt; its checkpoints and entries are the successor's to go on with."""
+    """Same run, next attempt; its checkpoints and entries are the successor's to go on with."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store, None, "a")
@@ -316,7 +316,7 @@ async def test_a_laned_run_goes_on_under_the_successors_generation(harness: Harn
 
 @pytest.mark.parametrize("status", [s for s in RunStatus if s is not RunStatus.RUNNING])
 async def test_an_ended_run_can_write_nothing(store: Store, status: RunStatus) -> None:
-    """helix 23: completed, failed, interrupted and suspended alike; the refusal says which."""
+    """Completed, failed, interrupted and suspended alike; the refusal says which."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     run = await _run(store, key, lane=lane)
@@ -341,7 +341,7 @@ async def test_an_ended_run_can_write_nothing(store: Store, status: RunStatus) -
 
 
 async def test_a_wait_reads_back_as_it_was_opened(harness: Harness) -> None:
-    """H6a: every field, through reopen, with the minted id the receipt names."""
+    """Every field, through reopen, with the minted id the receipt names."""
     store = await harness.open()
     key, _ = await a_session(store)
     run = await _run(store, key)
@@ -365,7 +365,7 @@ async def test_a_wait_reads_back_as_it_was_opened(harness: Harness) -> None:
 
 
 async def test_the_repeat_of_a_suspending_commit_gives_the_same_wait_ids(harness: Harness) -> None:
-    """H6a: also after reopen and after a takeover, and no second wait is opened."""
+    """That holds after a reopen and after a takeover, and no second wait is opened."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -385,7 +385,7 @@ async def test_the_repeat_of_a_suspending_commit_gives_the_same_wait_ids(harness
 
 
 async def test_waits_with_one_signal_id_are_told_apart_by_wait_id(store: Store) -> None:
-    """H6a: settling one leaves the other open, and a tenant sees its own only."""
+    """Settling one leaves the other open, and a tenant sees its own only."""
     key, _ = await a_session(store)
     foreign, _ = await a_session(store, key=a_key(tenant="other"))
     wait = OpenWait(kind="signal", signal_id="s")
@@ -403,7 +403,7 @@ async def test_waits_with_one_signal_id_are_told_apart_by_wait_id(store: Store) 
 
 
 async def test_the_waits_of_an_invocation_are_those_of_all_its_runs(harness: Harness) -> None:
-    """H6a: by origin, settled or not, as opened; not of another origin, session or life, whatever its invocation."""
+    """By origin, settled or not, as opened; not of another origin, session or life, whatever its invocation."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -436,7 +436,7 @@ async def test_the_waits_of_an_invocation_are_those_of_all_its_runs(harness: Har
 
 
 async def test_a_wait_is_settled_once_and_only_by_its_own_session(store: Store) -> None:
-    """H6a: unknown, foreign, settled and twice in one commit are refused whole, each saying what was found."""
+    """Unknown, foreign, settled and twice in one commit are refused whole, each saying what was found."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     ids = (await store.commit(_suspending(key, await _run(store, key), _APPROVAL, _APPROVAL))).wait_ids
@@ -459,7 +459,7 @@ async def test_a_wait_is_settled_once_and_only_by_its_own_session(store: Store) 
 
 
 async def test_past_its_deadline_a_wait_takes_a_late_answer_only_while_it_is_open(harness: Harness) -> None:
-    """H6a: refused without `late`, from the deadline on; every other settlement needs no leave."""
+    """Refused without `late`, from the deadline on; every other settlement needs no leave."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -483,7 +483,7 @@ async def test_past_its_deadline_a_wait_takes_a_late_answer_only_while_it_is_ope
 
 
 async def test_an_answer_that_landed_in_time_is_known_again_when_repeated_as_late(harness: Harness) -> None:
-    """C3: `late` is a guard; the runner that lost the reply does not know which of the two it was."""
+    """`late` is a guard; the runner that lost the reply does not know which of the two it was."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -498,7 +498,7 @@ async def test_an_answer_that_landed_in_time_is_known_again_when_repeated_as_lat
 
 
 async def test_of_concurrent_answers_to_one_wait_one_lands(store: Store) -> None:
-    """H6a: the others find it answered, and the stored answer is the winner's."""
+    """The others find it answered, and the stored answer is the winner's."""
     key, _ = await a_session(store)
     (wait_id,) = (await store.commit(_suspending(key, await _run(store, key), _APPROVAL))).wait_ids
     answers = [a_commit(key, settle_waits=(SettleWait(wait_id=wait_id, answer=n),)) for n in range(8)]
@@ -512,7 +512,7 @@ async def test_of_concurrent_answers_to_one_wait_one_lands(store: Store) -> None
 
 
 async def test_after_delete_the_old_wait_ids_are_refused_and_new_ones_work(harness: Harness) -> None:
-    """H6e: by life, after reopen, and in the id's next life under its own life number."""
+    """By life, after reopen, and in the id's next life under its own life number."""
     store = await harness.open()
     key, _ = await a_session(store)
     (old,) = (await store.commit(_suspending(key, await _run(store, key), _APPROVAL))).wait_ids

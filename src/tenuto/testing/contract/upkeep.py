@@ -78,7 +78,7 @@ def _failing(store: Store, number: int) -> Iterator[None]:
 
 
 async def test_every_verb_reports_zeros_when_there_is_nothing_to_do(harness: Harness) -> None:
-    """D7: on an empty store, and on one with live sessions, whose rows stay equal."""
+    """On an empty store, and on one with live sessions, whose rows stay equal."""
     store, _ = await _timed(harness)
     for _ in range(2):
         before = await store.dump()
@@ -97,7 +97,7 @@ async def test_every_verb_reports_zeros_when_there_is_nothing_to_do(harness: Har
 
 @pytest.mark.parametrize("age", [-1, float("nan"), float("inf"), "1", True], ids=repr)
 async def test_an_age_that_is_no_number_of_seconds_is_refused(store: Store, age: Any) -> None:
-    """D7: before anything is removed."""
+    """The refusal comes before anything is removed."""
     key, _ = await a_session(store, None, "a")
     await store.commit(a_commit(key, save=True, logs={"messages": Reset()}))
     before = await store.dump()
@@ -110,7 +110,7 @@ async def test_an_age_that_is_no_number_of_seconds_is_refused(store: Store, age:
 
 
 async def test_expire_deletes_what_is_due_and_names_what_a_runner_holds(harness: Harness) -> None:
-    """D8: at its time and not a microsecond before; a held one goes once its lane is free."""
+    """At its time and not a microsecond before; a held one goes once its lane is free."""
     store, clock = await _timed(harness)
     now = to_datetime(clock.now())
     due = {name: Profile(expires_at=now + timedelta(seconds=10)) for name in ("due", "held")}
@@ -131,7 +131,7 @@ async def test_expire_deletes_what_is_due_and_names_what_a_runner_holds(harness:
 
 
 async def test_gc_waits_for_the_grace_and_then_takes_exactly_what_was_left(harness: Harness) -> None:
-    """D6: counted from when it was first seen unreachable; `waiting` says that something is."""
+    """Counted from when it was first seen unreachable; `waiting` says that something is."""
     store, clock = await _timed(harness)
     key, _ = await a_session(store, None, *"abc", state={"big": "x" * 2000, "kept": "k" * 2000})
     await store.commit(a_save(key, document={"big": "y" * 2000}))
@@ -151,7 +151,7 @@ async def test_gc_waits_for_the_grace_and_then_takes_exactly_what_was_left(harne
 
 
 async def test_gc_forgets_the_grace_of_what_is_reached_again(harness: Harness) -> None:
-    """D6: a value written again waits anew when it is left once more."""
+    """A value written again waits anew when it is left once more."""
     store, clock = await _timed(harness)
     key, _ = await a_session(store, None, *"abc", state={"big": "x" * 2000})
     await store.commit(a_commit(key, save=True, document={"big": "y" * 2000}))
@@ -169,7 +169,7 @@ async def test_gc_forgets_the_grace_of_what_is_reached_again(harness: Harness) -
 
 
 async def test_gc_keeps_what_a_head_checkpoint_fork_and_unfinished_run_reach(store: Store) -> None:
-    """D6: each by itself is enough; once none is left the branch goes."""
+    """Each by itself is enough; once none is left the branch goes."""
     key, _ = await a_session(store, None, "a")
     run = await _run(store, key, "run")
     fork = a_key()
@@ -195,7 +195,7 @@ async def test_gc_keeps_what_a_head_checkpoint_fork_and_unfinished_run_reach(sto
 
 
 async def test_gc_takes_what_a_dead_and_pruned_run_left(harness: Harness) -> None:
-    """D9: entries on branches that no record names any more."""
+    """Entries on branches that no record names any more."""
     store, clock = await _timed(harness)
     key, _ = await a_session(store, None, "a")
     await _run(store, key, *"bcd", end=RunStatus.FAILED)
@@ -210,7 +210,7 @@ async def test_gc_takes_what_a_dead_and_pruned_run_left(harness: Harness) -> Non
 
 
 async def test_gc_keeps_a_tombstones_numbers(store: Store) -> None:
-    """D8: however often upkeep runs, the id's next life goes on from them."""
+    """However often upkeep runs, the id's next life goes on from them."""
     key, _ = await a_session(store, None, "a")
     lane = await store.lanes.acquire(key, an_owner())
     last = await store.commit(a_save(key, "b", generation=lane.generation, events=(NewEvent(type="x"),) * 3))
@@ -227,7 +227,7 @@ async def test_gc_keeps_a_tombstones_numbers(store: Store) -> None:
 
 
 async def test_prune_takes_receipts_by_age(harness: Harness) -> None:
-    """D8, C15: an old operation is then forgotten, a young one still repeats."""
+    """An old operation is then forgotten, a young one still repeats."""
     store, clock = await _timed(harness)
     key, _ = await a_session(store)
     old = a_save(key, "old")
@@ -243,7 +243,7 @@ async def test_prune_takes_receipts_by_age(harness: Harness) -> None:
 
 
 async def test_prune_takes_ended_runs_with_their_checkpoints_and_waits(harness: Harness) -> None:
-    """D8: running, suspended, young and current ones stay, with all that hangs on them."""
+    """Running, suspended, young and current ones stay, with all that hangs on them."""
     store, clock = await _timed(harness)
     key, _ = await a_session(store)
     ended = [await _run(store, key, end=status) for status in (RunStatus.COMPLETED, RunStatus.FAILED)]
@@ -264,7 +264,7 @@ async def test_prune_takes_ended_runs_with_their_checkpoints_and_waits(harness: 
 
 
 async def test_prune_takes_an_invocation_that_is_over_whole_and_one_that_may_go_on_not_at_all(harness: Harness) -> None:
-    """D8: a suspended run that was gone on with goes with its successor, so that nobody takes it for one that waits."""
+    """A suspended run that was gone on with goes with its successor, so that nobody takes it for one that waits."""
     store, clock = await _timed(harness)
     key, _ = await a_session(store)
     ends = {RunStatus.COMPLETED: "over", RunStatus.SUSPENDED: "paused again", None: "under way"}
@@ -285,7 +285,7 @@ async def test_prune_takes_an_invocation_that_is_over_whole_and_one_that_may_go_
 
 
 async def test_prune_takes_settled_input_whose_run_is_over(harness: Harness) -> None:
-    """D8: consumed or cancelled, by when; open input and that of a run that goes on stay, however old."""
+    """Consumed or cancelled, by when; open input and that of a run that goes on stay, however old."""
     store, clock = await _timed(harness)
     key, _ = await a_session(store)
 
@@ -320,7 +320,7 @@ async def test_prune_takes_settled_input_whose_run_is_over(harness: Harness) -> 
 
 
 async def test_an_input_key_is_known_until_its_row_is_pruned(harness: Harness) -> None:
-    """E2: to the microsecond; then the same key is new input, with whatever content."""
+    """That holds to the microsecond; then the same key is new input, with whatever content."""
     store, clock = await _timed(harness)
     key, _ = await a_session(store)
     new = NewInput(kind=InputKind.MESSAGE, body="first", key="k")
@@ -338,7 +338,7 @@ async def test_an_input_key_is_known_until_its_row_is_pruned(harness: Harness) -
 
 
 async def test_prune_takes_final_outgoing_items_and_never_others(harness: Harness) -> None:
-    """D8: by when they were due, or sent; pending and delivered ones stay, however old. Usage stays too."""
+    """By when they were due, or sent; pending and delivered ones stay, however old. Usage stays too."""
     store, clock = await _timed(harness)
     key, _ = await a_session(store)
     past = to_datetime(clock.now()) - timedelta(days=365)
@@ -363,7 +363,7 @@ async def test_prune_takes_final_outgoing_items_and_never_others(harness: Harnes
 
 
 async def test_a_never_saved_id_goes_with_its_last_run(harness: Harness) -> None:
-    """D8: not while a run or a live lane is there; then every row of it, counted once."""
+    """Not while a run or a live lane is there; then every row of it, counted once."""
     store, clock = await _timed(harness)
     key, bystander = a_key(), (await a_session(store))[0]
     begun = await _run(store, key, "a", events=(NewEvent(type="begun"),))
@@ -385,7 +385,7 @@ async def test_a_never_saved_id_goes_with_its_last_run(harness: Harness) -> None
 
 
 async def test_a_stale_copy_of_a_removed_id_is_refused(harness: Harness) -> None:
-    """D8, A9: its lane, run and wait are of a life that no new id has, whether the id is used again or not."""
+    """Its lane, run and wait are of a life that no new id has, whether the id is used again or not."""
     store, clock = await _timed(harness)
     key = a_key()
     lane = await store.lanes.acquire(key, an_owner(), ttl=5)
@@ -425,7 +425,7 @@ async def test_a_stale_copy_of_a_removed_id_is_refused(harness: Harness) -> None
 
 
 async def test_a_cursor_of_a_removed_id_is_not_taken_for_one_of_its_next_use(harness: Harness) -> None:
-    """J4: whatever it stood at, it is refused or told `truncated`; it never reads on as if nothing had happened."""
+    """Whatever it stood at, it is refused or told `truncated`; it never reads on as if nothing had happened."""
     store, clock = await _timed(harness)
     key = a_key()
     await _run(store, key, events=tuple(NewEvent(type=f"old-{n}") for n in range(3)), end=RunStatus.FAILED)
@@ -444,7 +444,7 @@ async def test_a_cursor_of_a_removed_id_is_not_taken_for_one_of_its_next_use(har
 
 
 async def test_a_never_saved_id_stays_while_a_fork_of_its_fork_reaches_its_entries(harness: Harness) -> None:
-    """D6, D8: the direct fork is gone, its own fork still reads entries the headless id holds."""
+    """The direct fork is gone, its own fork still reads entries the headless id holds."""
     store, clock = await _timed(harness)
     key, fork, grandfork = a_key(), a_key(), a_key()
     await _run(store, key, *"abc", end=RunStatus.FAILED)
@@ -462,7 +462,7 @@ async def test_a_never_saved_id_stays_while_a_fork_of_its_fork_reaches_its_entri
 
 
 async def test_vacuum_gives_pages_back_or_is_refused(harness: Harness) -> None:
-    """D7: SQLite frees as many pages as asked and says how many are left; the others have no such verb."""
+    """A backend with `VACUUM` frees as many pages as asked and says how many are left; any other refuses."""
     store = await harness.open()
     if harness.name != "sqlite":
         with pytest.raises(Unsupported) as refused:
@@ -501,7 +501,7 @@ def _counts(dump: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
 
 @pytest.mark.parametrize("verb", ["gc", "prune"])
 async def test_a_sweep_that_fails_says_what_it_had_done(harness: Harness, verb: str) -> None:
-    """D7: at every statement in turn; what it reports is what is gone, and running it again does the rest."""
+    """At every statement in turn; what it reports is what is gone, and running it again does the rest."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     pruned = ("receipts", "events", "runs", "inputs", "outgoing") if verb == "prune" else ()
@@ -543,7 +543,7 @@ async def test_a_sweep_that_fails_says_what_it_had_done(harness: Harness, verb: 
 async def test_a_prune_that_fails_between_two_slices_counts_the_first(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D7: what a finished slice removed is in the report, never zero."""
+    """What a finished slice removed is in the report, never zero."""
     monkeypatch.setattr("tenuto.store.facets.upkeep.ROWS_PER_SLICE", 2)
     store, clock = await _timed(harness)
     key, _ = await a_session(store)
@@ -561,7 +561,7 @@ async def test_a_prune_that_fails_between_two_slices_counts_the_first(
 
 
 async def test_an_expiry_that_fails_names_what_it_had_deleted(harness: Harness) -> None:
-    """D7: those are gone, the others are still there, and the next call takes them."""
+    """Those are gone, the others are still there, and the next call takes them."""
     store, clock = await _timed(harness)
     profile = Profile(expires_at=to_datetime(clock.now()) + timedelta(seconds=5))
     keys = [(await a_session(store, None, message("m"), profile=profile))[0] for _ in range(3)]
@@ -587,7 +587,7 @@ async def test_an_expiry_that_fails_names_what_it_had_deleted(harness: Harness) 
 
 
 async def test_many_entries_are_collected_in_slices_and_counted_once(store: Store) -> None:
-    """D8: more than one slice's worth, in one report."""
+    """More than one slice's worth, in one report."""
     key, _ = await a_session(store, None, *range(2500))
     await store.commit(a_commit(key, save=True, logs={"messages": Reset(items=("last",))}))
     assert await store.upkeep.gc(grace=0) == GcReport(families=1, entries=2500, branches=1)
