@@ -12,7 +12,7 @@ from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionRecord, SessionStatus
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import outcomes, rows, unchanged, values
+from tenuto.testing.checks import outcomes, rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message
 from tenuto.testing.harness import Harness
 

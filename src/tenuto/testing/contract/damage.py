@@ -9,9 +9,9 @@ from tenuto.errors import StoredDataCorrupt
 from tenuto.model.commit import BeginRun, NewCheckpoint, OpenWait, Reset
 from tenuto.model.session import Profile, SessionFilter
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import damaged, not_refused
+from tenuto.testing.checks import damaged, not_refused
 from tenuto.testing.factories import a_commit, a_save, a_session
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
 
 
 async def _three(harness: Harness) -> Store:
@@ -69,6 +69,7 @@ SEEN_IN_A_LIST = {
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("damage", BROKEN_SESSIONS)
 async def test_a_damaged_session_is_an_error_at_load_and_hides_no_other(harness: Harness, damage: str) -> None:
     """Load names the session; the list still has all three, and says what it could not read."""
@@ -87,6 +88,7 @@ async def test_a_damaged_session_is_an_error_at_load_and_hides_no_other(harness:
         assert record.state == {"messages": ["a", "b"], "big": sound * 1000, "x": 1}
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_a_load_names_the_damaged_field(harness: Harness) -> None:
     """Session and field are in the message and in the error's data."""
     store = await damaged(harness, await _three(harness), BROKEN_SESSIONS["document is not JSON"])
@@ -96,12 +98,13 @@ async def test_a_load_names_the_damaged_field(harness: Harness) -> None:
     assert "document" in str(refused.value.details())
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("time", ["''", "'yesterday'", "1.5"])
 async def test_a_malformed_stored_time_is_an_error(harness: Harness, time: str) -> None:
     """The damage is text, nothing or a fraction where a time should be, in a database that lets one in."""
     store = await _three(harness)
-    # PostgreSQL's column type refuses what SQLite's lets in; there the nearest damage is a number that is not a date.
-    value = time if harness.name == "sqlite" else "900000000000000000"
+    # A strict column type lets only numbers in; there the nearest damage is one that is not a date.
+    value = time if Capability.LOOSE_COLUMN_TYPES in harness.capabilities else "900000000000000000"
     store = await damaged(
         harness,
         store,
@@ -120,6 +123,7 @@ async def test_a_malformed_stored_time_is_an_error(harness: Harness, time: str) 
     assert await not_refused(StoredDataCorrupt, calls) == {}
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_damaged_runs_checkpoints_and_waits_are_errors(harness: Harness) -> None:
     """Broken JSON and unknown words, each where it is read."""
     store = await damaged(
@@ -145,6 +149,7 @@ async def test_damaged_runs_checkpoints_and_waits_are_errors(harness: Harness) -
     assert await not_refused(StoredDataCorrupt, calls) == {}
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize(
     "sql",
     [
@@ -195,6 +200,7 @@ DAMAGED_LINEAGE = {
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("damage", DAMAGED_LINEAGE)
 async def test_damaged_lineage_is_an_error_on_every_read_that_meets_it(harness: Harness, damage: str) -> None:
     """On range, last-N and whole reads; never a shorter history."""
@@ -214,6 +220,7 @@ async def test_damaged_lineage_is_an_error_on_every_read_that_meets_it(harness: 
     assert await not_refused(StoredDataCorrupt, calls) == {}
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_a_missing_parent_is_an_error_also_for_a_fork_without_entries_of_its_own(harness: Harness) -> None:
     """The fork stands right at the end of its parent."""
     store = await harness.open()
@@ -228,6 +235,7 @@ async def test_a_missing_parent_is_an_error_also_for_a_fork_without_entries_of_i
     assert await not_refused(StoredDataCorrupt, calls) == {}
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_a_commit_that_builds_on_damaged_lineage_is_refused(harness: Harness) -> None:
     """A fork or a rewind of it does not spread the damage."""
     store = await harness.open()

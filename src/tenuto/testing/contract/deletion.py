@@ -32,9 +32,11 @@ from tenuto.model.report import DeleteReport, GcReport
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, Profile, SessionKey, SessionRecord
 from tenuto.store.store import Dump, Store
+from tenuto.testing.checks import damaged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner
 from tenuto.testing.faults import FaultyBackend
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import failing
 
 
 class _Full:
@@ -656,6 +658,7 @@ async def test_concurrent_deletes_recreates_and_stale_commits_never_let_a_stale_
     assert len(set(versions)) == len(versions)
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_delete_is_whole_or_nothing(harness: Harness) -> None:
     """Before the tombstone nothing is deleted; after it the session is gone, and gc removes what was left."""
     store = await harness.open()
@@ -665,7 +668,7 @@ async def test_a_failure_at_any_statement_of_delete_is_whole_or_nothing(harness:
         before = await store.dump()
         sid = _sid(before, full.key)
         try:
-            with _failing(store, number):
+            with failing(store, number):
                 await store.delete(full.key)
         except (StoreUnavailable, UpkeepFailed):
             after = await store.dump()
@@ -687,26 +690,6 @@ async def test_a_failure_at_any_statement_of_delete_is_whole_or_nothing(harness:
     pytest.fail("a delete has no hundred statements")
 
 
-class _failing:  # noqa: N801 - reads as a verb
-    """Let the store's n-th statement from here on fail, on whatever thread it runs."""
-
-    def __init__(self, store: Store, number: int) -> None:
-        self._backend: Any = store.backend
-        self._left = number
-
-    def __enter__(self) -> None:
-        self._probe = self._backend.probe
-        self._backend.probe = self._count
-
-    def __exit__(self, *_: object) -> None:
-        self._backend.probe = self._probe
-
-    def _count(self, name: str) -> None:
-        self._left -= 1
-        if self._left == 0:
-            raise StoreUnavailable(f"injected before {name}")
-
-
 _ITS_ROWS = "session = (SELECT sid FROM session WHERE session_id = '{id}')"
 _DAMAGE = {
     "head": "UPDATE session SET heads = 'not json', document = '[' WHERE session_id = '{id}'",
@@ -715,23 +698,22 @@ _DAMAGE = {
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("damage", _DAMAGE)
 @pytest.mark.parametrize("other", ["stranger", "fork", "child"])
 async def test_delete_works_while_another_sessions_rows_are_damaged(harness: Harness, damage: str, other: str) -> None:
     """The damaged one may be a stranger, a child or a fork; it keeps what it has, and a store-wide gc may fail."""
     store = await harness.open()
     key, _ = await a_session(store, None, *"abc")
-    damaged = a_key()
+    broken = a_key()
     if other == "fork":
-        await store.fork(key, damaged)
-        await store.commit(a_save(damaged, "d"))
+        await store.fork(key, broken)
+        await store.commit(a_save(broken, "d"))
     else:
         profile = Profile(parent=key.session_id) if other == "child" else Profile()
-        await a_session(store, None, *"xyz", key=damaged, profile=profile)
-    await store.aclose()
-    await harness.damage(_DAMAGE[damage].format(id=damaged.session_id))
-    store = await harness.open()
-    rows = [row for row in (await store.dump())["entry"] if row["session"] == _sid(await store.dump(), damaged)]
+        await a_session(store, None, *"xyz", key=broken, profile=profile)
+    store = await damaged(harness, store, _DAMAGE[damage].format(id=broken.session_id))
+    rows = [row for row in (await store.dump())["entry"] if row["session"] == _sid(await store.dump(), broken)]
     with suppress(UpkeepFailed):  # it may not guess what a damaged session reaches
         await store.upkeep.gc(grace=0)
     report = await store.delete(key)
@@ -739,5 +721,5 @@ async def test_delete_works_while_another_sessions_rows_are_damaged(harness: Har
     assert not await store.exists(key)
     assert await store.load(key) is None
     dump = await store.dump()
-    assert [row for row in dump["entry"] if row["session"] == _sid(dump, damaged)] == rows or damage == "branches"
+    assert [row for row in dump["entry"] if row["session"] == _sid(dump, broken)] == rows or damage == "branches"
     assert (await store.delete(key)).sessions == 0

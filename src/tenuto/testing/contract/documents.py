@@ -13,9 +13,10 @@ from tenuto.model.commit import Append, BeginRun, Budget, Held, NewCheckpoint, O
 from tenuto.model.event import NewEvent
 from tenuto.model.session import Profile, SessionRecord
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import rows, statements, unchanged
+from tenuto.testing.checks import rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 ELSEWHERE = """
 import asyncio, json, sys
@@ -82,6 +83,7 @@ async def test_values_are_held_by_hash_from_1_kib_on(store: Store) -> None:
     assert record.state == state
 
 
+@needs(Capability.PROBES)
 async def test_an_unchanged_big_field_writes_nothing_and_a_changed_one_gets_a_new_hash(store: Store) -> None:
     """The body is neither written again nor touched; a removed field is gone."""
     await store.create("s", state={"big": _text(3000), "other": _text(2000, "o"), "small": 0})
@@ -155,6 +157,7 @@ async def test_a_body_stays_while_any_session_or_checkpoint_reaches_it(store: St
     assert (two.state, latest.document) == ({"a": big}, {"d": _text(2000, "d")})
 
 
+@needs(Capability.PROBES)
 async def test_a_commit_at_its_byte_budget_passes_and_one_byte_over_does_not(harness: Harness) -> None:
     """Names of fields and logs, items, document, checkpoint, waits, events and profile all count; refused before
     the transaction.

@@ -20,10 +20,11 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
+from tenuto.testing.checks import not_refused, rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_session, a_turn, an_id, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, statements
 
 
 def _start(key: str = "pay", request: Any = "7 EUR", **parts: Any) -> StartEffect:
@@ -147,6 +148,7 @@ async def test_an_outcome_needs_a_start_and_comes_once(store: Store) -> None:
         assert await not_refused(EffectNotOpen, calls) == {}
 
 
+@needs(Capability.PROBES)
 async def test_an_effect_outside_a_run_or_malformed_is_refused_before_any_statement(store: Store) -> None:
     """So is an empty key or an unknown kind."""
     key, _ = await a_session(store)
@@ -366,18 +368,7 @@ async def test_pruning_a_run_takes_its_effects_but_for_those_in_doubt(harness: H
     assert await scene.doubts() == ["doubt"]
 
 
-async def test_starting_and_finishing_an_effect_need_no_look(store: Store) -> None:
-    """The journal costs one small commit each: the guards are in the writes."""
-    scene = await _scene(store)
-    await scene.write(_start("first"))
-    with statements(store) as seen:
-        await scene.write(_start())
-        await scene.write(FinishEffect(key="pay", result=1))
-    if store.backend.name != "memory":
-        rest = "insert_receipts"  # the run's row stays as it is
-        assert seen == ["move_session", "insert_effects", rest, "move_session", "finish_effects", rest]
-
-
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_an_effect_leaves_no_trace(store: Store) -> None:
     scene = await _scene(store)
     await scene.write(_start("old"), _start("again"))

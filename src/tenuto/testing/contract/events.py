@@ -18,7 +18,8 @@ from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 
 def _news(*names: str) -> tuple[NewEvent, ...]:
@@ -282,22 +283,22 @@ async def test_a_subscriber_at_the_tail_waits_without_reading(store: Store) -> N
         assert _names((await waiting).events) == ["b"]
 
 
+@needs(Capability.PROBES)
 async def test_a_subscriber_at_the_tail_makes_no_statement_until_it_is_woken(harness: Harness) -> None:
     """Waiting is not busy polling; counted at the backend over many turns of the event loop."""
     store, writer = await harness.open(), await harness.open()
     key, _ = await a_session(writer)
     await _write(writer, key, "a")
-    statements: list[str] = []
     async with _subscribed(store, key) as reader:
         assert _names((await reader.page()).events) == ["a"]
-        store.backend.probe = statements.append  # type: ignore[attr-defined]
-        waiting = asyncio.create_task(reader.page())
-        for _ in range(1000):
-            await asyncio.sleep(0)
-        assert len(statements) <= 4  # one look, should a wake have come meanwhile
-        await _write(writer, key, "b")
-        assert _names((await waiting).events) == ["b"]
-        assert statements
+        with statements(store) as seen:
+            waiting = asyncio.create_task(reader.page())
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            assert len(seen) <= 4  # one look, should a wake have come meanwhile
+            await _write(writer, key, "b")
+            assert _names((await waiting).events) == ["b"]
+        assert seen
 
 
 async def test_reading_and_subscribing_by_run_give_that_runs_events(store: Store) -> None:

@@ -22,10 +22,11 @@ from tenuto.model.input import InputKind, NewInput
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.store import Store
+from tenuto.testing.checks import messages_of, rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import messages_of, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 
 @pytest.mark.parametrize("how", ["reset", "rewind", "last write wins", "whole record"])
@@ -115,6 +116,7 @@ async def test_a_fork_rewinds_into_its_sources_part_of_the_history(store: Store)
     assert (await messages_of(store, fork), await messages_of(store, source)) == (["a"], ["a", "b", "c"])
 
 
+@needs(Capability.PROBES)
 async def test_the_cost_of_fork_and_rewind_does_not_grow_with_history(store: Store) -> None:
     """The same statements for three entries and for three thousand, and for a fork of forks."""
     ran: list[list[str]] = []
@@ -236,6 +238,7 @@ async def test_a_checkpoint_from_before_the_first_commit_forks_into_an_empty_ses
     assert record.state == {}
 
 
+@needs(Capability.PROBES)
 async def test_a_checkpoint_from_before_has_the_heads_document_and_sends_none_of_it(store: Store) -> None:
     """Under its schema version, big values by their hash, and still whole once the head has let them go."""
     big = "x" * 5000

@@ -46,7 +46,7 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, LogEnd, SessionKey, SessionStatus
 from tenuto.model.token_usage import NewUsage
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import rows, unchanged
+from tenuto.testing.checks import rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner
 
 START = StartEffect(key="call", kind=EffectKind.TOOL, request=1)

@@ -14,7 +14,7 @@ from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, Receipt
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Key, SessionKey
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import messages_of, rows, unchanged, values
+from tenuto.testing.checks import messages_of, rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn
 
 COMPLETED = EndRun(status=RunStatus.COMPLETED)

@@ -19,18 +19,17 @@ from tenuto.errors import (
 )
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Reset, TakeRun
-from tenuto.model.event import NewEvent
 from tenuto.model.input import Boundary, Cancelled, Consume, Enqueued, Input, InputKind, InputStatus, NewInput, Nothing
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.model.token_usage import NewUsage
 from tenuto.store.host import this_process
 from tenuto.store.store import Store
+from tenuto.testing.checks import damaged, not_refused, outcomes, rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, outcomes, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, statements
 
 AFTER, BEFORE = Boundary.AFTER_STEP, Boundary.BEFORE_COMPLETION
 LATER = datetime(2031, 5, 6, 7, 8, 9, 123, tzinfo=UTC)
@@ -138,6 +137,7 @@ async def test_input_needs_a_live_and_active_session(store: Store) -> None:
         assert refusal.value.found == status
 
 
+@needs(Capability.PROBES)
 @pytest.mark.parametrize(
     "new",
     [
@@ -475,6 +475,7 @@ async def test_a_commit_with_other_input_under_its_operation_id_is_a_conflict(st
         assert await not_refused(OperationConflict, calls) == {}
 
 
+@needs(Capability.PROBES)
 async def test_inbox_parts_that_make_no_sense_are_refused_before_any_statement(store: Store) -> None:
     key, _ = await a_session(store)
     commits = {
@@ -600,16 +601,13 @@ async def test_between_turns_the_oldest_due_input_is_taken_one_at_a_time(store: 
     assert (await store.inbox.next(key)).reason is Nothing.EMPTY
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_at_equal_age_a_command_goes_before_a_message(harness: Harness) -> None:
     """The order of the listing and of what is taken is the same."""
     store = await harness.open()
     key, _ = await a_session(store)
     _, command = await _send(store, key, _message("a"), _command("b"))
-    if harness.name == "memory":
-        tables = store.backend.tables  # type: ignore[attr-defined]
-        tables.input |= {input_id: row._replace(seq=1) for input_id, row in tables.input.items()}
-    else:
-        await harness.damage("UPDATE input SET seq = 1")
+    store = await damaged(harness, store, "UPDATE input SET seq = 1")
     assert (await store.inbox.list(key))[0].input_id == command.input_id
     assert (await store.inbox.next(key)).inputs[0].input_id == command.input_id
 
@@ -684,6 +682,7 @@ async def test_future_input_only_gives_the_next_due_time_and_never_empty(harness
     assert (await store.inbox.next(key)).reason is Nothing.EMPTY
 
 
+@needs(Capability.PROBES)
 async def test_the_stamp_tells_whether_any_input_is_open(harness: Harness) -> None:
     """In its one read; due or not, for a turn or a run, of this session and life only."""
     store = await harness.open()
@@ -736,6 +735,7 @@ async def test_the_stamp_tells_whether_input_is_for_a_boundary(store: Store) -> 
     assert await steers() is False
 
 
+@needs(Capability.PROBES)
 async def test_the_first_input_is_the_one_to_take_between_turns(harness: Harness) -> None:
     """In one read, and never another than `next` gives; None where that has a reason."""
     clock = FakeClock()
@@ -783,6 +783,7 @@ async def test_a_bounded_scan_is_not_filled_by_what_cannot_be_taken(store: Store
     assert _ids((await store.inbox.next(key, boundary=AFTER, limit=1)).inputs) == [step.input_id]
 
 
+@needs(Capability.PROBES)
 async def test_looking_into_an_inbox_writes_nothing(store: Store) -> None:
     """Neither with something to take nor without; an unknown session is not created by asking."""
     key, _ = await a_session(store)
@@ -927,6 +928,7 @@ async def test_a_rollback_marks_what_the_run_consumed(store: Store) -> None:
     assert [each.status for each in found] == ["consumed", "consumed", "consumed", "open"]
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_the_inbox_leaves_no_trace(store: Store) -> None:
     """Tried on an enqueue for a run, a commit that consumes and ends, and a cancel."""
     key, _ = await a_session(store)
@@ -966,26 +968,7 @@ async def test_deleting_a_session_leaves_other_inboxes_equal(store: Store) -> No
     assert await store.inbox.find(other, "k") == theirs
 
 
-async def test_a_turn_that_brings_its_input_needs_no_look(store: Store) -> None:
-    """The store's warm turn stays one: nothing is read for what is guarded by the write itself."""
-    key, _ = await a_session(store)
-    lane = await store.lanes.acquire(key, an_owner())
-    await store.commit(a_turn(key, lane, "a", inputs=(_message("a", key="k-1", log="messages", item=0),)))
-    (queued,) = await _send(store, key, _message("b"))
-    await store.events.append(lane, [NewEvent(type="chunk"), NewEvent(type="chunk")])
-    with statements(store) as seen:
-        await store.commit(a_turn(key, lane, "b", consume=(Consume(input_id=queued.input_id),)))
-    if store.backend.name != "memory":
-        assert seen == ["move_session", "insert_entries", "consume_inputs", "insert_runs", "insert_receipts"]
-    usage, events = (NewUsage(model="m", output=1),), (NewEvent(type="e"),)
-    brings = (_message("c", key="k-2", log="messages", item=0),)
-    with statements(store) as seen:
-        await store.commit(a_turn(key, lane, "c", inputs=brings, usage=usage, events=events))
-    if store.backend.name != "memory":
-        parts = ["insert_entries", "insert_events", "insert_inputs", "insert_usage", "insert_runs"]
-        assert seen == ["move_session", *parts, "insert_receipts"]
-
-
+@needs(Capability.PROBES)
 async def test_an_interrupt_queues_and_stops_in_one_transaction(store: Store) -> None:
     """Whatever fails, there is the input with the stop of the run under way, or neither."""
     key, _ = await a_session(store)
@@ -1041,6 +1024,7 @@ async def test_a_repeated_interrupt_makes_sure_of_the_stop_while_its_input_waits
         await store.inbox.enqueue(key, _message("b", boundary=AFTER), interrupts="make room")
 
 
+@needs(Capability.PROBES)
 async def test_a_refused_input_is_settled_once_with_its_reason(harness: Harness) -> None:
     """It keeps its place, its key and why; nothing takes it any more, and whoever was quicker wins."""
     store = await harness.open()

@@ -28,9 +28,10 @@ from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionRecord
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import damaged, not_refused, statements, unchanged
+from tenuto.testing.checks import damaged, not_refused, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 TOO_MUCH = 2**53
 
@@ -97,6 +98,7 @@ PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
+@needs(Capability.PROBES)
 async def test_a_value_that_is_not_json_is_refused_wherever_it_stands(store: Store) -> None:
     """In every part of a commit, before any statement; the error names the path."""
     key, _ = await a_session(store, None, "a")
@@ -316,6 +318,7 @@ COUNTERS: dict[str, Callable[[Store, Any], Awaitable[Any]]] = {
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("counter", COUNTERS)
 async def test_a_counter_at_its_limit_refuses_and_does_not_wrap(harness: Harness, counter: str) -> None:
     """Every number that only rises, at 2^53 - 1."""

@@ -18,8 +18,8 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.host import this_process
 from tenuto.store.store import Store
+from tenuto.testing.checks import rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_owner, message
 from tenuto.testing.harness import Harness
 

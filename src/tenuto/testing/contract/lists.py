@@ -10,10 +10,11 @@ import pytest
 from tenuto.errors import InvalidInput
 from tenuto.model.session import ANY_TENANT, Kind, Profile, SessionFilter, SessionKey, SessionStatus, SessionSummary
 from tenuto.store.store import Store
+from tenuto.testing.checks import unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import statements, unchanged
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -131,6 +132,7 @@ async def test_a_list_has_one_summary_per_live_session_newest_first(store: Store
     assert not hasattr(first, "state")
 
 
+@needs(Capability.PROBES)
 async def test_a_list_reads_no_log_entry_and_no_state(store: Store) -> None:
     """The statements of a list are the same for one session and for thirty with long logs."""
     await a_session(store, None, "m")
@@ -144,6 +146,7 @@ async def test_a_list_reads_no_log_entry_and_no_state(store: Store) -> None:
     assert not {"entries_of", "bodies_of", "contents_by_hash", "branch_by_id"} & set(many)
 
 
+@needs(Capability.PROBES)
 async def test_counts_are_read_without_reading_entries(store: Store) -> None:
     """The head and `count` know the length of each log from one row."""
     key, _ = await a_session(store, None, *range(7), state={"notes": ["a"]}, logs={"notes"})

@@ -13,17 +13,11 @@ from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.outgoing import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.session import Kind, SessionKey
 from tenuto.store.store import Store
+from tenuto.testing.checks import not_refused, outcomes, rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import (
-    fail_at_each_statement,
-    not_refused,
-    outcomes,
-    rows,
-    statements,
-    unchanged,
-)
 from tenuto.testing.factories import a_commit, a_key, a_session
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, statements
 
 PENDING, DELIVERED = OutgoingStatus.PENDING, OutgoingStatus.DELIVERED
 DONE, EXPIRED = OutgoingStatus.DONE, OutgoingStatus.EXPIRED
@@ -88,6 +82,7 @@ async def test_a_refused_commit_sends_nothing(store: Store) -> None:
             await store.commit(a_commit(key, outgoing=(_to(),), consume=(Consume(input_id="nobody"),)))
 
 
+@needs(Capability.PROBES)
 async def test_malformed_outgoing_work_is_refused_before_any_statement(store: Store) -> None:
     key, _ = await a_session(store)
     wrong = {
@@ -228,6 +223,7 @@ async def test_delete_removes_what_a_session_still_had_to_send(store: Store) -> 
     assert [row["outbox_id"] for row in await rows(store, "outgoing")] == [kept]
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_the_outbox_leaves_no_trace(store: Store) -> None:
     key, _ = await a_session(store)
     commit = a_commit(key, outgoing=(_to(),))

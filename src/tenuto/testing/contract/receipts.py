@@ -22,8 +22,8 @@ from tenuto.model.event import NewEvent
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.store import Store
+from tenuto.testing.checks import rows, unchanged, values
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner
 from tenuto.testing.harness import Harness
 

@@ -15,10 +15,11 @@ from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import ForkPoint, Kind, Profile, SessionKey, SessionRecord, SessionStatus
 from tenuto.store.store import Store
+from tenuto.testing.checks import outcomes, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import outcomes, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 BAD_IDS: dict[str, Any] = {
     "empty": "",
@@ -60,6 +61,7 @@ PROFILE = Profile(
 )
 
 
+@needs(Capability.PROBES)
 async def test_an_id_that_breaks_a_rule_is_refused_before_any_statement(store: Store) -> None:
     """Each breach of the id rules, by every verb that takes a key, and in a tenant."""
     verbs: tuple[Callable[[Any], Awaitable[Any]], ...] = (

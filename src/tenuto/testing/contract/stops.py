@@ -14,10 +14,11 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunRef, RunStatus, StopAnswer, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
+from tenuto.testing.checks import unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import fail_at_each_statement, statements, unchanged
 from tenuto.testing.factories import a_commit, a_session, a_turn, an_id, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, statements
 
 
 async def _live_run(store: Store, key: SessionKey, *, laned: bool = True) -> tuple[Lane | None, RunRef]:
@@ -185,6 +186,7 @@ async def test_seeing_a_stop_belongs_to_what_a_commit_means(store: Store) -> Non
     assert (await _found(store, run)).stop == first
 
 
+@needs(Capability.PROBES)
 async def test_the_stops_of_many_runs_are_one_read(store: Store) -> None:
     """By run, as each run has it; without one, withdrawn, unknown and not asked for are left out."""
     key, _ = await a_session(store)
@@ -286,6 +288,7 @@ async def test_a_stop_from_elsewhere_is_noticed_whatever_the_runner_wrote_since(
         await store.commit(_of_run(key, lane, run, RunStatus.COMPLETED))
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_a_stop_leaves_no_trace(store: Store) -> None:
     key, _ = await a_session(store)
     _, run = await _live_run(store, key)

@@ -1,7 +1,5 @@
 """Upkeep: expiry, collection, pruning and vacuum take what is due, count it once, and say how far they came."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -30,7 +28,8 @@ from tenuto.model.token_usage import NewUsage
 from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import failing
 
 
 async def _timed(harness: Harness) -> tuple[Store, FakeClock]:
@@ -57,24 +56,6 @@ async def _run(store: Store, key: SessionKey, *items: Any, end: RunStatus | None
         settle = tuple(SettleWait(wait_id=wait_id) for wait_id in receipt.wait_ids)
         await store.commit(a_commit(key, run=ref, end=EndRun(status=end), settle_waits=settle, **fenced))
     return ref
-
-
-@contextmanager
-def _failing(store: Store, number: int) -> Iterator[None]:
-    """Let the store's n-th statement from here on fail."""
-    backend: Any = store.backend
-    probe, left = backend.probe, [number]
-
-    def count(name: str) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            raise StoreUnavailable(f"injected before {name}")
-
-    backend.probe = count
-    try:
-        yield
-    finally:
-        backend.probe = probe
 
 
 async def test_every_verb_reports_zeros_when_there_is_nothing_to_do(harness: Harness) -> None:
@@ -464,7 +445,7 @@ async def test_a_never_saved_id_stays_while_a_fork_of_its_fork_reaches_its_entri
 async def test_vacuum_gives_pages_back_or_is_refused(harness: Harness) -> None:
     """A backend with `VACUUM` frees as many pages as asked and says how many are left; any other refuses."""
     store = await harness.open()
-    if harness.name != "sqlite":
+    if Capability.VACUUM not in harness.capabilities:
         with pytest.raises(Unsupported) as refused:
             await store.upkeep.vacuum()
         assert refused.value.category == "store_verb_unsupported"
@@ -499,6 +480,7 @@ def _counts(dump: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
     return {table: len(rows) for table, rows in dump.items()}
 
 
+@needs(Capability.PROBES)
 @pytest.mark.parametrize("verb", ["gc", "prune"])
 async def test_a_sweep_that_fails_says_what_it_had_done(harness: Harness, verb: str) -> None:
     """At every statement in turn; what it reports is what is gone, and running it again does the rest."""
@@ -520,7 +502,7 @@ async def test_a_sweep_that_fails_says_what_it_had_done(harness: Harness, verb: 
         before = _counts(await store.dump())
         failure: UpkeepFailed | None = None
         try:
-            with _failing(store, number):
+            with failing(store, number):
                 report = await sweep()
         except UpkeepFailed as error:
             failure, report = error, error.report
@@ -540,6 +522,7 @@ async def test_a_sweep_that_fails_says_what_it_had_done(harness: Harness, verb: 
     pytest.fail("a sweep of two families has no 200 statements")
 
 
+@needs(Capability.PROBES)
 async def test_a_prune_that_fails_between_two_slices_counts_the_first(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,16 +533,17 @@ async def test_a_prune_that_fails_between_two_slices_counts_the_first(
     for n in range(6):
         await store.commit(a_save(key, f"{n}", events=(NewEvent(type="e"),)))
     clock.advance(10)
-    with pytest.raises(UpkeepFailed) as failed, _failing(store, 3):
+    with pytest.raises(UpkeepFailed) as failed, failing(store, 3):
         await store.upkeep.prune(receipts_older_than=5)
     assert failed.value.report == PruneReport(receipts=4)
     assert len((await store.dump())["receipt"]) == 3
-    with pytest.raises(UpkeepFailed) as failed, _failing(store, 3):
+    with pytest.raises(UpkeepFailed) as failed, failing(store, 3):
         await store.upkeep.prune(events_keep=1)  # the floor, one slice, then the failure
     assert failed.value.report == PruneReport(events=2)
     assert await store.upkeep.prune(receipts_older_than=5, events_keep=1) == PruneReport(receipts=3, events=3)
 
 
+@needs(Capability.PROBES)
 async def test_an_expiry_that_fails_names_what_it_had_deleted(harness: Harness) -> None:
     """Those are gone, the others are still there, and the next call takes them."""
     store, clock = await _timed(harness)
@@ -570,7 +554,7 @@ async def test_an_expiry_that_fails_names_what_it_had_deleted(harness: Harness) 
     for number in range(1, 100):
         report = None
         try:
-            with _failing(store, number):
+            with failing(store, number):
                 await store.upkeep.expire()
         except UpkeepFailed as failure:
             report = failure.report

@@ -11,10 +11,11 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile
 from tenuto.model.token_usage import NewUsage, UsageTotals
 from tenuto.store.store import Store
+from tenuto.testing.checks import not_refused, rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_session, a_turn, an_id, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, statements
 
 MOST = 2**53 - 1
 CALL = NewUsage(model="m-1", source="ask", input=1, output=20, cache_read=300, cache_write=4000, reasoning=50000)
@@ -62,6 +63,7 @@ async def test_rows_with_reasoning_tokens_only_are_kept(store: Store) -> None:
     assert _sums((await store.usage.report(key)).total) == (1, 0, 0, 0, 0, 5)
 
 
+@needs(Capability.PROBES)
 @pytest.mark.parametrize("count", [-1, MOST + 1, 1.5, True, None, "7"])
 async def test_counts_out_of_range_are_refused_before_any_statement(store: Store, count: Any) -> None:
     key, _ = await a_session(store)
@@ -100,6 +102,7 @@ async def test_the_children_are_added_where_asked_for(store: Store) -> None:
     assert _sums((await store.usage.report(a_key())).total) == (0, 0, 0, 0, 0, 0)
 
 
+@needs(Capability.PROBES)
 async def test_the_usage_of_one_run_is_told_apart(harness: Harness) -> None:
     """Not that of other runs, of commits without a run, or of other sessions; also after the run was pruned."""
     clock = FakeClock()
@@ -145,6 +148,7 @@ async def test_delete_removes_the_usage_and_a_fork_takes_none_along(store: Store
     assert (await store.usage.report(other)).total.calls == 1
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_usage_leaves_no_trace(store: Store) -> None:
     key, _ = await a_session(store)
     commit = a_commit(key, usage=(CALL,))

@@ -23,7 +23,7 @@ from tenuto.model.token_usage import NewUsage
 from tenuto.model.wait import WaitStatus
 from tenuto.store.rules.limits import MAX_LIMIT, MAX_NAME_BYTES, MAX_TAGS, MAX_TEXT_BYTES
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import not_refused, unchanged
+from tenuto.testing.checks import not_refused, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
 from tenuto.testing.harness import Harness
 
