@@ -17,7 +17,9 @@ from tenuto.testing.harness import Capability
 from tests.sampling import seed
 from tests.servers import MEMORY, SCHEMA, Postgres, running_postgres
 
-pytest.register_assert_rewrite("tenuto.testing.contract")
+pytest.register_assert_rewrite(
+    "tenuto.testing.contract", "tenuto.testing.checks", "tenuto.testing.probes", "tenuto.testing.scenes"
+)
 
 # The same examples on every run, so that a change is judged by itself; `make soak` looks for new ones.
 settings.register_profile("steady", derandomize=True, database=None)
@@ -79,7 +81,7 @@ class OurHarness:
         self.name = name
         self.address: str | None = None if name == "memory" else address
         self.options = options
-        self.capabilities = CAPABILITIES.get(name, frozenset({Capability.PROBES}))
+        self.capabilities = CAPABILITIES[name]
         self._address = address
         self._opened: list[Store] = []
 

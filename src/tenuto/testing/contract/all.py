@@ -3,6 +3,7 @@
 Whatever module stands beside this one is part of it.
 """
 
+import sys
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -16,8 +17,9 @@ MODULES = tuple(sorted(each.name for each in iter_modules(package.__path__) if e
 
 _NAMES = [f"{package.__name__}.{name}" for name in MODULES]
 
-# Before they are imported, so that a failed assertion shows its values.
-pytest.register_assert_rewrite(*_NAMES, "tenuto.testing.checks", "tenuto.testing.probes", "tenuto.testing.scenes")
+# Before they are imported, so that a failed assertion shows its values; pytest warns of one that was imported before.
+_REWRITTEN = [*_NAMES, "tenuto.testing.checks", "tenuto.testing.probes", "tenuto.testing.scenes"]
+pytest.register_assert_rewrite(*(name for name in _REWRITTEN if name not in sys.modules))
 
 
 def tests_of(module: ModuleType) -> dict[str, object]:

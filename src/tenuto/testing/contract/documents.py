@@ -262,3 +262,28 @@ async def test_a_document_of_100_mb_is_refused(store: Store) -> None:
     assert (refused.value.size, refused.value.budget) == (100_000_004, Budget().max_bytes)
     assert refused.value.category == "commit_budget_exceeded"
     assert (await store.commit(a_save(key, document={"huge": _text(1_000_000)}))).version == 2
+
+
+async def test_the_names_and_the_number_of_fields_count_in_a_commits_budget(harness: Harness) -> None:
+    """A commit of names alone can be as big as one of values."""
+    store = await harness.open(budget=Budget(max_bytes=10_000, max_rows=100))
+    key, _ = await a_session(store)
+    big = [f"{n:03}{'n' * 200}" for n in range(60)]
+    parts: dict[str, dict[str, Any]] = {
+        "document": {"document": dict.fromkeys(big, 1)},
+        "logs": {"logs": {name: Append() for name in big}},
+        "removed": {"removed": frozenset(big)},
+    }
+    async with unchanged(store):
+        for name, part in parts.items():
+            with pytest.raises(CommitTooLarge) as refused:
+                await store.commit(a_commit(key, save=True, **part))
+            assert refused.value.measure == "bytes", name
+        many = {f"f{n}": 1 for n in range(101)}
+        for part in ({"document": many}, {"logs": {name: Append() for name in many}}):
+            with pytest.raises(CommitTooLarge) as refused:
+                await store.commit(a_commit(key, save=True, **part))
+            assert (refused.value.measure, refused.value.size) == ("fields", 101)
+        with pytest.raises(CommitTooLarge):
+            await store.commit(a_commit(key, checkpoint=NewCheckpoint(step=1, document=many)))
+    await store.commit(a_save(key, document=dict(list(many.items())[:100])))

@@ -10,9 +10,8 @@ import pytest
 
 from tenuto.errors import InvalidId, LaneBusy, OperationConflict, SessionExists, SessionNotFound, VersionConflict
 from tenuto.ids import new_id
-from tenuto.model.commit import BeginRun, EndRun, NewCheckpoint, OpenWait, SettleWait
+from tenuto.model.commit import BeginRun, NewCheckpoint, OpenWait
 from tenuto.model.event import NewEvent
-from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import ForkPoint, Kind, Profile, SessionKey, SessionRecord, SessionStatus
 from tenuto.store.store import Store
 from tenuto.testing.checks import outcomes, unchanged
@@ -425,30 +424,3 @@ async def test_records_with_absent_parts_read_back_as_absent(store: Store) -> No
     assert (wait.wait_id, wait.signal_id) == (receipt.wait_ids[0], None)
     assert (latest.cursor, latest.document, latest.schema_version) == (None, {}, "")
     assert head.profile == Profile()
-
-
-async def test_runs_checkpoints_and_waits_read_back_equal(store: Store) -> None:
-    """Present optional parts come back too, {} still {}."""
-    key, _ = await a_session(store, None, "m")
-    begin = BeginRun(
-        run_id="r-1", invocation_id="inv-1", origin_id="inv-0", correlation_id="c-2", worker="w-3", ttl=20.0
-    )
-    deadline = datetime(2040, 1, 1, 1, 1, 1, 999999, tzinfo=UTC)
-    wait = OpenWait(kind="approval", signal_id="s-4", deadline=deadline, schema={}, metadata={"who": "me"})
-    point = NewCheckpoint(step=3, cursor={}, document={"big": "z" * 3000, "small": {}}, schema_version="v5")
-    receipt = await store.commit(a_commit(key, run=begin, checkpoint=point, open_waits=(wait,), steps=6))
-    settle = SettleWait(wait_id=receipt.wait_ids[0], answer={})
-    end = EndRun(status=RunStatus.FAILED, partial=True, error={"category": "x"}, outcome={})
-    await store.commit(a_commit(key, run=RunRef(run_id="r-1"), settle_waits=(settle,), end=end))
-    run, found = await store.runs.get("r-1"), await store.waits.get(receipt.wait_ids[0])
-    latest = await store.checkpoints.latest(key)
-    assert run is not None
-    assert found is not None
-    assert latest is not None
-    assert (run.origin_id, run.correlation_id, run.worker, run.steps) == ("inv-0", "c-2", "w-3", 6)
-    assert (run.status, run.partial, run.error, run.outcome) == (RunStatus.FAILED, True, {"category": "x"}, {})
-    assert run.ended_at is not None
-    assert (found.kind, found.signal_id, found.deadline, found.schema) == ("approval", "s-4", deadline, {})
-    assert (found.metadata, found.answer, found.status) == ({"who": "me"}, {}, "answered")
-    assert (latest.step, latest.cursor, latest.schema_version) == (3, {}, "v5")
-    assert latest.document == {"big": "z" * 3000, "small": {}}
