@@ -90,7 +90,7 @@ class SmallBackend:
         return plan.result
 
     async def write(self, name: str, *params: object) -> list[Row]:
-        """Run one statement in a transaction of its own."""
+        """Run one statement in its own transaction."""
         await asyncio.sleep(0)
         self._home.check()
         with self._transaction() as connection:

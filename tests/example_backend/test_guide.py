@@ -1,4 +1,4 @@
-"""docs/backends.md tells the truth: its files, beside a backend, run the contract in a project of their own."""
+"""docs/backends.md tells the truth: its files, beside a backend, run the contract as a project by itself."""
 
 import re
 import shutil

@@ -35,7 +35,7 @@ def message(text: str, role: str = "user") -> dict[str, str]:
 
 
 def a_commit(key: Key, **parts: Any) -> Commit:
-    """Return a commit of the id's first life with an operation id of its own."""
+    """Return a commit of the id's first life with its own operation id."""
     return replace(Commit(key=as_key(key), operation_id=new_id(), life=1), **parts)
 
 

@@ -209,7 +209,7 @@ async def test_pruning_ends_whatever_events_are_called(store: Store) -> None:
 
 BROKEN_READS = {
     "events are a number": f"UPDATE event SET body = '5' WHERE session = {HERE}",
-    "events are no pairs": f"UPDATE event SET body = '[1,2]' WHERE session = {HERE}",
+    "events are not pairs": f"UPDATE event SET body = '[1,2]' WHERE session = {HERE}",
     "a mark without numbers": f"UPDATE event SET body = '[[\"elided\",null]]' WHERE session = {HERE}",
 }
 

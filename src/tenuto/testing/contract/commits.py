@@ -175,7 +175,7 @@ async def test_of_two_commits_on_one_version_one_lands(store: Store, moving: str
 
 
 async def test_of_twenty_compare_and_sets_exactly_one_wins(harness: Harness) -> None:
-    """Twenty tasks over two open stores; each loser is told expected and found."""
+    """Twenty tasks over two open stores; each loser learns what it expected and what it found."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     tasks = (stores[n % 2].commit(a_save(key, f"m{n}", document={"n": n}, expected_version=1)) for n in range(20))

@@ -159,7 +159,7 @@ async def test_a_save_with_the_old_lifes_version_is_refused(store: Store) -> Non
         await store.save(key, record, expected_version=created.version)
 
 
-async def test_a_branch_of_the_old_life_cannot_be_gone_on_with(store: Store) -> None:
+async def test_a_branch_of_the_old_life_cannot_be_continued(store: Store) -> None:
     """Not as the base of an append, and not as where a run begins, even while its entries are still there."""
     key, created = await a_session(store, None, *"abc")
     fork = a_key()

@@ -71,7 +71,7 @@ async def test_big_values_pass_through_processes_that_do_not_know_them(harness: 
 
 
 async def test_values_are_held_by_hash_from_1_kib_on(store: Store) -> None:
-    """1,023 bytes of JSON stand in the document, 1,024 in a row of their own; bytes, not characters."""
+    """1,023 bytes of JSON stand in the document, 1,024 in their own row; bytes, not characters."""
     state = {"below": _text(1023), "at": _text(1024), "wide": "é" * 510, "wider": "é" * 511}
     await store.create("s", state=state)
     assert [len(row["body"].encode()) for row in await rows(store, "content")] == [1024, 1024]

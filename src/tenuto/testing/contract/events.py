@@ -82,7 +82,7 @@ async def test_a_page_of_nothing_leaves_the_cursor_where_it_was(store: Store) ->
 
 
 @pytest.mark.parametrize("after", [-1, 2**53, 1.0, "1", True, None], ids=repr)
-async def test_a_cursor_that_is_no_count_is_refused(store: Store, after: Any) -> None:
+async def test_a_cursor_that_is_not_a_count_is_refused(store: Store, after: Any) -> None:
     """The refusal comes before anything is read."""
     key, _ = await a_session(store)
     await write_events(store, key, "a", "b")

@@ -49,7 +49,7 @@ async def _begins(store: Store) -> Commit:
 
 
 async def _folds(store: Store) -> Commit:
-    """A commit that goes on with a run, moves its branch onto the head's and ends it."""
+    """A commit that continues a run, moves its branch onto the head's and ends it."""
     key, _ = await a_session(store, None, "a")
     run_id = new_id()
     begin = BeginRun(run_id=run_id, invocation_id=new_id())

@@ -402,7 +402,7 @@ async def test_parts_that_need_each_other_are_refused_alone(store: Store) -> Non
 async def test_a_commit_that_knows_where_the_stream_stands_is_refused_once_anybody_queued_or_told_anything(
     store: Store,
 ) -> None:
-    """So a runner need not look into the inbox before each commit; its own commits are no surprise to it."""
+    """So a runner need not look into the inbox before each commit; its own commits do not count."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     fence = {"generation": lane.generation, "life": lane.life}

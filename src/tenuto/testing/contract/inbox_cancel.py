@@ -114,7 +114,7 @@ async def test_a_failure_at_any_statement_of_the_inbox_leaves_no_trace(store: St
 
 @needs(Capability.PROBES)
 async def test_a_refused_input_is_settled_once_with_its_reason(harness: Harness) -> None:
-    """It keeps its place, its key and why; nothing takes it any more, and whoever was quicker wins."""
+    """It keeps its place, its key and the reason; nothing can take it, and whoever was quicker wins."""
     store = await harness.open()
     key, _ = await a_session(store)
     bad, behind, gone = await send(store, key, a_message("a", key="k"), a_message("b"), a_message("c"))

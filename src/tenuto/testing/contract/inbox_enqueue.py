@@ -56,7 +56,7 @@ async def test_an_enqueued_input_reads_back_equal_after_reopen(harness: Harness)
 
 
 async def test_an_enqueue_writes_one_event_and_moves_neither_version_nor_commit_number(store: Store) -> None:
-    """The stream tells that input waits; the session's numbers are those of its commits."""
+    """The stream says that input waits; the session's numbers are those of its commits."""
     key, _ = await a_session(store)
     before = await store.head(key)
     (first, second) = await send(store, key, a_message("a"), a_command("clear"))
@@ -72,7 +72,7 @@ async def test_an_enqueue_writes_one_event_and_moves_neither_version_nor_commit_
 
 
 async def test_an_enqueue_wakes_a_subscriber(store: Store) -> None:
-    """An enqueue is a transaction of its own, not a commit, and wakes all the same."""
+    """An enqueue is its own transaction, not a commit, and still wakes readers."""
     key, _ = await a_session(store)
     pages = store.events.subscribe(key)
     (sent,) = await send(store, key, a_message("a"))
@@ -148,7 +148,7 @@ async def test_ids_minted_at_once_in_two_stores_differ(harness: Harness) -> None
 async def test_the_same_key_and_content_gives_the_first_row_whatever_became_of_it(
     store: Store, kind: InputKind
 ) -> None:
-    """Open, consumed with its body gone, or cancelled; also when the session takes no input any more."""
+    """Open, consumed with its body gone, or cancelled; even when the session has stopped taking input."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     new = [NewInput(kind=kind, body={"n": n}, key=f"k-{n}", boundary=None) for n in range(3)]

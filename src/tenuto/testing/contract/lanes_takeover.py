@@ -228,7 +228,7 @@ async def test_two_laneless_writers_without_a_version_both_land(store: Store) ->
 
 
 async def test_acquire_that_names_a_former_life_is_refused(store: Store) -> None:
-    """A session deleted meanwhile is told apart from a free lane."""
+    """A session deleted meanwhile is not mistaken for a free lane."""
     key, created = await a_session(store)
     await store.delete(key)
     before = await store.dump()

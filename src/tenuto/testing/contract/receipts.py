@@ -189,7 +189,7 @@ async def test_a_create_or_fork_with_other_content_under_its_operation_id_is_a_c
 
 @pytest.mark.parametrize("later", ["save", "rewind", "reset", "status", "delete of another"])
 async def test_a_landed_commit_keeps_its_receipt_whatever_came_later(store: Store, later: str) -> None:
-    """It does so even when its entries are no longer on the head."""
+    """It does so even when its entries have left the head."""
     key, created = await a_session(store, None, "a")
     another, _ = await a_session(store)
     commit = a_save(key, "b", expected_version=1)

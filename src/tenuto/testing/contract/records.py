@@ -117,7 +117,7 @@ async def test_create_repeated_with_its_operation_id_returns_the_first_receipt(s
 
 
 async def test_a_create_may_have_a_status_and_events_which_are_part_of_what_it_means(store: Store) -> None:
-    """A create that closes what it creates, and tells of it, is one commit."""
+    """A create that closes what it creates, and writes events about it, is one commit."""
     key, told = a_key(), NewEvent(type="born", data={"by": "u"})
     first = await store.create(key, status=SessionStatus.COMPLETED, events=[told], operation_id="op-1")
     head, page = await store.head(key), await store.events.read(key)

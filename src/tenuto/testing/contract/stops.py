@@ -107,7 +107,7 @@ async def test_a_stopped_run_ends_neither_as_completed_nor_as_suspended(store: S
             await store.commit(_of_run(key, lane, run, status, open_waits=waits))
     assert (refusal.value.run_id, refusal.value.stop) == (run.run_id, reply.stop)
     assert refusal.value.category == "store_commit_failed"
-    await store.commit(_of_run(key, lane, run, steps=2))  # what is no end goes on
+    await store.commit(_of_run(key, lane, run, steps=2))  # anything but an end still lands
     await store.commit(_of_run(key, lane, run, RunStatus.INTERRUPTED, sees_stop=True))
     found = await _found(store, run)
     assert (found.status, found.steps) == (RunStatus.INTERRUPTED, 2)
@@ -141,7 +141,7 @@ async def test_a_stop_of_an_ended_run_says_how_it_ended(store: Store, status: Ru
 
 
 async def test_a_stop_can_be_withdrawn_until_it_is_seen(store: Store) -> None:
-    """Then the run ends as it likes; the stream tells both; once seen it stands."""
+    """Then the run ends as it likes; the stream has both; once seen, a stop stands."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     async with unchanged(store):

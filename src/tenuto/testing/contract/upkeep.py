@@ -46,7 +46,7 @@ async def test_every_verb_reports_zeros_when_there_is_nothing_to_do(harness: Har
 
 
 @pytest.mark.parametrize("age", [-1, float("nan"), float("inf"), "1", True], ids=repr)
-async def test_an_age_that_is_no_number_of_seconds_is_refused(store: Store, age: Any) -> None:
+async def test_an_age_that_is_not_a_number_of_seconds_is_refused(store: Store, age: Any) -> None:
     """The refusal comes before anything is removed."""
     key, _ = await a_session(store, None, "a")
     await store.commit(a_commit(key, save=True, logs={"messages": Reset()}))

@@ -75,7 +75,7 @@ async def test_gc_keeps_what_a_head_checkpoint_fork_and_unfinished_run_reach(sto
 
 
 async def test_gc_takes_what_a_dead_and_pruned_run_left(harness: Harness) -> None:
-    """Entries on branches that no record names any more."""
+    """It takes entries on branches that no record names."""
     store, clock = await a_timed_store(harness)
     key, _ = await a_session(store, None, "a")
     await a_left_run(store, key, *"bcd", end=RunStatus.FAILED)

@@ -62,7 +62,7 @@ async def test_prune_takes_ended_runs_with_their_checkpoints_and_waits(harness: 
 
 
 async def test_prune_takes_an_invocation_that_is_over_whole_and_one_that_may_go_on_not_at_all(harness: Harness) -> None:
-    """A suspended run that was gone on with goes with its successor, so that nobody takes it for one that waits."""
+    """A suspended run that was resumed goes with its successor, so that nobody takes it for one that waits."""
     store, clock = await a_timed_store(harness)
     key, _ = await a_session(store)
     ends = {RunStatus.COMPLETED: "over", RunStatus.SUSPENDED: "paused again", None: "under way"}
@@ -223,7 +223,7 @@ async def test_a_stale_copy_of_a_removed_id_is_refused(harness: Harness) -> None
 
 
 async def test_a_cursor_of_a_removed_id_is_not_taken_for_one_of_its_next_use(harness: Harness) -> None:
-    """Whatever it stood at, it is refused or told `truncated`; it never reads on as if nothing had happened."""
+    """Wherever it stood, it is refused or gets `truncated`; it never reads on as if nothing had happened."""
     store, clock = await a_timed_store(harness)
     key = a_key()
     await a_left_run(store, key, events=tuple(NewEvent(type=f"old-{n}") for n in range(3)), end=RunStatus.FAILED)

@@ -17,7 +17,7 @@ def news(*names: str) -> tuple[NewEvent, ...]:
 
 
 async def write_events(store: Store, key: SessionKey, *names: str, **parts: Any) -> int:
-    """Write events in a commit of their own; return the stream's last number."""
+    """Write events in one commit; return the stream's last number."""
     return (await store.commit(a_commit(key, events=news(*names), **parts))).event_seq
 
 
