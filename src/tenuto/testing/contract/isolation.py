@@ -1,12 +1,15 @@
 """Isolation: a look sees one instant, nobody overwrites another's row, and a cancelled call leaves no half."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StoreContended
 from tenuto.model.input import InputKind, NewInput
-from tenuto.store.backend import columns_of
+from tenuto.store.backend import columns_of, session_lock
+from tenuto.store.rules.plan import Plan, Row, Script, Write
+from tenuto.store.rules.rows import SessionRow
 from tenuto.store.store import Store
 from tenuto.testing.checks import unchanged
 from tenuto.testing.factories import a_key, a_save, a_session
@@ -29,6 +32,29 @@ async def test_all_reads_of_a_view_see_the_same_instant(harness: Harness) -> Non
     async with store.backend.view() as later:
         assert await later.read("stamp_by_key", *columns_of(key)) != first
         assert await later.read("session_by_key", *columns_of(added)) != []
+
+
+async def test_a_plan_whose_guard_misses_leaves_nothing_and_is_worth_repeating(store: Store) -> None:
+    """A write with `must` has to change one row for each of its own, however often it is decided anew."""
+    key, _ = await a_session(store)
+    pinned: list[Row] = []
+
+    def read() -> Script[SessionRow]:
+        ((*columns,),) = yield "session_by_key", columns_of(key)
+        return SessionRow(*columns)
+
+    def decide(found: SessionRow) -> Plan[str]:
+        pinned[:] = [(found.sid, found.life), (found.sid, found.life + 1)]
+        return Plan("landed", [Write("delete_receipts_of", [(found.sid,)]), Write("pin_session", pinned, must=True)])
+
+    async with unchanged(store):
+        with pytest.raises(StoreContended):
+            await store.backend.transact(read, decide, session_lock(key))
+
+    def decide_less(found: SessionRow) -> Plan[str]:
+        return replace(decide(found), writes=[Write("pin_session", pinned[:1], must=True)])
+
+    assert await store.backend.transact(read, decide_less, session_lock(key)) == "landed"
 
 
 async def test_an_id_that_another_session_uses_is_refused(store: Store) -> None:
