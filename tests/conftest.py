@@ -13,11 +13,14 @@ from hypothesis import settings
 
 from tenuto import Store, open_store
 from tenuto.ids import new_id
+from tenuto.testing.harness import Capability
 from tests.conformance.adapter.loader import NOWHERE, conformance_root
 from tests.sampling import seed
 from tests.servers import MEMORY, SCHEMA, Postgres, running_postgres
 
-pytest.register_assert_rewrite("tenuto.testing.contract")
+pytest.register_assert_rewrite(
+    "tenuto.testing.contract", "tenuto.testing.checks", "tenuto.testing.probes", "tenuto.testing.scenes"
+)
 
 # The same examples on every run, so that a change is judged by itself; `make soak` looks for new ones.
 settings.register_profile("steady", derandomize=True, database=None)
@@ -60,6 +63,27 @@ def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") 
     return report  # type: ignore[no-any-return]
 
 
+TRIGGERS = {
+    "sqlite": (
+        "CREATE TRIGGER broken AFTER INSERT ON {table} BEGIN SELECT RAISE(FAIL, 'injected'); END",
+        "DROP TRIGGER broken",
+    ),
+    "postgres": (
+        (
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'injected'; END $$;"
+            "CREATE TRIGGER broken AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ),
+        "DROP TRIGGER broken ON {table}; DROP FUNCTION refuse",
+    ),
+}
+"""What makes a table refuse every row, once it was written, and what undoes that."""
+
+CAPABILITIES = {
+    "sqlite": frozenset(Capability),
+    "postgres": frozenset({Capability.PROBES, Capability.DAMAGE_SQL, Capability.TRIGGERS}),
+}
+
+
 class OurHarness:
     """A harness for one of our own backends."""
 
@@ -67,6 +91,7 @@ class OurHarness:
         self.name = name
         self.address: str | None = None if name == "memory" else address
         self.options = options
+        self.capabilities = CAPABILITIES[name]
         self._address = address
         self._opened: list[Store] = []
 
@@ -94,6 +119,12 @@ class OurHarness:
                 await server.close()
         else:
             pytest.skip("memory tables cannot be damaged from outside")
+
+    async def refuse_inserts(self, table: str) -> None:
+        await self.damage(TRIGGERS[self.name][0].format(table=table))
+
+    async def accept_inserts(self, table: str) -> None:
+        await self.damage(TRIGGERS[self.name][1].format(table=table))
 
     async def close(self) -> None:
         for store in self._opened:

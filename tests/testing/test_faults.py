@@ -1,4 +1,4 @@
-"""The faulty backend does what it is told, and nothing else."""
+"""The faulty backend fails what a test asks for, and nothing else."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
