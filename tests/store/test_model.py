@@ -31,7 +31,7 @@ from tenuto.model.lane import Lane
 from tests.servers import Postgres
 from tests.store.model import Change, Model, Refused
 
-IDS = ("ada", "bea", "cyd")
+IDS = ("ada", "bea", "cyd", "dov")
 STATUSES = [str(status) for status in SessionStatus if status is not SessionStatus.DELETED]
 
 ids = st.sampled_from(IDS)
@@ -115,9 +115,8 @@ class BesideTheModel(RuleBasedStateMachine):
         id_=ids,
         state=fields,
         more=logs,
-        how=st.sampled_from(["append", "reset", "keep"]),
-        lane=st.none() | st.integers(0, 20),
-        off=st.fixed_dictionaries({}, optional=dict.fromkeys(["life", "version", "commit", "stream_at"], near)),
+        reset=st.booleans(),
+        lane=st.sampled_from(["none", "own", "last"]),
         events=st.lists(st.integers(0, 9), max_size=2),
         status=st.none() | st.sampled_from(STATUSES),
         point=st.booleans(),
@@ -127,36 +126,43 @@ class BesideTheModel(RuleBasedStateMachine):
         id_: str,
         state: dict[str, Any],
         more: dict[str, list[Any]],
-        how: str,
-        lane: int | None,
-        off: dict[str, int],
+        reset: bool,
+        lane: str,
         events: list[int],
         status: str | None,
         point: bool,
     ) -> None:
-        now, there = self.model.of(id_), self.model.of(id_).logs
-        stands = {"life": now.life, "version": now.version, "commit": now.commits, "stream_at": now.events}
-        expected = {name: max(0, stands[name] + by) for name, by in off.items()}
-        held = self.held[lane % len(self.held)] if lane is not None and self.held else None
-        kept = {name: len(there[name]) // 2 for name in more if name in there} if how == "keep" else {}
-        change = Change(
-            **{"life": now.life, **expected},
-            operation=self.operation(),
-            generation=held.generation if held else None,
+        held = [each for each in self.held if lane == "last" or each.session_id == id_][-1:] if lane != "none" else []
+        self.committed(
+            id_,
+            generation=held[0].generation if held else None,
             fields=state,
-            append=more if how == "append" else {},
-            reset=more if how == "reset" else {},
-            keep=kept,
+            append={} if reset else more,
+            reset=more if reset else {},
             events=[("told", each) for each in events],
             status=status,
             point=point,
         )
 
+    @rule(id_=ids, guard=st.sampled_from(["life", "version", "commit", "stream_at"]), off=near)
+    def guarded(self, id_: str, guard: str, off: int) -> None:
+        now = self.model.of(id_)
+        stands = {"life": now.life, "version": now.version, "commit": now.commits, "stream_at": now.events}
+        self.committed(id_, fields={"p": guard}, **{guard: max(0, stands[guard] + off)})
+
+    @rule(id_=ids, drop=st.integers(1, 3))
+    def rewind(self, id_: str, drop: int) -> None:
+        kept = {name: max(0, len(entries) - drop) for name, entries in self.model.of(id_).logs.items()}
+        self.committed(id_, keep=kept, events=[("rewound", drop)], point=True)
+
+    def committed(self, id_: str, **parts: Any) -> None:
+        change = Change(**{"life": self.model.of(id_).life, "operation": self.operation(), **parts})
+
         def again() -> None:
             self.both(lambda: self.model.commit(id_, change), lambda s: _told(_commit(s, id_, change)))
 
         again()
-        if not kept:  # whose point is another one once the log has moved
+        if not change.keep:  # whose point is another one once the log has moved
             self.repeats.append(again)
 
     @rule(pick=st.integers(0, 50))
@@ -164,7 +170,7 @@ class BesideTheModel(RuleBasedStateMachine):
         if self.repeats:
             self.repeats[pick % len(self.repeats)]()
 
-    @rule(source=ids, fork_id=ids, back=st.none() | st.integers(0, 2))
+    @rule(source=ids, fork_id=ids, back=st.none() | st.integers(0, 1))
     def fork(self, source: str, fork_id: str, back: int | None) -> None:
         operation = self.operation()
         at = None if back is None else max(0, self.model.of(source).commits - back)
@@ -327,7 +333,7 @@ def _run(examples: int, steps: int, *, anew: bool = False) -> None:
 
 
 def test_both_databases_do_what_the_model_does() -> None:
-    _run(examples=12, steps=30)
+    _run(examples=16, steps=35)
 
 
 @pytest.mark.soak
