@@ -86,7 +86,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
     ),
     "a thread that reads or opens a file, which has a limit for whatever others keep busy": (
         "store/backends/sqlite/backend.py:SqliteBackend.view",
-        "store/backends/sqlite/backend.py:SqliteView.read",
+        "store/backends/sqlite/view.py:SqliteView.read",
         "store/backends/threads.py:in_thread",
     ),
 }

@@ -33,7 +33,7 @@ import os, signal
 from typing import Annotated, Any, ClassVar
 from tenuto import END, GraphBuilder, SessionState, State, Store
 from tenuto.graph.reducers import append
-from tenuto.store.backends.memory.backend import MemoryBackend
+from tenuto.store.open import memory_store
 
 class Chat(State):
     schema_version: ClassVar[str] = "3"
@@ -74,7 +74,7 @@ def graph(store):
 async def later(store):
     return graph(store)
 
-built = graph(Store(MemoryBackend("elsewhere")))
+built = graph(memory_store())
 sessionless = builder().compile()
 
 class Files:

@@ -412,7 +412,7 @@ async def test_another_graph_that_takes_the_session_on_sees_it_in_its_own_types(
 
 
 @both
-@pytest.mark.parametrize("harness", ["memory", "sqlite"], indirect=True)
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 async def test_more_entries_than_one_commit_takes_are_all_there_once(store: Store, checkpoints: bool) -> None:
     async def much(state: Desk) -> Mapping[str, Any]:
         start = len(state.messages)

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.store.open import Opening, open_store, sqlite_path
+from tenuto.store.open import Opening, open_store
+from tenuto.store.schemes import sqlite_path
 
 Address = Annotated[
     str,

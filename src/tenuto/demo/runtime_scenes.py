@@ -8,7 +8,7 @@ from typing import Any
 from tenuto import SessionKey, SessionRuntime, open_store
 from tenuto.demo.shop import cashier, desk, packer, world
 from tenuto.demo.stage import check, run_and_kill, run_to_its_end, say
-from tenuto.store.open import sqlite_path
+from tenuto.store.schemes import sqlite_path
 
 QUESTIONS = ("one", "two", "three", "four", "five")
 
