@@ -4,7 +4,7 @@ import pytest
 
 from tenuto.model.session import LogEnd
 from tenuto.writing.changes import LogChange
-from tenuto.writing.slices import MAX_INLINE_ENTRIES, fits, slices
+from tenuto.writing.slices import MAX_ENTRIES, MAX_INLINE_ENTRIES, slices
 
 END = LogEnd(7, 3, 40)
 
@@ -39,7 +39,5 @@ def test_big_entries_make_short_slices() -> None:
     assert len(first.items) == 4
 
 
-def test_a_commit_takes_the_entries_of_all_logs_together_up_to_its_limit() -> None:
-    logs = {"a": LogChange(items=range(MAX_INLINE_ENTRIES)), "b": LogChange(items=range(MAX_INLINE_ENTRIES))}
-    assert fits(logs)
-    assert not fits({**logs, "c": LogChange(items=[1])})
+def test_a_commit_takes_twice_the_entries_that_are_always_written_with_it() -> None:
+    assert MAX_ENTRIES == 2 * MAX_INLINE_ENTRIES

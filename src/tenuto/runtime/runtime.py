@@ -34,7 +34,7 @@ from tenuto.runtime.program.program import Program, Programs
 from tenuto.runtime.queue.commands import Commands
 from tenuto.runtime.queue.dispatcher import Dispatcher, Progress
 from tenuto.runtime.queue.input_handler import InputHandler
-from tenuto.runtime.queue.sender import Sender, WhenBusy
+from tenuto.runtime.queue.sender import Sender, WhenBusy, within_life
 from tenuto.runtime.queue.worker import POLL_SECONDS, Worker
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.end import TurnEnder
@@ -43,7 +43,7 @@ from tenuto.runtime.run.refusal import Declined
 from tenuto.runtime.run.resume import find_stopped, resume_run
 from tenuto.runtime.run.runner import Runner
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.info import RunInfo, head_of, runs_of, within_life
+from tenuto.runtime.session.info import RunInfo, head_of, runs_of
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.outcomes import Outcomes
 from tenuto.runtime.session.session_view import Session

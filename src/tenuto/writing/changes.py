@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tenuto.codec import JSON
-from tenuto.model.commit import Append, LogWrite, Reset
 from tenuto.model.session import Ends, LogEnd
 
 
@@ -20,15 +19,6 @@ class LogChange(NamedTuple):
     anew: bool = False
     kept: int = 0
     keep: LogEnd | None = None
-
-    def write(self, end: LogEnd | None) -> LogWrite:
-        """Return the store's operation on a log that ends here."""
-        items = tuple(self.items)
-        if not self.anew:
-            return Append(items=items)
-        kept_at = self.keep or end
-        keep = kept_at._replace(position=self.kept) if kept_at is not None and self.kept else None
-        return Reset(items=items, keep=keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,13 +53,13 @@ class LogTracker:
 
     def write(self, name: str, change: LogChange) -> LogWrite:
         """Return the store's operation for a change of a log."""
-        return change.write(self._ends.get(name))
+        return operation_of(change, self._ends.get(name))
 
     def overwrite(self, name: str, change: LogChange | None) -> LogWrite:
         """Return the operation that makes a log what this run has, whatever others made of it."""
         end, own = self._ends.get(name), name in self._own
         if change is not None and (change.anew or own):
-            return change.write(end)
+            return operation_of(change, end)
         items = tuple(change.items) if change else ()
         if own:
             return Append(items=items)
@@ -101,3 +101,13 @@ class LogTracker:
     def complete(self) -> None:
         """Note that the commit stands whose parts were written ahead."""
         self._partly = {}
+
+
+def operation_of(change: LogChange, end: LogEnd | None) -> LogWrite:
+    """Return the store's operation for a change of a log that ends here."""
+    items = tuple(change.items)
+    if not change.anew:
+        return Append(items=items)
+    kept_at = change.keep or end
+    keep = kept_at._replace(position=change.kept) if kept_at is not None and change.kept else None
+    return Reset(items=items, keep=keep)

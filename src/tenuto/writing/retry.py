@@ -12,27 +12,21 @@ _TRIES = 5
 _FIRST_PAUSE = 0.05
 
 
-async def again_while_unsure(first: Awaitable[T], again: Callable[[], Awaitable[T | None]]) -> T:
-    """Return what a write returns; if the store fails for now, ask `again`, five times with growing pauses.
+async def ask_again(error: StoreError, again: Callable[[], Awaitable[T | None]]) -> T:
+    """Return what a write returns that the store failed for now, asking `again` five times with growing pauses.
 
     `again` repeats the same write under its operation id, so that it cannot be done twice; None means that there is
-    nothing to repeat, and the first error stands. An error that is not retryable is raised at once.
+    nothing to repeat, and the error stands. An error that is not retryable is raised at once.
     """
-    try:
-        return await first
-    except StoreError as failure:
-        if not failure.retryable:
-            raise
-        error = failure
     pause = _FIRST_PAUSE
     for _ in range(_TRIES):
+        if not error.retryable:
+            break
         await asyncio.sleep(pause)
         pause *= 2
         try:
             found = await again()
         except StoreError as failure:
-            if not failure.retryable:
-                raise
             error = failure
         else:
             if found is None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tenuto.codec import JSON
 from tenuto.errors import LaneLost, StoreContended, StoreError, StoreUnavailable, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import (
@@ -33,7 +34,7 @@ from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
 from tenuto.writing.held_values import HeldValues
 from tenuto.writing.liveness import live_run_ids
 from tenuto.writing.log_tracker import LogTracker
-from tenuto.writing.slices import fits, slices
+from tenuto.writing.slices import MAX_ENTRIES, slices
 
 
 @dataclass(slots=True)
@@ -185,7 +186,7 @@ class RunWriter:
             parts["checkpoint"] = NewCheckpoint(
                 step=point.step,
                 cursor=point.cursor,
-                document=self._handles.short(point.document),
+                document=self._short(point.document),
                 schema_version=point.schema_version,
             )
         self._unsure = (operation_id, logs, save, end)
@@ -196,7 +197,8 @@ class RunWriter:
             self._landed(receipt, logs, save, end)
             self.logs.complete()
             for document in (point.document if point else {}, save.document if save else {}):
-                self._handles.remember(document)
+                if document:
+                    self._handles.remember(document)
             return receipt
 
         self._again = land
@@ -240,7 +242,7 @@ class RunWriter:
 
         Called again for the same operation, it goes on with the part that failed.
         """
-        if fits(logs):
+        if sum(len(change.items) for change in logs.values()) <= MAX_ENTRIES:
             return logs
         rest, number = dict(logs), 0
         for name, change in logs.items():
@@ -299,15 +301,19 @@ class RunWriter:
         owned = {} if save.owner is None else {"profile": {"agent": save.owner}}
         try:
             return await self._commit(
-                operation_id, parts | saving | owned | {"document": self._handles.short(save.document), "logs": plain}
+                operation_id, parts | saving | owned | {"document": self._short(save.document), "logs": plain}
             )
         except VersionConflict as conflict:
             if not save.overwrites or self.lane is not None or conflict.expected is None:
                 raise
-        saving |= {"expected_version": None, "document": self._handles.short(save.whole())}
+        saving |= {"expected_version": None, "document": self._short(save.whole())}
         over = {name: self.logs.overwrite(name, logs.get(name)) for name in sorted(save.logs)}
         own = {name: write for name, write in plain.items() if name not in save.logs}
         return await self._commit(_overwriting(operation_id), parts | saving | {"logs": own | over})
+
+    def _short(self, document: Mapping[str, JSON]) -> Mapping[str, Any]:
+        """Return a document with handles in place of the big values that are in the store already."""
+        return self._handles.short(document) if document else {}
 
     async def _commit(self, operation_id: str, parts: dict[str, Any]) -> Receipt:
         run = self._first or RunRef(run_id=self.run_id, attempt=self.attempt)

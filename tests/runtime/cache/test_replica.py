@@ -3,9 +3,8 @@
 from typing import Any
 
 from tenuto import Store
-from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.model.session import SessionStatus
 from tenuto.runtime.cache.replica import Replica
-from tenuto.runtime.cache.replicas import Replicas
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import changes_between
@@ -80,28 +79,3 @@ async def test_committed_changes_make_the_copy_the_value_they_lead_to(store: Sto
     assert (now.profile.agent, now.profile.definition["name"]) == ("next", "next")
     assert (list(replica.history.open), replica.frame_at) == (["a", "b"], 1)
     assert list(before.logs["notes"]) == ["n1"]
-
-
-def sized(session_id: str, size: int) -> Replica:
-    replica = Replica.__new__(Replica)
-    replica.key, replica.size = SessionKey(session_id), size
-    return replica
-
-
-def test_a_replica_is_handed_out_once() -> None:
-    replicas = Replicas(100)
-    replicas.put(sized("a", 10))
-    assert replicas.pop(SessionKey("a")) is not None
-    assert replicas.pop(SessionKey("a")) is None
-
-
-def test_copies_used_longest_ago_go_first_and_one_over_the_limit_is_not_kept() -> None:
-    replicas = Replicas(100)
-    for name in "abc":
-        replicas.put(sized(name, 40))
-    assert [replicas.pop(SessionKey(name)) is not None for name in "abc"] == [False, True, True]
-    replicas.put(sized("big", 101))
-    assert replicas.pop(SessionKey("big")) is None
-    for name, size in (("a", 40), ("a", 90), ("b", 10), ("c", 1)):
-        replicas.put(sized(name, size))
-    assert [replicas.pop(SessionKey(name)) is not None for name in "abc"] == [False, True, True]

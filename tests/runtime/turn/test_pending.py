@@ -15,7 +15,7 @@ from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import changes_between
 from tenuto.runtime.turn.pending import Pending
-from tenuto.writing.log_tracker import LogTracker
+from tenuto.writing.log_tracker import LogTracker, operation_of
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 USER = {"role": "user", "content": "hello"}
@@ -190,7 +190,7 @@ def test_a_log_may_go_on_from_another_end() -> None:
     pending.reset_log("messages", [REPLY, REPLY], 1)
     change = pending.logs()["messages"]
     assert (list(change.items), change.kept, change.keep) == ([REPLY], 1, LogEnd(1, 7, 2))
-    written: Any = change.write(LogEnd(1, 1, 1))
+    written: Any = operation_of(change, LogEnd(1, 1, 1))
     assert written.keep == LogEnd(1, 7, 1)
 
 

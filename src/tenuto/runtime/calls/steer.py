@@ -13,8 +13,6 @@ from tenuto.runtime.turn.context import TurnContext
 
 async def steer(turn: TurnContext, boundary: Boundary) -> list[Any]:
     """Take in the input that was sent for this boundary, in one commit with what is pending, and return it."""
-    if turn.replica.no_steering and (boundary is Boundary.AFTER_STEP or turn.ends_guarded):
-        return []  # as of the last commit; the one that ends the turn makes sure
     try:
         return await _taken_in(turn, boundary)
     except StoreError as error:

@@ -26,7 +26,7 @@ async def finish_step(turn: TurnContext) -> bool:
     turn.count_step()
     turn.is_boundary = True
     await turn.commit()
-    return bool(await steer(turn, Boundary.AFTER_STEP))
+    return turn.may_be_steered(Boundary.AFTER_STEP) and bool(await steer(turn, Boundary.AFTER_STEP))
 
 
 def _is_answered(turn: TurnContext) -> bool:

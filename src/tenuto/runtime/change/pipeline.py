@@ -45,6 +45,7 @@ from tenuto.runtime.turn.abandon import abandon_run
 from tenuto.store.store import Store
 from tenuto.writing.error_record import shown
 from tenuto.writing.lane_claim import under
+from tenuto.writing.log_tracker import operation_of
 
 T = TypeVar("T")
 
@@ -214,7 +215,7 @@ class Pipeline:
             save=changes.moves_head,
             document=changes.document,
             removed=changes.removed,
-            logs={name: change.write(replica.ends.get(name)) for name, change in changes.logs.items()},
+            logs={name: operation_of(change, replica.ends.get(name)) for name, change in changes.logs.items()},
             schema_version=replica.schema_version if changes.moves_head else None,
             profile=changes.profile,
             status=changes.status,

@@ -17,7 +17,6 @@ from tenuto.model.lane import Lane, Owner
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.runtime.cache.replica import Replica, rough_size
-from tenuto.runtime.cache.replicas import Replicas
 from tenuto.runtime.queue.input_handler import InputHandler
 from tenuto.runtime.queue.orphans import end_orphan
 from tenuto.runtime.queue.waiters import Waiters
@@ -34,6 +33,7 @@ from tenuto.runtime.turn.context import Continuation, TurnContext
 from tenuto.runtime.turn.start_point import start_point
 from tenuto.store.store import Store
 from tenuto.writing.lane_claim import ask_for_lane, free_lane, freed_on_error, in_line, take_lane
+from tenuto.writing.lru import Lru
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Dispatcher:
         self._inputs = inputs
         self._runner = runner
         self._owner = owner
-        self._replicas = Replicas(cache_bytes)
+        self._replicas: Lru[SessionKey, Replica] = Lru(cache_bytes)  # each in use by at most one turn
         self._lane_wait = lane_wait
 
     async def begin_warm(self, key: SessionKey, first: FirstMessage) -> TurnContext | None:
@@ -167,11 +167,11 @@ class Dispatcher:
         if known is None or not _is_idle(known):
             return None
         if progress.worked and known.queue_empty:  # as of the commit that ended the last turn
-            self._replicas.put(known)
+            self._keep(known)
             return True
         queued = await self._next_input(known, prefetched=progress.worked)
         if queued is None and await self._is_current(known):
-            self._replicas.put(known)
+            self._keep(known)
             return True
         if queued is None or not begins_turn(queued):
             return None
@@ -331,6 +331,10 @@ class Dispatcher:
             progress.outcomes.append((turn.invocation.invocation_id, ended.outcome))
         return ended.next_turn
 
+    def _keep(self, replica: Replica) -> None:
+        """Keep a replica for the session's next turn, whose first commit confirms it."""
+        self._replicas.put(replica.key, replica, replica.size)
+
     async def run(self, turn: TurnContext) -> Outcome:
         """Run a begun turn to its end and return how it went."""
         return (await self._run(turn, None)).outcome
@@ -350,9 +354,9 @@ class Dispatcher:
             for item in items[turn.first_entry.get(name, 0) : upto.get(name)]
         )
         if next_turn is None:
-            self._replicas.put(replica)
-        if turn.invocation.input_id is not None:
-            self.waiters.tell(turn.invocation.input_id, ended.outcome)
+            self._keep(replica)
+        if (input_id := turn.invocation.input_id) in self.waiters and input_id is not None:
+            self.waiters.notify(input_id, ended.outcome)
         return ended
 
 

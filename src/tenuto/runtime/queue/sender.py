@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from contextvars import ContextVar
 from enum import StrEnum
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from tenuto.codec import JSON
@@ -17,6 +18,7 @@ from tenuto.errors import (
     LaneLost,
     OperationConflict,
     RunNotLive,
+    SessionDeleted,
     StatusRefused,
     StoreError,
     TenutoError,
@@ -34,6 +36,8 @@ from tenuto.runtime.turn.context import TurnContext
 from tenuto.store.host import is_dead
 from tenuto.store.store import Store
 from tenuto.writing.lane_claim import in_line
+
+T = TypeVar("T")
 
 _log = logging.getLogger("tenuto.runtime")
 
@@ -248,3 +252,21 @@ class Sender:
 
 def _is_ours(error: Exception) -> bool:
     return isinstance(error, TenutoError)
+
+
+async def within_life(store: Store, key: SessionKey, life: int, work: Awaitable[T]) -> T:
+    """Do something with a session; if it fails because the session was deleted meanwhile, that is `SessionDeleted`."""
+    try:
+        return await work
+    except TenutoError as error:
+        found = life
+        with suppress(TenutoError):
+            found = await store.life(key)
+        if found == life or isinstance(error, SessionDeleted):
+            raise
+        raise SessionDeleted(
+            f"{key} was deleted while its turn was waited for; what was sent to it is gone with it.",
+            key=key,
+            expected_life=life,
+            found_life=found,
+        ) from error

@@ -14,7 +14,7 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.ids import new_id
-from tenuto.model.commit import NextRun, Receipt
+from tenuto.model.commit import NewCheckpoint, NextRun, Receipt
 from tenuto.model.input import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
@@ -35,7 +35,6 @@ from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
 from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt
 from tenuto.runtime.turn.invocation import Invocation
 from tenuto.runtime.turn.pending import Pending
-from tenuto.runtime.turn.start_point import checkpoint_before, point_cursor
 from tenuto.store.store import Store
 from tenuto.writing.run_writer import RunWriter, begin_run
 
@@ -167,7 +166,7 @@ class TurnFactory:
             input_id=queued.input_id,
             log=traits.input_log,
             item=entry,
-            cursor=point_cursor(invocation),
+            cursor=_cursor(invocation),
             events=tuple(notice.event() for notice in notices),
         )
 
@@ -234,7 +233,10 @@ class TurnFactory:
 async def write_start(turn: TurnContext, notices: list[Notice]) -> None:
     """Write the commit that begins a turn's run, with the point before it and these notices as events."""
     pending = turn.pending
-    pending.extras |= {"statuses": TAKES_TURNS, "checkpoint": checkpoint_before(turn.invocation)}
+    pending.extras |= {
+        "statuses": TAKES_TURNS,
+        "checkpoint": NewCheckpoint(step=0, cursor=_cursor(turn.invocation), before=True),
+    }
     pending.events.extend(notice.event() for notice in notices)
     events = len(pending.events)
     mark_running(turn, await turn.commit(), events)
@@ -259,9 +261,14 @@ def run_started(turn: TurnContext, input_id: str | None = None) -> RunStarted:
     )
 
 
+def _cursor(invocation: Invocation) -> JSON:
+    """Return what the point before a run says of whom the run is for; see `start_point`."""
+    return None if invocation.reply_to is None else {"for": invocation.reply_to}
+
+
 def _entry(traits: ProgramTraits, message: JSON) -> JSON:
     try:
-        return traits.item(message)
+        return message if traits.entry is None else traits.entry(message)
     except Exception as error:
         raise _declined(error) from error
 

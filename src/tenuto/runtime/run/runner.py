@@ -114,7 +114,8 @@ class Runner:
             if turn.steps + 1 >= turn.budget:
                 return result  # no step is left to answer in: what was sent for this turn is for the next one
             try:
-                if not await steer(turn, Boundary.BEFORE_COMPLETION):
+                boundary = Boundary.BEFORE_COMPLETION
+                if not turn.may_be_steered(boundary) or not await steer(turn, boundary):
                     return result
             except TenutoError as error:
                 return Result(outcome="errored", error=error)

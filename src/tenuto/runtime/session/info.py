@@ -1,11 +1,10 @@
 """What a session is without its state: its head, and its turns with what they wait for and what they cost."""
 
-from collections.abc import Awaitable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tenuto.errors import SessionDeleted, SessionNotFound, TenutoError
+from tenuto.errors import SessionNotFound
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionHead, SessionKey
 from tenuto.model.token_usage import UsageReport
@@ -42,24 +41,6 @@ async def head_of(store: Store, key: SessionKey) -> SessionHead:
     if head is None:
         raise SessionNotFound(f"There is no {key}; create it first.", key=key)
     return head
-
-
-async def within_life(store: Store, key: SessionKey, life: int, work: Awaitable[T]) -> T:
-    """Do something with a session; if it fails because the session was deleted meanwhile, that is `SessionDeleted`."""
-    try:
-        return await work
-    except TenutoError as error:
-        found = life
-        with suppress(TenutoError):
-            found = await store.life(key)
-        if found == life or isinstance(error, SessionDeleted):
-            raise
-        raise SessionDeleted(
-            f"{key} was deleted while its turn was waited for; what was sent to it is gone with it.",
-            key=key,
-            expected_life=life,
-            found_life=found,
-        ) from error
 
 
 async def runs_of(

@@ -9,7 +9,7 @@ from tenuto.codec import JSON
 from tenuto.errors import StoreError, TenutoError
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.run import RunRef
-from tenuto.writing.retry import again_while_unsure
+from tenuto.writing.retry import ask_again
 from tenuto.writing.run_writer import RunWriter
 
 BOUNDARIES = frozenset({EventType.RUN_STARTED, EventType.REPLY_SAVED, EventType.REWOUND})
@@ -148,7 +148,10 @@ class Chunks:
         if not self._unsure:
             return
         last: Any = self._unsure[-1].data
-        stored = await again_while_unsure(self._is_stored(last["n"]), lambda: self._is_stored(last["n"]))
+        try:
+            stored = await self._is_stored(last["n"])
+        except StoreError as error:
+            stored = await ask_again(error, lambda: self._is_stored(last["n"]))
         lost = [] if stored else self._unsure
         self._unsure, self._waiting = [], lost + self._waiting
         self._sizes = [0] * len(lost) + self._sizes

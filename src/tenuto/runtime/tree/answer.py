@@ -13,6 +13,7 @@ from tenuto.errors import (
     InvalidInput,
     LateAnswer,
     SessionError,
+    StoreError,
     TenutoError,
     WaitNotOpen,
     WaitUnknown,
@@ -33,7 +34,7 @@ from tenuto.runtime.turn.abandon import abandon_waits
 from tenuto.runtime.turn.outbox_body import notice_body
 from tenuto.store.store import Store
 from tenuto.writing.pause import declared_names, refuse_pause_of_graph, refuse_unknown
-from tenuto.writing.retry import again_while_unsure
+from tenuto.writing.retry import ask_again
 
 _OUTCOMES = ("done", "failed", "retry")
 
@@ -232,7 +233,10 @@ class AnswerDesk:
 
     async def _committed(self, commit: Commit) -> Receipt:
         """Commit an answer; if the reply is lost, the same operation is asked for again."""
-        return await again_while_unsure(self._store.commit(commit), lambda: self._store.commit(commit))
+        try:
+            return await self._store.commit(commit)
+        except StoreError as error:
+            return await ask_again(error, lambda: self._store.commit(commit))
 
     async def _check_bound(self, wait: Wait, kind: str | None, run_id: str | None, session: SessionKey | None) -> None:
         if kind is not None and kind != wait.kind:

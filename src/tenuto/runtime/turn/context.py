@@ -16,6 +16,7 @@ from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, StoreError, TenutoError
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.event import EventType, NewEvent
+from tenuto.model.input import Boundary
 from tenuto.model.outgoing import NewOutgoing, OutboxKind
 from tenuto.model.run import Stop, StopKind
 from tenuto.model.session import SessionKey
@@ -29,7 +30,7 @@ from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
 from tenuto.runtime.turn.pending import Pending
 from tenuto.writing.changes import CheckpointDraft, LogChange
-from tenuto.writing.retry import again_while_unsure
+from tenuto.writing.retry import ask_again
 from tenuto.writing.run_writer import RunWriter
 
 _calling: ContextVar["tuple[TurnContext, Place] | None"] = ContextVar("calling", default=None)
@@ -194,9 +195,14 @@ class TurnContext:
         """Write one commit: `stored` is what it does to the run's logs, `head` what that makes of the session's."""
         save = self.pending.save() if saves else None
         parts = self._parts(head, waits, end, saves=saves)
-        write = self.writer.write_next(point=point, logs=stored, save=save, end=end, waits=waits, parts=parts)
+        writer = self.writer
         try:
-            receipt = await again_while_unsure(write, self.writer.write_again)
+            try:
+                receipt = await writer.write_next(
+                    point=point, logs=stored, save=save, end=end, waits=waits, parts=parts
+                )
+            except StoreError as error:
+                receipt = await ask_again(error, writer.write_again)
         except asyncio.CancelledError:
             # It may have landed all the same: what this turn writes next has to know.
             with suppress(TenutoError):
@@ -268,6 +274,10 @@ class TurnContext:
         """The namespace of what is called here: none, or that of the call this is part of."""
         outer = self.call_under_way()
         return "" if outer is None else f"{outer.namespace}/{outer.key}".removeprefix("/")
+
+    def may_be_steered(self, boundary: Boundary) -> bool:
+        """Tell whether input may have come in for a boundary; as of the last commit, and the last one makes sure."""
+        return not (self.replica.no_steering and (boundary is Boundary.AFTER_STEP or self.ends_guarded))
 
     def discard(self) -> None:
         """Take back what is not written, as if it had not been done; what came of calls to the outside stays."""

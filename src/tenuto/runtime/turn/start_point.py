@@ -9,20 +9,8 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.model.checkpoint import Checkpoint
-from tenuto.model.commit import NewCheckpoint
 from tenuto.model.run import Run
-from tenuto.runtime.turn.invocation import Invocation
 from tenuto.store.store import Store
-
-
-def checkpoint_before(invocation: Invocation) -> NewCheckpoint:
-    """Return the point that a run's first commit leaves of the session before it."""
-    return NewCheckpoint(step=0, cursor=point_cursor(invocation), before=True)
-
-
-def point_cursor(invocation: Invocation) -> JSON:
-    """Return what the point before a run says of whom the run is for."""
-    return None if invocation.reply_to is None else {"for": invocation.reply_to}
 
 
 async def start_point(store: Store, run: Run) -> Checkpoint | None:
