@@ -13,7 +13,6 @@ from tenuto.model.run import RunStatus
 from tenuto.runtime.change.actions import SuspendSession
 from tenuto.runtime.outcome import OutcomeStatus
 from tenuto.runtime.program import program
-from tenuto.runtime.queue import worker as worker_module
 from tenuto.runtime.queue.orphans import end_orphan_without_session
 from tenuto.runtime.queue.worker import Worker
 from tenuto.runtime.runtime import SessionRuntime
@@ -21,7 +20,9 @@ from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.writing.lane_claim import this_owner
-from tests.runtime.gates import PATIENCE, GatedProgram, lane_is_free, talk_of, until
+from tests.polling import PATIENCE, until
+from tests.runtime.gates import GatedProgram, lane_is_free, talk_of
+from tests.runtime.seams import begin_and_lose, look_at_a_time
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ class TestNotForThisWorker:
     async def test_a_program_that_is_not_registered_is_left_alone(
         self, harness: Harness, gate: GatedProgram, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(worker_module, "_PAGE", 2)
+        look_at_a_time(monkeypatch, 2)
         other = GatedProgram("other")
         runtime, elsewhere = SessionRuntime(await harness.open(), [gate]), SessionRuntime(await harness.open(), [other])
         foreign = []
@@ -186,15 +187,12 @@ class TestWorking:
     ) -> None:
         runtime, worker = SessionRuntime(await harness.open(), [gate]), SessionRuntime(await harness.open(), [gate])
         created = await runtime.create("gate", session_id="s")
-        message = {"role": "user", "content": "lost"}
-        begun = await runtime._arrivals.begin(created.key, message, input_key="k", body={"message": message})
-        assert isinstance(begun, Turn)
-        await begun.writer.abandon()
+        run_id = await begin_and_lose(runtime, created.key, "lost", input_key="k")
         async with asyncio.timeout(PATIENCE):
             await worker.drain()
         (info,) = await worker.runs("s")
-        assert (info.run_id, info.status, info.run.attempt) == (begun.run_id, RunStatus.COMPLETED, 2)
-        assert (await runtime.send("s", "lost", key="k")).run_id == begun.run_id
+        assert (info.run_id, info.status, info.run.attempt) == (run_id, RunStatus.COMPLETED, 2)
+        assert (await runtime.send("s", "lost", key="k")).run_id == run_id
         assert gate.said == ["lost"]
 
     async def test_a_failing_turn_disturbs_no_other_session(self, store: Store, gate: GatedProgram) -> None:
