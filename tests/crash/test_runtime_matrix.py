@@ -16,11 +16,10 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.stream import chunks
 from tenuto.runtime.stream.reader import FrameType, fold
-from tenuto.runtime.turn import turn_commit as commits
 from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend
+from tenuto.writing import retry
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import (
@@ -350,8 +349,7 @@ LONGER_THAN_TRIED = 7
 async def test_a_store_that_goes_away_at_any_write_leaves_a_turn_that_comes_to_its_end_later(
     database: Database, way: str, lands: bool, calls_away: float, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(chunks, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.001)
     async with database.open() as opened:
         going = GoingAway(opened.backend)
         store = Store(going)

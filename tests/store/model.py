@@ -141,9 +141,14 @@ class Model:
         old = self.of(session_id)
         if not (old.alive or old.armed or old.receipts or old.points):
             return 0
-        numbers = {"version": old.version, "generation": old.generation + 1, "commits": old.commits + 1}
         self._sessions[session_id] = Session(
-            life=old.life + 1, status="deleted", events=old.events + 1, event_floor=old.events + 1, **numbers
+            life=old.life + 1,
+            status="deleted",
+            version=old.version,
+            generation=old.generation + 1,
+            commits=old.commits + 1,
+            events=old.events + 1,
+            event_floor=old.events + 1,
         )
         return 1
 

@@ -197,9 +197,9 @@ class BesideTheModel(RuleBasedStateMachine):
             lane = await store.lanes.acquire(id_, Owner(owner_id="o", incarnation="1"), nonce=nonce, ttl=ttl)
             return lane.life, lane.generation, lane.displaced.generation if lane.displaced else None
 
-        life, generation, *_ = (*self.both(lambda: self.model.acquire(id_, nonce, ttl), act), None)
-        if life != "refused":
-            self.held.append(Held(id_, life, generation, nonce))
+        found: tuple[Any, ...] = self.both(lambda: self.model.acquire(id_, nonce, ttl), act)
+        if found[0] != "refused":
+            self.held.append(Held(id_, found[0], found[1], nonce))
 
     @rule(pick=st.integers(0, 20))
     def disarm(self, pick: int) -> None:

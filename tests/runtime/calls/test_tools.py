@@ -15,6 +15,7 @@ from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
+from tests.polling import until
 from tests.runtime.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting
 
 
@@ -227,8 +228,11 @@ async def test_a_tool_whose_runner_died_is_asked_about_once_and_run_again_if_wan
         session = await first.create("agent")
         task = asyncio.create_task(first.send(session.key, "go"))
         await gate.reached.wait()
-        while not contents((await first.get(session.key)).messages, "tool"):
-            await asyncio.sleep(0.001)
+
+        async def one_is_answered() -> list[Any]:
+            return contents((await first.get(session.key)).messages, "tool")  # noqa: B023
+
+        await until(one_is_answered)
         await database.lose(first, task)
         gate.open.set()
         second = await database.runtime(made)
@@ -353,8 +357,7 @@ async def test_a_soft_stop_lets_running_tools_finish_and_starts_no_other(harness
     runtime = await Database(harness).runtime(made)
     await runtime.create("agent", session_id="s")
     task = asyncio.create_task(runtime.send("s", "go"))
-    while gate.entered < 2:
-        await asyncio.sleep(0)
+    await until(lambda: gate.entered == 2, pause=0)
     await runtime.stop("s")
     gate.open.set()
     outcome = await task
@@ -381,8 +384,7 @@ async def test_an_abort_cuts_every_tool_off_and_waits_until_they_are(harness: Ou
     runtime = await Database(harness).runtime(made)
     await runtime.create("agent", session_id="s")
     task = asyncio.create_task(runtime.send("s", "go"))
-    while gate.entered < 2:
-        await asyncio.sleep(0)
+    await until(lambda: gate.entered == 2, pause=0)
     await runtime.stop("s", kind="abort")
     assert (await task).status == "failed"
     assert sorted(ended) == ["1", "2"]
@@ -483,8 +485,7 @@ async def test_tools_side_by_side_have_effects_of_their_own_under_the_same_key(h
     first = await database.runtime(made)
     await first.create("agent", session_id="s")
     task = asyncio.create_task(first.send("s", "go"))
-    while gate.entered < 2:
-        await asyncio.sleep(0.001)
+    await until(lambda: gate.entered == 2)
     await database.lose(first, task)
     gate.open.set()
     second = await database.runtime(made)

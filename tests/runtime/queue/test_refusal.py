@@ -31,8 +31,10 @@ from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.testing.harness import Harness
 from tests.conftest import OurHarness
+from tests.polling import until
 from tests.runtime.gates import GatedProgram, events_of, talk_of
 from tests.runtime.runtimes import Database, on_disk
+from tests.runtime.seams import fail_takeovers
 
 RESULT = {"role": "tool", "tool_call_id": "never made", "content": "?"}
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "n", "arguments": {}}]}
@@ -319,9 +321,11 @@ async def test_a_program_that_is_not_known_here_leaves_its_input_to_a_worker_tha
     with pytest.raises(ProgramNotRegistered):
         await lacking.send("s0", "not here", when_busy="queue")
     workers = [asyncio.ensure_future(each.work(poll=0.01)) for each in (lacking, having)]
-    async with asyncio.timeout(20):
-        while {(await lacking.outcome(each)).status for each in queued} != {OutcomeStatus.COMPLETED}:
-            await asyncio.sleep(0.01)
+
+    async def all_are_completed() -> bool:
+        return {(await lacking.outcome(each)).status for each in queued} == {OutcomeStatus.COMPLETED}
+
+    await until(all_are_completed)
     for each in workers:
         each.cancel()
     await asyncio.gather(*workers, return_exceptions=True)
@@ -483,13 +487,6 @@ async def test_a_sender_does_not_hear_what_went_wrong_with_a_lost_turn_it_found(
     await gate.entered("hold")
     await database.lose(lost, sending)
     gate.let_go("hold")
-    take_over, failures = runtime._dispatcher._take_over, iter([LaneLost("taken", key=None, expected=1, found=2)])
-
-    async def failing(*arguments: Any) -> None:
-        if (error := next(failures, None)) is not None:
-            raise error
-        await take_over(*arguments)
-
-    monkeypatch.setattr(runtime._dispatcher, "_take_over", failing)
+    fail_takeovers(runtime, monkeypatch, LaneLost("taken", key=None, expected=1, found=2))
     assert (await runtime.send("s", "next")).output == "re: next"
     assert await talk_of(runtime, "s") == answered("hold", "next")

@@ -18,9 +18,10 @@ from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.store.store import Store
 from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
-from tests.runtime.gates import PATIENCE, GatedProgram, lane_is_free, talk_of
+from tests.polling import PATIENCE
+from tests.runtime.gates import GatedProgram, lane_is_free, talk_of
 from tests.runtime.runtimes import Database
-from tests.runtime.seams import pop_replica
+from tests.runtime.seams import take_replica
 
 SAID = ("one", "two", "three")
 
@@ -249,6 +250,6 @@ async def test_what_a_session_keeps_in_memory_is_not_counted_twice(store: Store)
     runtime = SessionRuntime(store, [replies])
     await queued(runtime, *(["x" * 1000] * 10))
     await runtime.advance("s")
-    replica = pop_replica(runtime, (await runtime.get("s")).key)
-    assert replica is not None
-    assert 20_000 < replica.size < 30_000
+    copy = take_replica(runtime, (await runtime.get("s")).key)
+    assert copy is not None
+    assert 20_000 < copy.size < 30_000

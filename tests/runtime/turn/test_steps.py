@@ -125,20 +125,20 @@ class Dying:
     """A backend of a process that is gone with its n-th write: before it, or as soon as it stands."""
 
     def __init__(self, inner: Any, nth: int, *, lands: bool) -> None:
-        self._inner = inner
+        self.inner = inner
         self._left = nth
         self._lands = lands
         self.gone = asyncio.Event()
         self.writes = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self.inner, name)
 
     async def transact(self, *arguments: Any, **options: Any) -> Any:
         self.writes += 1
         if self.gone.is_set() or (self.writes == self._left and not self._lands):
             await self._die()
-        result = await self._inner.transact(*arguments, **options)
+        result = await self.inner.transact(*arguments, **options)
         if self.writes == self._left:
             await self._die()
         return result
@@ -173,7 +173,7 @@ async def test_whoever_takes_such_a_turn_over_at_any_commit_comes_to_the_same_en
             await task
             assert dying.writes > 4
             break
-        runtime.store.backend = dying._inner
+        runtime.store.backend = dying.inner
         await database.lose(runtime, task)
         heir = await database.runtime(*shop.programs())
         if await heir.store.runs.current("s") is None:
@@ -202,7 +202,7 @@ async def test_a_turn_that_was_stopped_after_its_runner_died_at_any_commit_can_b
         gone = asyncio.create_task(dying.gone.wait())
         await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()
-        runtime.store.backend = dying._inner
+        runtime.store.backend = dying.inner
         if task.done():
             assert nth > 2
             break
