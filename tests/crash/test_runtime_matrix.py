@@ -250,17 +250,11 @@ ANSWERED = [
     "effect model",
     "decide_commit",  # the reply and the end, if nothing came in
     "decide_mark",  # the wake is not needed any more
-    "run_by_id",
-    "runs_of_invocation",
-    "session_by_key",
-    "branch_by_id",
-    "entries_of",
-    "waits_of_session",
 ]
 
 
 async def test_the_reference_turn_makes_these_calls_and_no_others(database: Database) -> None:
-    """K6: whoever changes the calls of a turn does it on purpose, and here."""
+    """Whoever changes the calls of a turn does it on purpose, and here."""
     async with database.open() as store:
         world = World(folder=database.folder, probe=Probe())
         runtime = SessionRuntime(store, programs(world))
