@@ -22,7 +22,7 @@ from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.reducers import append
-from tenuto.graph.session.migrate_store import StoredStates
+from tenuto.graph.stored_states import StoredStates
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
 from tenuto.model.session import ANY_TENANT, Profile, SessionKey

@@ -9,9 +9,9 @@ import pytest
 
 from tenuto import SessionState, State, Store
 from tenuto.errors import InvalidInput
-from tenuto.graph.blueprint.warnings import SessionNotKept, SessionStateDoubled
 from tenuto.graph.engine.scope import current_invocation_id, current_session_id
 from tenuto.graph.reducers import append, bounded_append, merge_by_key
+from tenuto.graph.warnings import SessionNotKept, SessionStateDoubled
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Memory, Talk, ended, fails, held, line, nothing, says
 

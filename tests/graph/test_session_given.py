@@ -7,8 +7,8 @@ import pytest
 
 from tenuto import END, GraphBuilder, SignalDescriptor, State, Store, suspend
 from tenuto.errors import InvalidInput
-from tenuto.graph.blueprint.warnings import SessionStateDoubled
 from tenuto.graph.reducers import append
+from tenuto.graph.warnings import SessionStateDoubled
 
 
 class Talk(State):

@@ -8,10 +8,11 @@ import pytest
 from tenuto import END, GraphBuilder, SignalDescriptor, Store, suspend
 from tenuto.errors import InvalidInput, InvocationSuspended, NotJson, StoreUnavailable
 from tenuto.graph.engine.scope import current_correlation_id, current_invocation_id, current_session_id
-from tenuto.graph.engine.suspend import Callback, callback_for
+from tenuto.graph.engine.suspend import callback_for
 from tenuto.graph.events.node_event import NodeEvent
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.middleware.retry import Retry
+from tenuto.graph.signal import Callback
 from tenuto.testing.clock import FakeClock
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore

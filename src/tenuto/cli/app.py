@@ -14,9 +14,9 @@ from tenuto.cli.places import Address, AsJson, Schema, named, opening
 from tenuto.cli.session import sessions
 from tenuto.cli.worker_command import worker
 from tenuto.errors import TenutoError
-from tenuto.graph.blueprint.edges import Choice
 from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.session.migrate_store import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
+from tenuto.graph.engine.choice import Choice
+from tenuto.graph.stored_states import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
 from tenuto.model.session import ANY_TENANT
 
 app = typer.Typer(help="Tenuto holds an agent's session.", no_args_is_help=True, add_completion=False)

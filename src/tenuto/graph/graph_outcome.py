@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tenuto.errors import TenutoError
-from tenuto.graph.engine.suspend import SignalDescriptor
+from tenuto.graph.signal import SignalDescriptor
 from tenuto.graph.state import State
 
 S = TypeVar("S", bound=State)

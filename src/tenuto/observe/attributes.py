@@ -5,8 +5,8 @@ from importlib.metadata import version
 from typing import Any
 
 from tenuto.graph.engine.scope import Scope
-from tenuto.graph.engine.suspend import SignalDescriptor
 from tenuto.graph.events.node_event import NodeEvent
+from tenuto.graph.signal import SignalDescriptor
 
 SPEC_VERSION = "0.109.0"
 IMPLEMENTATION = "tenuto"

@@ -3,21 +3,23 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from tenuto.argument import word_of
 from tenuto.errors import GraphCompileError, InvalidInput
 from tenuto.graph.blueprint.checks import check_branches, check_edges, check_fan_out, check_reducers, check_subgraph
-from tenuto.graph.blueprint.edges import Choice
-from tenuto.graph.blueprint.projection import made
 from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.engine.choice import Choice
+from tenuto.graph.engine.node import Body, Middleware, Node, check_name
 from tenuto.graph.nodes.branches import Branch, BranchesNode
+from tenuto.graph.nodes.error_policy import ErrorPolicy
 from tenuto.graph.nodes.fan_out import Call, FanOutNode, FanOutPlan, OnEmpty
-from tenuto.graph.nodes.node import Body, ErrorPolicy, FunctionNode, Middleware, Node, check_name
+from tenuto.graph.nodes.function import FunctionNode
+from tenuto.graph.nodes.projection import made
 from tenuto.graph.nodes.subgraph import SubgraphNode
 from tenuto.graph.session.foreign_store import SessionStore, check_session_store
 from tenuto.graph.session.migration import Migrate, MigrationRegistry
 from tenuto.graph.session.session_plan import Concurrency, SessionPlan
 from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.state import Schema, State, schema_of
-from tenuto.runtime.words import word_of
 from tenuto.store.store import Store, check_whole_store
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT
 

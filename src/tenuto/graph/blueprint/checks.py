@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_origin
 
 from tenuto.errors import GraphCompileError
-from tenuto.graph.blueprint.edges import Choice
-from tenuto.graph.blueprint.projection import check_declared
-from tenuto.graph.blueprint.warnings import GraphCompileWarning
+from tenuto.graph.engine.choice import Choice
+from tenuto.graph.engine.node import Node
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.nodes.branches import BranchesNode
 from tenuto.graph.nodes.fan_out import FanOutNode, FanOutPlan
-from tenuto.graph.nodes.node import Node
+from tenuto.graph.nodes.projection import check_declared
 from tenuto.graph.nodes.subgraph import SubgraphNode
 from tenuto.graph.reducers import misplaced
 from tenuto.graph.state import Schema
+from tenuto.graph.warnings import GraphCompileWarning
 
 
 def check_reducers(schema: Schema) -> None:

@@ -5,16 +5,15 @@ session's own names. A field that only grows is a log, of which only what was ad
 document.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tenuto.graph.checkpoint.journal_frame import JournalFrame
+from tenuto.graph.plain_data import common
 from tenuto.graph.state import Field, Schema
 from tenuto.model.session import Ends
 from tenuto.writing.changes import LogChange
-
-if TYPE_CHECKING:
-    from tenuto.graph.engine.graph_frame import GraphFrame
 
 Path = tuple[str, ...]
 
@@ -41,18 +40,18 @@ class Ledger:
         """Return a field's name in the store."""
         return self.names[name] if not path and name in self.names else log_name(path, name)
 
-    def stores(self, key: str, frame: "GraphFrame", count: int) -> None:
+    def stores(self, key: str, frame: JournalFrame, count: int) -> None:
         """Note that so many entries of a frame's log stand in the store."""
         self._stored[key] = (frame, count)
         self._previews.pop(key, None)
 
-    def adopt(self, frame: "GraphFrame", state: Any) -> None:
+    def adopt(self, frame: JournalFrame, state: Any) -> None:
         """Take a frame that was put up again for one whose logs are written already, or wait to be."""
         for name, column in frame.graph.schema.fields.items():
             if column.reducer.is_log:
                 self._stored[self.name(frame.scope.namespace, name)] = (frame, len(state.__dict__[name]))
 
-    def collect(self, frames: "Iterable[tuple[GraphFrame, Any]]") -> dict[str, LogChange]:
+    def collect(self, frames: Iterable[tuple[JournalFrame, Any]]) -> dict[str, LogChange]:
         """Let the document be that of these frames, and return what is to be written of their logs."""
         self.document = {}
         logs: dict[str, LogChange] = {}
@@ -69,7 +68,7 @@ class Ledger:
                 self.stores(key, frame, len(value))
         return logs
 
-    def change(self, key: str, frame: "GraphFrame", value: Any, column: Field) -> tuple[LogChange | None, list[Any]]:
+    def change(self, key: str, frame: JournalFrame, value: Any, column: Field) -> tuple[LogChange | None, list[Any]]:
         """Return what is to be written of a log, and all it has beyond what is settled."""
         known = self._stored.get(key)
         anew = known is None or known[0] is not frame
@@ -133,11 +132,3 @@ def log_name(path: Path, name: str) -> str:
 def escaped(step: str) -> str:
     """Return a node's name as a part of a path."""
     return step.replace("~", "~0").replace("/", "~1")
-
-
-def common(stored: Sequence[Any], items: Sequence[Any]) -> int:
-    """Return how many entries two lists begin with alike."""
-    for index, (old, new) in enumerate(zip(stored, items, strict=False)):
-        if old != new:
-            return index
-    return min(len(stored), len(items))

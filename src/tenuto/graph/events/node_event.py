@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.graph.engine.cause import CauseLink
 from tenuto.graph.engine.scope import Scope
-
-if TYPE_CHECKING:
-    from tenuto.graph.engine.suspend import SignalDescriptor
+from tenuto.graph.signal import SignalDescriptor
 
 
 class Phase(StrEnum):
@@ -62,13 +60,13 @@ class NodeEvent(NamedTuple):
     fan_out_config: FanOutConfig | None
     parallel_branches_config: ParallelBranchesConfig | None
     scope: Scope
-    descriptor: "SignalDescriptor | None" = None
+    descriptor: SignalDescriptor | None = None
 
     def ended(self, post_state: Any = None, error: BaseException | None = None) -> "NodeEvent":
         """Return the completed event of a started one."""
         return self._replace(phase=Phase.COMPLETED, post_state=None if error else post_state, error=error)
 
-    def suspended(self, descriptor: "SignalDescriptor") -> "NodeEvent":
+    def suspended(self, descriptor: SignalDescriptor) -> "NodeEvent":
         """Return the suspended event of a started one."""
         return self._replace(phase=Phase.SUSPENDED, descriptor=descriptor)
 

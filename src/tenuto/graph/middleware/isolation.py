@@ -5,9 +5,9 @@ from typing import Any
 
 from tenuto.errors import InvalidInput
 from tenuto.graph.engine.cause import NOT_THE_NODES, cause_chain, derived_category, derived_message
+from tenuto.graph.engine.node import Next, Update
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.events.node_event import CaughtException, FailureIsolatedEvent
-from tenuto.graph.nodes.node import Next, Update
 
 
 class FailureIsolation:

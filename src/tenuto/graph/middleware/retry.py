@@ -7,8 +7,8 @@ from typing import Any
 
 from tenuto.errors import Bucket, InvalidInput, LaneLost, bucket_of
 from tenuto.graph.engine.cause import NOT_THE_NODES
+from tenuto.graph.engine.node import Next, Update
 from tenuto.graph.engine.scope import scope_variable
-from tenuto.graph.nodes.node import Next, Update
 
 
 def is_transient(error: BaseException, _state: Any = None) -> bool:

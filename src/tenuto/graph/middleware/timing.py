@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from tenuto.graph.engine.cause import category_of, derived_category
+from tenuto.graph.engine.node import Next, Update
 from tenuto.graph.engine.scope import scope_variable
-from tenuto.graph.nodes.node import Next, Update
 
 
 class TimingRecord(NamedTuple):

@@ -1,18 +1,16 @@
-"""A function that stands where a graph could: as a branch, or as an instance of a fan-out."""
+"""A function in place of a graph: as a branch, or as an instance of a fan-out."""
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tenuto.errors import GraphRunError, NodeException
+from tenuto.graph.engine.graph_frame import GraphFrame
+from tenuto.graph.engine.node import Update
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import NodeEvent, started
-from tenuto.graph.nodes.node import Update
 from tenuto.writing.error_record import shown
-
-if TYPE_CHECKING:
-    from tenuto.graph.engine.graph_frame import GraphFrame
 
 
 class FunctionCall:
@@ -23,7 +21,7 @@ class FunctionCall:
 
     def __init__(
         self,
-        frame: "GraphFrame",
+        frame: GraphFrame,
         name: str,
         what: str,
         work: Callable[[Any], Awaitable[Any]],
@@ -43,12 +41,11 @@ class FunctionCall:
         try:
             working: Any = self._work(state)
             if not inspect.isawaitable(working):
-                raise TypeError(f"{self._what} calls what is not async: it returned {type(working).__name__}")
+                raise TypeError(f"{self._what} is not async: it returned {type(working).__name__}")
             result = await working
         except Suspending as signal:
-            signal.left(self.name, state, (*frame.scope.namespace, self.name))
             if event:
-                frame.emit(event.suspended(signal.descriptor))
+                frame.emit(event.suspended(signal.suspension.descriptor))
             raise
         except Exception as error:
             if event:
@@ -73,7 +70,7 @@ class FunctionCall:
         try:
             return event.ended(graph.schema.merge(state, self._shown(result), graph.name, self.name))
         except GraphRunError as error:
-            return event.ended(error=error)  # only told: the node raises it when all results are merged
+            return event.ended(error=error)  # only reported: the node raises it when all results are merged
 
     def _failed(self, state: Any, error: Exception) -> NodeException:
         failed = NodeException(

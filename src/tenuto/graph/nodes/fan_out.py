@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,20 +19,19 @@ from tenuto.errors import (
     NodeException,
     NotJson,
 )
+from tenuto.graph.checkpoint.fan_out_progress import FanOutRun
 from tenuto.graph.engine.cause import NOT_THE_NODES, category_of
+from tenuto.graph.engine.graph_frame import GraphFrame
+from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.engine.node import Middleware, Node, Update, through
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import FanOutConfig
 from tenuto.graph.nodes.call import FunctionCall
-from tenuto.graph.nodes.node import ErrorPolicy, Middleware, Node, Update, through
-from tenuto.graph.session.plain import difference, plain
+from tenuto.graph.nodes.error_policy import ErrorPolicy
+from tenuto.graph.plain_data import difference, plain
 from tenuto.graph.state import Field, Series, State
 from tenuto.writing.error_record import clipped
-
-if TYPE_CHECKING:
-    from tenuto.graph.checkpoint.graph_journal import FanOutRun
-    from tenuto.graph.compiled import CompiledGraph
-    from tenuto.graph.engine.graph_frame import GraphFrame
 
 Call = Callable[[Any, Any], Awaitable[Any]]
 """A function as an instance: from the parent's state and the item, or with `count` the index, to the result."""
@@ -55,7 +54,7 @@ class FanOutPlan:
     itself; as an update, for the middleware around it, it goes by the name of `target_field`.
     """
 
-    graph: "CompiledGraph[Any] | None"
+    graph: GraphPlan[Any] | None
     call: Call | None
     items_field: str | None
     item_field: str | None
@@ -127,7 +126,7 @@ class FanOutNode(Node):
         super().__init__(name, middleware)
         self.plan = plan
 
-    def graphs(self) -> "list[CompiledGraph[Any]]":
+    def graphs(self) -> list[GraphPlan[Any]]:
         """See `Node.graphs`."""
         return [] if self.plan.graph is None else [self.plan.graph]
 
@@ -143,13 +142,12 @@ class FanOutNode(Node):
         )
         return {"fan_out_config": config, "items": items}
 
-    async def execute(self, frame: "GraphFrame", state: Any, described: dict[str, Any]) -> Update:
+    async def execute(self, frame: GraphFrame, state: Any, described: dict[str, Any]) -> Update:
         """See `Node.execute`."""
         plan, items = self.plan, described["items"]
         if not items and plan.on_empty is OnEmpty.RAISE:
             raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name)
-        journal = frame.run.journal
-        kept = journal.fan_out(frame, self.name, len(items)) if journal else None
+        kept = frame.fan_out(self.name, len(items))
         work = _Instances(self, frame, state, items, described["fan_out_config"].concurrency, kept)
         await work.run()
         done = [(index, work.results[index]) for index in range(len(items)) if index in work.results]
@@ -164,8 +162,8 @@ class FanOutNode(Node):
 
     async def instance(
         self,
-        frame: "GraphFrame",
-        graph: "CompiledGraph[Any]",
+        frame: GraphFrame,
+        graph: GraphPlan[Any],
         state: Any,
         index: int,
         item: Any,
@@ -194,7 +192,7 @@ class FanOutNode(Node):
         finally:
             scope_variable.reset(token)
 
-    async def called(self, frame: "GraphFrame", work: Call, state: Any, index: int, item: Any) -> Update:
+    async def called(self, frame: GraphFrame, work: Call, state: Any, index: int, item: Any) -> Update:
         """Run one instance that is a function."""
         target = self.plan.target_field
         inner = self._inside(frame, frame.graph, state, index)
@@ -211,7 +209,7 @@ class FanOutNode(Node):
         finally:
             scope_variable.reset(token)
 
-    def _inside(self, frame: "GraphFrame", graph: "CompiledGraph[Any]", state: Any, index: int) -> "GraphFrame":
+    def _inside(self, frame: GraphFrame, graph: GraphPlan[Any], state: Any, index: int) -> GraphFrame:
         collecting = (
             f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy is ErrorPolicy.COLLECT else None
         )
@@ -242,11 +240,11 @@ class _Instances:
     def __init__(
         self,
         node: FanOutNode,
-        frame: "GraphFrame",
+        frame: GraphFrame,
         state: Any,
         items: list[Any],
         concurrency: int | None,
-        kept: "FanOutRun | None",
+        kept: FanOutRun | None,
     ) -> None:
         self.results: dict[int, Update] = {}
         self.errors: dict[int, dict[str, str]] = {}

@@ -1,14 +1,12 @@
 """A compiled graph as a node of another."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tenuto.graph.blueprint.projection import Projection
-from tenuto.graph.nodes.node import Middleware, Node, Update
+from tenuto.graph.engine.graph_frame import GraphFrame
+from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.engine.node import Middleware, Node, Update
+from tenuto.graph.nodes.projection import Projection
 from tenuto.graph.state import Schema
-
-if TYPE_CHECKING:
-    from tenuto.graph.compiled import CompiledGraph
-    from tenuto.graph.engine.graph_frame import GraphFrame
 
 
 class SubgraphNode(Node):
@@ -17,17 +15,17 @@ class SubgraphNode(Node):
     has_events = False
 
     def __init__(
-        self, name: str, graph: "CompiledGraph[Any]", projection: Projection, middleware: tuple[Middleware, ...]
+        self, name: str, graph: GraphPlan[Any], projection: Projection, middleware: tuple[Middleware, ...]
     ) -> None:
         super().__init__(name, middleware)
         self.graph = graph
         self.projection = projection
 
-    def graphs(self) -> "list[CompiledGraph[Any]]":
+    def graphs(self) -> list[GraphPlan[Any]]:
         """See `Node.graphs`."""
         return [self.graph]
 
-    async def execute(self, frame: "GraphFrame", state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002 - it has no events to describe
+    async def execute(self, frame: GraphFrame, state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002 - it has no events to describe
         """See `Node.execute`."""
         inner = frame.inside(self.name, self.graph, state)
         final = await inner.execute(self.graph.schema.initial(self.projection.into(state)))

@@ -1,12 +1,12 @@
 """How a graph's run is written under the runtime: by the commits of the runtime's turn, which also ends it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
-from tenuto.graph.checkpoint.ledger import common
+from tenuto.graph.plain_data import common
 from tenuto.graph.session.own import OwnSession
 from tenuto.graph.session.session_plan import Loaded, SessionPlan
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
@@ -201,8 +201,8 @@ class RuntimeWriter:
 class RidingSession(OwnSession):
     """A session in the runtime's store, held under its lane; the runtime's copy is what the next turn begins with."""
 
-    def __init__(self, plan: SessionPlan, live: Turn, loaded: Loaded) -> None:
-        super().__init__(plan, live.key, loaded)
+    def __init__(self, plan: SessionPlan, live: Turn, loaded: Loaded, removed: frozenset[str] = frozenset()) -> None:
+        super().__init__(plan, live.key, loaded, removed)
         self._live = live
 
     @property
@@ -210,10 +210,10 @@ class RidingSession(OwnSession):
         """See `OwnSession.overwrites`: under the lane nobody comes between."""
         return False
 
-    def saved(self, turn: Any, state: Any, added: int) -> None:  # noqa: ARG002 - the runtime keeps the session itself
+    def saved(self, life: int | None, base: Base, state: Any, added: Iterable[Any]) -> None:  # noqa: ARG002 - the runtime keeps the session itself
         """See `OwnSession.saved`."""
         self._values = self.plan.values(state)
-        self.removed = frozenset()
+        self._removed = frozenset()
 
     def forget(self) -> None:
         """See `OwnSession.forget`."""

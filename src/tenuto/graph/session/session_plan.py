@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from copy import copy
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -9,13 +10,13 @@ from pydantic import ValidationError
 
 from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, SessionLoadFailed, StateValidationError, TenutoError
-from tenuto.graph.blueprint.warnings import SessionStateDoubled, outside
-from tenuto.graph.checkpoint.ledger import common
+from tenuto.graph.plain_data import common
 from tenuto.graph.session.foreign_store import check_session_store
 from tenuto.graph.session.migration import MigrationRegistry
 from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.session.state_cache import StateCache, WarmState
 from tenuto.graph.state import Schema, State, rebuilt
+from tenuto.graph.warnings import SessionStateDoubled, outside
 from tenuto.model.session import SessionKey, SessionRecord
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base
@@ -73,7 +74,8 @@ class SessionPlan:
         try:
             self.concurrency = Concurrency(concurrency)
         except ValueError as error:
-            raise InvalidInput(f"Unknown concurrency {concurrency!r}; known are {', '.join(Concurrency)}.") from error
+            known = ", ".join(Concurrency)
+            raise InvalidInput(f"Unknown concurrency {concurrency!r}; expected one of {known}.") from error
         self.store = store
         self.owner = owner
         # In another store than the checkpoints, a session is saved beside them, as in a store of the user's own.
@@ -88,9 +90,22 @@ class SessionPlan:
         self.auto_save = auto_save
         self.lane_wait = lane_wait
         self.migrations = migrations
-        self.warm = StateCache(fields=self.fields)
+        self.cache = StateCache(fields=self.fields)
         self._schema = schema
         self._blank = schema.kind.model_construct()
+
+    def bound_to(self, store: Store, *, cache: StateCache, owner: str | None = None) -> "SessionPlan":
+        """Return this plan for sessions in another store, by default under the same owner."""
+        plan = copy(self)
+        plan.store = plan.own = store
+        plan.cache = cache
+        plan.owner = self.owner if owner is None else owner
+        return plan
+
+    def note(self, state_version: str) -> dict[str, Any]:
+        """Return what a checkpoint notes of a session in it: the state's version, and the session's names."""
+        mapping = {name: field for name, field in self.fields.items() if name != field}
+        return {"state_version": state_version, "logs": sorted(self.logs), "mapping": mapping}
 
     async def load(self, key: SessionKey) -> Loaded:
         """Return the session, migrated in memory and validated; an id without a session has no values."""
@@ -110,7 +125,7 @@ class SessionPlan:
             stamp = await store.stamp(key)
             if stamp is None:
                 return Loaded(await store.life(key), Base(), False, {}, {}, owned=False)
-            if warm := self.warm.get(key, stamp):
+            if warm := self.cache.get(key, stamp):
                 return Loaded(warm.life, warm.base, True, warm.values, warm.counts, warm.size)
             record = await store.load(key)
             if record is None or record.head is None:
@@ -139,7 +154,7 @@ class SessionPlan:
     def remember(self, key: SessionKey, life: int, base: Base, values: dict[str, Any], size: int) -> None:
         """Keep a session's values for the next turn."""
         counts = {name: len(values[self.fields[name]]) for name in self.logs if self.fields[name] in values}
-        self.warm.put(key, WarmState(life, self.schema_version, base, values, counts, size))
+        self.cache.put(key, WarmState(life, self.schema_version, base, values, counts, size))
 
     def read(self, key: SessionKey, record: Any, base: Base, life: int) -> Loaded:
         """Return a record's values, migrated and valid."""

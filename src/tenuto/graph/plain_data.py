@@ -6,7 +6,7 @@ and a load from the store therefore show the same.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -60,6 +60,14 @@ def difference(value: Any, back: Any, where: str, start: int = 0) -> tuple[str, 
     else:
         return _lost(value, back, where)
     return next(filter(None, (difference(mine, theirs, path) for path, mine, theirs in parts)), None)
+
+
+def common(stored: Sequence[Any], items: Sequence[Any]) -> int:
+    """Return how many entries two lists begin with alike."""
+    for index, (old, new) in enumerate(zip(stored, items, strict=False)):
+        if old != new:
+            return index
+    return min(len(stored), len(items))
 
 
 def _has_no_equality(kind: Any) -> bool:

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-_HERE = str(Path(__file__).parents[1])
+_HERE = str(Path(__file__).parent)
 
 
 def outside() -> int:

@@ -4,9 +4,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -22,8 +21,9 @@ from tenuto.errors import (
     TenutoError,
     VersionConflict,
 )
-from tenuto.graph.checkpoint.restore import restore
 from tenuto.graph.checkpoint.stored_run import StoredRun, read_logs
+from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.invocation.restore import restore
 from tenuto.graph.session.own import OwnSession
 from tenuto.graph.session.session_plan import Loaded, SessionPlan
 from tenuto.graph.session.state_cache import StateCache
@@ -35,9 +35,6 @@ from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, SessionP
 from tenuto.model.wait import Wait
 from tenuto.store.store import Store
 from tenuto.writing.run_writer import RunWriter
-
-if TYPE_CHECKING:
-    from tenuto.graph.compiled import CompiledGraph
 
 DEFAULT_BATCH = 100
 _AT_ONCE = 16
@@ -99,7 +96,7 @@ class StoredStates:
 
     def __init__(
         self,
-        graph: "CompiledGraph[Any]",
+        graph: GraphPlan[Any],
         store: Store,
         *,
         tenant: Tenant = ANY_TENANT,
@@ -110,12 +107,11 @@ class StoredStates:
         if type(batch) is not int or batch < 1:
             raise InvalidInput(f"batch must be 1 or more, got {batch!r}.")
         self.graph = graph
-        self.plan = _bound(graph, store)
+        self.owner = graph.name if owner is None else owner
+        self.plan = _bound(graph, store, self.owner)
         self._store = store
         self._tenant = tenant
         self._batch = batch
-        self.owner = graph.name if owner is None else owner
-        self.plan.owner = self.owner
         self.others: Counter[str | None] = Counter()
         self._unowned = unowned
 
@@ -287,7 +283,7 @@ async def _write(store: Store, session: OwnSession) -> None:
         turn.release()
 
 
-def _bound(graph: "CompiledGraph[Any]", store: Store) -> SessionPlan:
+def _bound(graph: GraphPlan[Any], store: Store, owner: str) -> SessionPlan:
     """Return how the graph keeps sessions, with this store in place of its own and nothing kept in memory."""
     plan = graph.session
     if plan is None:
@@ -297,10 +293,7 @@ def _bound(graph: "CompiledGraph[Any]", store: Store) -> SessionPlan:
             f"Graph {graph.name!r} keeps its sessions in a {type(plan.store).__name__}, which only its own tools can "
             "list; this works on Tenuto's stores."
         )
-    bound = copy(plan)
-    bound.store = bound.own = store
-    bound.warm = StateCache(limit=0)
-    return bound
+    return plan.bound_to(store, cache=StateCache(limit=0), owner=owner)
 
 
 def _is_outage(error: TenutoError) -> bool:
