@@ -25,7 +25,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/nodes/fan_out.py:_Instances.run",
         "graph/middleware/isolation.py:FailureIsolation.__call__",
         "graph/middleware/retry.py:Retry.__call__",
-        "graph/middleware/timing.py:Timing._tell",
+        "graph/middleware/timing.py:Timing._report",
         "graph/nodes/function.py:FunctionNode.execute",
         "graph/events/event_queue.py:Delivery.around",
         "graph/events/event_queue.py:Delivery.wait_for",

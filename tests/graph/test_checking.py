@@ -190,7 +190,7 @@ def test_two_shortest_chains_are_refused_when_the_graph_is_compiled(whole: bool)
     forked = builder(V4).with_session_store(memory_store(), None if whole else K4)
     for pair in (("1", "2"), ("1", "3"), ("2", "4"), ("3", "4")):
         forked.with_session_migration(*pair, dict)
-    with pytest.raises(StateMigrationError, match="2 shortest ways from '1' to '4'"):
+    with pytest.raises(StateMigrationError, match="2 shortest paths from '1' to '4'"):
         forked.compile()
     forked.with_session_migration("1", "4", dict).compile()  # shorter than both
 
@@ -212,7 +212,7 @@ def test_a_chain_is_found_at_once_among_many_versions() -> None:
                 registry.add(str(a), str(b), dict)
     begun = time.process_time()
     assert registry.chain("3", "7") == [("3", "7")]
-    with pytest.raises(StateMigrationError, match="No way"):
+    with pytest.raises(StateMigrationError, match="No migration path"):
         registry.chain("3", "nowhere")
     assert time.process_time() - begun < 1
 

@@ -27,10 +27,11 @@ class Crash(BaseException):
 
 
 class Bomb:
-    """Counts what runs, and crashes once at the n-th call."""
+    """Counts what runs, and crashes, or fails with an error, once at the n-th call."""
 
-    def __init__(self, at: int | None = None) -> None:
+    def __init__(self, at: int | None = None, error: type[BaseException] = Crash) -> None:
         self.at = at
+        self.error = error
         self.calls = 0
         self.ran: Counter[str] = Counter()
 
@@ -38,7 +39,7 @@ class Bomb:
         async def body(state: Any) -> dict[str, Any]:
             self.calls += 1
             if self.calls == self.at:
-                raise Crash
+                raise self.error
             await asyncio.sleep(0)
             label = f"{name}:{state.item}" if hasattr(state, "item") else name
             self.ran[label] += 1
@@ -320,7 +321,7 @@ async def test_an_old_checkpoint_goes_on_under_a_new_schema_by_a_chain_of_migrat
     assert (final.title, final.words) == ("Ada", ["A", "b"])
     builder.with_state_migration("1", "2b", dict)
     builder.with_state_migration("2b", "3", dict)
-    with pytest.raises(StateMigrationError, match="2 shortest ways") as ambiguous:
+    with pytest.raises(StateMigrationError, match="2 shortest paths") as ambiguous:
         builder.compile()
     assert ambiguous.value.category == "checkpoint_state_migration_chain_ambiguous"
     with pytest.raises(StateMigrationError, match="two migrations"):
@@ -357,16 +358,7 @@ async def test_a_run_resumed_twice_over_a_migration_keeps_the_migrated_entries(h
         builder.with_state_migration("1", "3", lambda s: {"title": s["name"], "words": [w.upper() for w in s["words"]]})
         return builder.compile()
 
-    class Stumble(Exception):
-        """The node fails, and the run with it."""
-
-    async def stumble(_: Any) -> dict[str, Any]:
-        raise Stumble
-
-    failing = versioned(V3, store, Bomb())
-    failing.with_state_migration("1", "3", lambda s: {"title": s["name"], "words": [w.upper() for w in s["words"]]})
-    failing._nodes["b"]._body = stumble  # type: ignore[attr-defined]
-    first = await failing.compile().run(resume_invocation="v1")
+    first = await upgraded(Bomb(1, ValueError)).run(resume_invocation="v1")
     assert first.error is not None
     final = await upgraded(Bomb()).invoke(resume_invocation=first.invocation_id)
     assert (final.title, final.words) == ("Ada", ["A", "b"])

@@ -16,9 +16,9 @@ class Outcome(Generic[S]):
 
     `state` is the final state, or, of a suspended or interrupted run, the outermost state it stopped in; after an error
     it is None, unless only the session's save failed. `session_existed` says whether there was a session to load, and
-    `session_kept` is False if the run named one but its graph has no session store, so that nothing of it was kept. A
-    suspended run says what it waits for (`descriptor`, `wait_id`) and which node asked: `node_name` in its own graph,
-    and `namespace` from the outermost graph down.
+    `session_kept` is False if the run named one but its graph has no session store. A suspended run has what it waits
+    for (`descriptor`, `wait_id`) and the node that asked: `node_name` in its own graph, `namespace` from the outermost
+    graph down.
     """
 
     outcome: str

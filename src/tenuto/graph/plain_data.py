@@ -1,8 +1,8 @@
-"""A field's value as plain data that comes back as it is now: what would not is refused, with its path.
+"""A field's value as plain data that is read back as it was: any other value is refused, with its path.
 
-A declared type may be anything that pydantic writes and reads, so a `set[int]` is kept as a list and is a set again.
-Where nothing is declared (`Any`) there is nobody to make a set of a list, so only plain JSON is kept. A copy in memory
-and a load from the store therefore show the same.
+A declared type may be anything that pydantic writes and reads, so a `set[int]` is kept as a list and read as a set.
+Where nothing is declared (`Any`) nothing could turn the list into a set again, so only plain JSON is kept. A copy in
+memory and a load from the store are therefore equal.
 """
 
 import math
@@ -22,27 +22,27 @@ _HELP = "give plain JSON data, or declare the type it has."
 def plain(value: Any, dump: Callable[[Any], Any], check: Callable[[Any], Any], where: str, start: int = 0) -> JSON:
     """Return a value as plain data, or raise `NotJson`; `start` is the index of a list's first item within `where`."""
     try:
-        told = dump(value)
+        data = dump(value)
     except Exception as error:
         path = _unwritable(value, where, start)
         raise NotJson(f"{path} cannot be written as JSON ({type(error).__name__}); {_HELP}", path=path) from error
     try:
-        back = check(told)
+        back = check(data)
     except Exception as error:
-        dumps(told, where)
+        dumps(data, where)
         faults = error.errors(include_url=False, include_context=False) if isinstance(error, ValidationError) else ()
         path = where + (_steps(faults[0]["loc"], start) if faults else "")
-        raise NotJson(f"{path} does not fit its field when it is read again: {error}; {_HELP}", path=path) from error
+        raise NotJson(f"{path} does not fit its field when read back: {error}; {_HELP}", path=path) from error
     if is_json(value) and _equal(value, back):
-        return told
-    dumps(told, where)
+        return data
+    dumps(data, where)
     if lost := difference(value, back, where, start):
         raise NotJson(lost[1], path=lost[0])
-    return told
+    return data
 
 
 def difference(value: Any, back: Any, where: str, start: int = 0) -> tuple[str, str] | None:
-    """Return the path of the first place where a value would come back as another one, and a sentence that says so."""
+    """Return the path of the first part of a value that would be read back as another, and a sentence about it."""
     kind = type(value)
     if kind in _SCALARS:
         return None if _equal(value, back) else _lost(value, back, where)
@@ -63,7 +63,7 @@ def difference(value: Any, back: Any, where: str, start: int = 0) -> tuple[str, 
 
 
 def common(stored: Sequence[Any], items: Sequence[Any]) -> int:
-    """Return how many entries two lists begin with alike."""
+    """Return the length of the common beginning of two lists."""
     for index, (old, new) in enumerate(zip(stored, items, strict=False)):
         if old != new:
             return index
@@ -76,10 +76,10 @@ def _has_no_equality(kind: Any) -> bool:
 
 def _lost(value: Any, back: Any, where: str) -> tuple[str, str]:
     if isinstance(value, float) and not math.isfinite(value):
-        return where, f"{where} is {value}, which JSON has no word for; {_HELP}"
+        return where, f"{where} is {value}, which JSON cannot represent; {_HELP}"
     kinds = (type(value).__name__, type(back).__name__)
-    come_back = f"as {kinds[1]}" if kinds[0] != kinds[1] else "as another value"
-    return where, f"{where} is of type {kinds[0]} and would come back {come_back}; {_HELP}"
+    read_back = f"as {kinds[1]}" if kinds[0] != kinds[1] else "as another value"
+    return where, f"{where} is of type {kinds[0]} and would be read back {read_back}; {_HELP}"
 
 
 def _kinds(value: Any) -> Any:
@@ -94,7 +94,7 @@ def _equal(value: Any, back: Any) -> bool:
 
 
 def _unwritable(value: Any, where: str, start: int = 0, depth: int = MAX_DEPTH) -> str:
-    """Return the path of the first part that has no JSON of its own; the whole, if each part has."""
+    """Return the path of the first part that cannot be JSON; the whole, if each part can."""
     if isinstance(value, dict):
         parts = [(f"{where}.{key}", item) for key, item in value.items()]
     elif isinstance(value, list | tuple | set | frozenset):

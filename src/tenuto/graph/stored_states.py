@@ -1,4 +1,4 @@
-"""Stored sessions and a graph's migrations: trying them without a write, or writing them, for a whole store."""
+"""What a store holds of a graph's state: checking or writing migrations for all of it."""
 
 import asyncio
 from collections import Counter
@@ -21,11 +21,11 @@ from tenuto.errors import (
     TenutoError,
     VersionConflict,
 )
-from tenuto.graph.checkpoint.stored_run import StoredRun, read_logs
+from tenuto.graph.checkpoint.stored_run import stored_run
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.invocation.restore import restore
 from tenuto.graph.session.own import OwnSession
-from tenuto.graph.session.session_plan import Loaded, SessionPlan
+from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.graph.session.state_cache import StateCache
 from tenuto.ids import new_id
 from tenuto.model.checkpoint import Checkpoint
@@ -43,7 +43,7 @@ _EXAMPLES = 5
 _REASONS = 20
 
 Step = Callable[[], None]
-"""Called once per session that was looked at."""
+"""Called once per session that was processed."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Reason:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of all that is stored under one version. `left` needed nothing: gone, or brought up to date, since
+    """The result for all that is stored under one version. `left` needed nothing: deleted, or migrated by others, after
     it was listed.
     """
 
@@ -73,11 +73,11 @@ class Tally:
         return sum(reason.count for reason in self.reasons.values())
 
     def fail(self, key: SessionKey, error: TenutoError) -> None:
-        """Count one that did not pass; where every one has a reason of its own, only so many are told apart."""
-        told = (error.category, _text(error, key))
-        if told not in self.reasons and len(self.reasons) >= _REASONS:
-            told = (error.category, "and others, each for a reason of its own")
-        reason = self.reasons.setdefault(told, Reason(*told))
+        """Count one that did not pass; only a limited number of reasons is distinguished."""
+        why = (error.category, _text(error, key))
+        if why not in self.reasons and len(self.reasons) >= _REASONS:
+            why = (error.category, "other reasons")
+        reason = self.reasons.setdefault(why, Reason(*why))
         reason.count += 1
         if len(reason.examples) < _EXAMPLES:
             reason.examples.append(key)
@@ -86,12 +86,12 @@ class Tally:
 class StoredStates:
     """What a store holds of a graph's state, whatever store the graph itself was built with.
 
-    Only what the graph itself made is looked at: sessions and runs that say so by `owner`, the graph's name unless
-    given otherwise (a program of it may have another), and, with `unowned`, those that say nothing, as older records
-    do. What was left alone is counted in `others`, by its owner.
+    Only what belongs to the graph is processed: sessions and runs with its `owner`, which is the graph's name unless
+    given otherwise (a program of it may have another), and, with `unowned`, those without one, such as older records.
+    The rest is counted in `others`, by its owner.
 
     That is in every tenant, unless one is named. `batch` is how many sessions are listed at a time; up to 16 of them
-    are worked on at once.
+    are processed at once.
     """
 
     def __init__(
@@ -132,16 +132,16 @@ class StoredStates:
         return [await self._each(version, self._check_one, step) for version in versions]
 
     async def migrate(self, versions: Iterable[str], step: Step) -> list[Tally]:
-        """Write every session of these versions as its migrations leave it, each in a commit of its own.
+        """Write every session of these versions as its migrations leave it, each in its own commit.
 
-        What is at the graph's version already is skipped, so a second call goes on where the first one stopped. A
-        session that others change meanwhile is tried again; one under a lane that someone holds is left alone.
+        What is at the graph's version already is skipped, so a second call continues where the first one stopped. A
+        session that others change meanwhile is retried; one whose lane is held fails.
         """
         wanted = [version for version in versions if version != self.plan.schema_version]
         return [await self._each(version, self._migrate_one, step) for version in wanted]
 
     async def check_suspended(self, step: Step) -> list[Tally]:
-        """Put together the state of every suspended run as a resume would; write nothing."""
+        """Restore the state of every suspended run as a resume would; write nothing."""
         tallies: dict[str, Tally] = {}
         after, seen = "", set[str]()
         while waits := await self._store.waits.open(tenant=self._tenant, limit=self._batch, after=after):
@@ -159,16 +159,12 @@ class StoredStates:
         if run is None or run.status != RunStatus.SUSPENDED or not await self._is_our_pause(wait, checkpoint):
             return
         if checkpoint is None:
-            missing = CheckpointNotFound("The run has no record left to go on from.", invocation_id=run.invocation_id)
+            missing = CheckpointNotFound("The run has no record left to resume from.", invocation_id=run.invocation_id)
             tallies.setdefault("", Tally("")).fail(wait.key, missing)
             return
         tally = tallies.setdefault(checkpoint.schema_version, Tally(checkpoint.schema_version))
         try:
-            logs = await read_logs(self._store, checkpoint)
-            found = StoredRun(
-                checkpoint=checkpoint, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id
-            )
-            restore(found, self.graph)
+            restore(await stored_run(self._store, run, checkpoint), self.graph)
             tally.passed += 1
         except TenutoError as error:
             if _is_outage(error):
@@ -176,7 +172,7 @@ class StoredStates:
             tally.fail(wait.key, error)
 
     async def _is_our_pause(self, wait: Wait, checkpoint: Checkpoint | None) -> bool:
-        """Tell whether a run that waits is of this graph: its checkpoint says so, or else its session."""
+        """Return whether a run that waits is of this graph, by its checkpoint, or else by its session."""
         cursor: Any = checkpoint.cursor if checkpoint else None
         marks = cursor if isinstance(cursor, Mapping) else {}
         if "program" in marks or "graph" in marks:
@@ -222,7 +218,7 @@ class StoredStates:
                 return
 
     def _blocked(self, version: str) -> TenutoError | None:
-        """Return what is wrong with the chain from a version, which then need not be found anew for each session."""
+        """Return what is wrong with the chain from a version, so that it is not searched for every session."""
         if version != self.plan.schema_version:
             try:
                 self.plan.migrations.chain(version, self.plan.schema_version)
@@ -250,15 +246,15 @@ class StoredStates:
                 if tries == _TRIES:
                     raise
 
-    async def _load(self, key: SessionKey) -> Loaded:
+    async def _load(self, key: SessionKey) -> LoadedSession:
         loaded = await self.plan.load(key)
         if loaded.rewrite is not None:
             fields = self.graph.kind.model_fields
             absent = [n for n, f in self.plan.fields.items() if f not in loaded.values and fields[f].is_required()]
             if absent:
                 raise SessionLoadFailed(
-                    f"{key} has no {', '.join(absent)} once migrated, which {self.graph.kind.__name__} requires; let a "
-                    "migration add it, or give it a default.",
+                    f"{key} lacks {', '.join(absent)} after its migrations, which {self.graph.kind.__name__} requires; "
+                    "let a migration add it, or give it a default.",
                     key=key,
                     fields=absent,
                 )
@@ -266,7 +262,7 @@ class StoredStates:
 
 
 async def _write(store: Store, session: OwnSession) -> None:
-    """Write a session as its migrations left it; long logs go ahead in slices, and the last commit shows them."""
+    """Write a session as its migrations left it; long logs are written in slices that the last commit shows."""
     turn = RunWriter(store, session.key, session.loaded.life)
     turn.stand(session.loaded.base)
     invocation_id = f"migration-{new_id()}"
@@ -284,7 +280,7 @@ async def _write(store: Store, session: OwnSession) -> None:
 
 
 def _bound(graph: GraphPlan[Any], store: Store, owner: str) -> SessionPlan:
-    """Return how the graph keeps sessions, with this store in place of its own and nothing kept in memory."""
+    """Return how the graph keeps sessions, in this store and without a cache."""
     plan = graph.session
     if plan is None:
         raise InvalidInput(f"Graph {graph.name!r} keeps no sessions; give it with_session_store.")
@@ -297,13 +293,13 @@ def _bound(graph: GraphPlan[Any], store: Store, owner: str) -> SessionPlan:
 
 
 def _is_outage(error: TenutoError) -> bool:
-    """Tell whether the store, and not this one session, is what failed; then the whole work is given up."""
+    """Return whether the store failed, and not this one session; then nothing more is tried."""
     cause = error.__cause__ if isinstance(error, SessionLoadFailed) else error
     return isinstance(cause, StoreError) and not isinstance(cause, StoreContended | StoredDataCorrupt)
 
 
 def _text(error: TenutoError, key: SessionKey) -> str:
-    """Return why, in words that are the same for all sessions with that fault: no session's name, no values."""
+    """Return the reason in words that are the same for all sessions with that fault: no session id, no values."""
     if isinstance(error, LaneBusy):
         return "a runner holds its lane; run the migration again once it is done"
     if isinstance(error, SessionDeleted | StoreContended | VersionConflict):

@@ -1,4 +1,4 @@
-"""Warnings of the compiler and of runs: the graph works, but perhaps not as meant."""
+"""Warnings of the compiler and of runs: the graph works, but perhaps not as intended."""
 
 import sys
 from pathlib import Path
@@ -23,8 +23,8 @@ class GraphCompileWarning(UserWarning):
 
 
 class SessionStateDoubled(UserWarning):
-    """The caller gave a session what it has already, in a field that is appended to."""
+    """The caller passed entries that the session has already, in a field that is appended to."""
 
 
 class SessionNotKept(UserWarning):
-    """A run names a session, but its graph has no store to keep it in."""
+    """A run names a session, but its graph has no session store."""

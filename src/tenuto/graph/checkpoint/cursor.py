@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tenuto.graph.checkpoint.ledger import Ledger, Path
-from tenuto.graph.session.session_plan import Loaded, SessionPlan
+from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.graph.state import Schema, rebuilt
 from tenuto.model.session import Ends
 from tenuto.writing.changes import Base, LogChange
@@ -59,7 +59,7 @@ class ResumePoints:
         self._points[path] = replace(point, state=state)
         self._ledger.rewrite(path, point.schema, state, names)
 
-    def rebase(self, plan: SessionPlan, loaded: Loaded, base: Base) -> None:
+    def rebase(self, plan: SessionPlan, loaded: LoadedSession, base: Base) -> None:
         """Base a stored run on the session as it is now; what the run itself had added is added again."""
         point = self._points[()]
         values = dict(loaded.values)

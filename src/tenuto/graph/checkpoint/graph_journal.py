@@ -236,7 +236,7 @@ class GraphJournal:
         session.migrated()
 
     async def finish(self, frame: JournalFrame, state: Any) -> None:
-        """Write the end of a run that came to END, and with it its session."""
+        """Write the end of a run that reached END, and with it its session."""
         end = EndRun(status=RunStatus.COMPLETED)
         if self.session is not None and self.session.plan.auto_save:
             await self.save(frame, state, end=end)

@@ -12,28 +12,23 @@ class JournalGraph(Protocol):
     @property
     def schema(self) -> Schema:
         """What the graph's state declares."""
-        ...
 
     @property
     def entry(self) -> str:
         """The first node."""
-        ...
 
 
 class JournalFrame(Protocol):
-    """A frame: its graph and its place. It is `linear` in no instance and in no branch, where a cursor can point."""
+    """A frame: its graph and its place. One in no instance and no branch is `linear`: a cursor can point into it."""
 
     @property
     def graph(self) -> JournalGraph:
         """The graph being executed."""
-        ...
 
     @property
     def scope(self) -> Scope:
         """The place of the frame."""
-        ...
 
     @property
     def linear(self) -> bool:
         """Whether a cursor can point into this frame."""
-        ...

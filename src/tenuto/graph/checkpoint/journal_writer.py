@@ -16,42 +16,34 @@ class JournalWriter(Protocol):
     @property
     def key(self) -> SessionKey:
         """The session, or the invocation, the run belongs to."""
-        ...
 
     @property
     def run_id(self) -> str:
         """The run."""
-        ...
 
     @property
     def life(self) -> int | None:
         """The session's life."""
-        ...
 
     @property
     def base(self) -> Base:
         """The session as its last save left it."""
-        ...
 
     @property
     def lost(self) -> TenutoError | None:
         """Why the run was lost, if it was."""
-        ...
 
     @property
     def operation_id(self) -> str:
         """The last commit's id."""
-        ...
 
     @property
     def begun(self) -> bool:
         """Whether the run has a row in the store."""
-        ...
 
     @property
     def ended(self) -> bool:
         """Whether the run's end was written."""
-        ...
 
     async def write(
         self,
@@ -64,22 +56,17 @@ class JournalWriter(Protocol):
         settled: tuple[SettleWait, ...] = (),
     ) -> Receipt:
         """Write one commit; see `RunWriter.write`."""
-        ...
 
     async def resolve(self) -> Receipt | None:
         """Return the receipt of the last commit if its reply was lost but it landed; see `RunWriter.resolve`."""
-        ...
 
     async def settle(self, wait_id: str, status: WaitStatus, /) -> None:
         """Settle a wait of a run that is over."""
-        ...
 
     async def repeat(
         self, operation_id: str, logs: Mapping[str, LogChange], save: Save, end: EndRun | None, /
     ) -> Receipt:
         """Write the save of a run that is over once more."""
-        ...
 
     def release(self) -> None:
         """Stop renewing the run's lane."""
-        ...

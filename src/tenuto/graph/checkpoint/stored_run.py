@@ -28,7 +28,7 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
+class PausedRun:
     """A suspended run, what it waits for, and the record to resume from.
 
     `taken` is a run that resumed it before and whose runner is gone; it is to be taken over. If that run left a
@@ -42,7 +42,7 @@ class Paused:
     overlay: bool = True
 
 
-async def find_paused(store: Store, invocation_id: str, payload: JSON, tenant: str = "") -> Paused:
+async def find_paused(store: Store, invocation_id: str, payload: JSON, tenant: str = "") -> PausedRun:
     """Return the paused run of an invocation, or refuse: only one that is suspended can be resumed.
 
     One that was resumed with the same payload by a runner that is gone is to be taken over.
@@ -67,15 +67,15 @@ async def find_paused(store: Store, invocation_id: str, payload: JSON, tenant: s
         if len(open_waits) > 1:
             listed = ", ".join(f"{wait.wait_id} ({wait.signal_id or wait.kind})" for wait in open_waits)
             raise _invalid(invocation_id, f"waits for several things: {listed}; answer one of them by its id")
-        return Paused(run=last, wait=open_waits[0], found=await _found(store, last, checkpoint))
+        return PausedRun(run=last, wait=open_waits[0], found=await stored_run(store, last, checkpoint))
     answered = [wait for wait in waits if wait.status == WaitStatus.ANSWERED]
     if not answered or answered[-1].answer != payload:
         raise _invalid(invocation_id, "was resumed before, with another payload")
     if await is_alive(store, taken):
         raise _invalid(invocation_id, "is being resumed by another runner")
     later = await store.checkpoints.latest(taken.key, run_id=taken.run_id)
-    found = await _found(store, last, later or checkpoint)
-    return Paused(run=last, wait=answered[-1], found=found, taken=taken, overlay=later is None)
+    found = await stored_run(store, last, later or checkpoint)
+    return PausedRun(run=last, wait=answered[-1], found=found, taken=taken, overlay=later is None)
 
 
 async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> tuple[Run, StoredRun, Any]:
@@ -95,7 +95,7 @@ async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> 
                 wait.answer
                 for wait in await store.waits.of_session(run.key, run_id=run.run_id, status=WaitStatus.ANSWERED)
             ]
-            return run, await _found(store, run, checkpoint), answers[-1] if answers else None
+            return run, await stored_run(store, run, checkpoint), answers[-1] if answers else None
     raise no_checkpoint(invocation_id)
 
 
@@ -121,7 +121,7 @@ async def cancel_paused(store: Store, invocation_id: str, tenant: str = "") -> l
     return waits
 
 
-def not_suspended_any_more(invocation_id: str, cause: Any) -> SuspensionRecordInvalid:
+def resumed_by_another(invocation_id: str, cause: Any) -> SuspensionRecordInvalid:
     """Return the error of a resume that came second."""
     return _invalid(invocation_id, f"was resumed or settled by another runner at the same time ({cause})")
 
@@ -130,15 +130,10 @@ def _invalid(invocation_id: str, what: str) -> SuspensionRecordInvalid:
     return SuspensionRecordInvalid(f"Invocation {invocation_id!r} {what}.", invocation_id=invocation_id)
 
 
-async def _found(store: Store, run: Run, checkpoint: Checkpoint) -> StoredRun:
-    logs = await read_logs(store, checkpoint)
-    return StoredRun(checkpoint=checkpoint, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)
-
-
-async def read_logs(store: Store, checkpoint: Checkpoint) -> dict[str, list[JSON]]:
-    """Return the entries of a checkpoint's logs, by name."""
+async def stored_run(store: Store, run: Run, checkpoint: Checkpoint) -> StoredRun:
+    """Return a run's checkpoint with its logs read."""
     logs = {}
     for name, end in checkpoint.ends.items():
         entries = await store.logs.read(checkpoint.key, name, end=end)
         logs[name] = [entry.value for entry in entries]
-    return logs
+    return StoredRun(checkpoint=checkpoint, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)

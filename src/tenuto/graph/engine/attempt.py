@@ -9,6 +9,7 @@ from tenuto.graph.engine.node import Node, Update
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import NodeEvent, started
+from tenuto.graph.state import place_of
 from tenuto.writing.error_record import shown
 
 if TYPE_CHECKING:
@@ -86,6 +87,4 @@ class Attempt:
 
 def node_exception(graph: str, node: str, state: Any, error: BaseException) -> NodeException:
     """Return the error that says which node raised another one."""
-    return NodeException(
-        f"Node {node!r} of graph {graph!r} raised {shown(error)}.", graph=graph, node_name=node, recoverable_state=state
-    )
+    return NodeException(f"Node {node!r} of graph {graph!r} raised {shown(error)}.", **place_of(graph, node, state))

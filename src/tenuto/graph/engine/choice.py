@@ -1,4 +1,4 @@
-"""Where a node leads by a choice: a function of the state, and the places it may choose from if it says so."""
+"""A conditional edge: a function of the state, and the places it may choose from if it declares them."""
 
 from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction, isfunction, ismethod
@@ -20,7 +20,7 @@ class Choice:
             raise InvalidInput(f"The targets of the edge after {source!r} are a list of nodes, got {targets!r}.")
         self.choose = choose
         self.targets: tuple[Any, ...] | None = (
-            _promised(choose, end) if targets is None else tuple(dict.fromkeys(_checked(source, targets, end)))
+            _declared(choose, end) if targets is None else tuple(dict.fromkeys(_checked(source, targets, end)))
         )
 
     def __call__(self, state: Any) -> Any:
@@ -37,12 +37,12 @@ def _checked(source: str, targets: Iterable[Any], end: object) -> list[Any]:
     return listed
 
 
-def _promised(choose: Callable[[Any], Any], end: object) -> tuple[Any, ...] | None:
-    """Return the targets a function names by its return type: `Literal` names, perhaps together with END's class."""
-    told = choose if isfunction(choose) or ismethod(choose) else type(choose).__call__
+def _declared(choose: Callable[[Any], Any], end: object) -> tuple[Any, ...] | None:
+    """Return the targets a function declares by its return type: `Literal` names, perhaps with END's class."""
+    annotated = choose if isfunction(choose) or ismethod(choose) else type(choose).__call__
     try:
-        returned = get_type_hints(told).get("return")
-    except Exception:  # annotations are the caller's own; one that cannot be read promises nothing
+        returned = get_type_hints(annotated).get("return")
+    except Exception:  # annotations are the caller's own; one that cannot be read declares nothing
         return None
     targets: list[Any] = []
     for part in get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,):

@@ -18,6 +18,7 @@ from tenuto.graph.engine.scope import Scope, scope_variable
 from tenuto.graph.events.event_queue import Subscription
 from tenuto.graph.events.node_event import FrameEvent, MetadataEvent
 from tenuto.graph.signal import SignalDescriptor
+from tenuto.graph.state import place_of
 from tenuto.model.commit import OpenWait
 from tenuto.writing.error_record import shown
 
@@ -53,7 +54,7 @@ class GraphFrame:
     ) -> None:
         self.run = run
         self.parent = parent
-        # Neither in an instance nor in a branch, so that a cursor can stand here.
+        # Neither in an instance nor in a branch, so that a cursor can point here.
         self.linear = linear
         self.durable = linear and run.journal is not None and run.journal.every_node
         self.unsuspendable: str | None = collecting or (parent.unsuspendable if parent else None)
@@ -192,7 +193,7 @@ class GraphFrame:
         graph = self.graph
         self.run.count(graph.name, node.name, state)
         if not self.linear and self.run.journal is not None:
-            # Inside an instance no cursor tells the rounds of a loop apart; attempts at one node are of one round.
+            # Inside an instance no cursor distinguishes the rounds of a loop; attempts at a node are of one round.
             self.rounds[node.name] = self.rounds.get(node.name, -1) + 1
         attempt = Attempt(self, node, state, self.run.next_step() if node.has_events else -1)
         token = scope_variable.set(self.scope_at(node.name))
@@ -202,7 +203,7 @@ class GraphFrame:
             merged = graph.schema.merge(state, update, graph.name, node.name)
             following = self._following(node.name, merged)
         except SuspensionInUnsupportedContext as error:
-            place: dict[str, Any] = {"graph": graph.name, "node_name": node.name, "recoverable_state": state}
+            place = place_of(graph.name, node.name, state)
             located = error if error.node_name else SuspensionInUnsupportedContext(error.message, **place)
             attempt.end(error=located)
             raise located from None
@@ -227,9 +228,7 @@ class GraphFrame:
         if edge is None:
             raise RoutingError(
                 f"Node {name!r} of graph {graph.name!r} has no outgoing edge.",
-                graph=graph.name,
-                node_name=name,
-                recoverable_state=state,
+                **place_of(graph.name, name, state),
             )
         if not callable(edge):
             return edge
@@ -238,9 +237,7 @@ class GraphFrame:
         except Exception as error:
             raise EdgeException(
                 f"The edge after {name!r} of graph {graph.name!r} raised {shown(error)}.",
-                graph=graph.name,
-                node_name=name,
-                recoverable_state=state,
+                **place_of(graph.name, name, state),
             ) from error
         if not graph.leads_to(edge, target):
             listed = (
@@ -248,9 +245,7 @@ class GraphFrame:
             )
             raise RoutingError(
                 f"The edge after {name!r} of graph {graph.name!r} leads to {target!r}: {listed}.",
-                graph=graph.name,
-                node_name=name,
-                recoverable_state=state,
+                **place_of(graph.name, name, state),
                 target=target,
             )
         return target

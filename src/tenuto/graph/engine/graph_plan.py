@@ -71,11 +71,8 @@ class GraphPlan(Generic[S]):
     @property
     def is_observed(self) -> bool:
         """Whether this graph, or one inside it, has an observer."""
-        return bool(self.observers) or any(graph.is_observed for graph in self.inner_graphs())
-
-    def inner_graphs(self) -> "list[GraphPlan[Any]]":
-        """Return the graphs that run inside this one's nodes."""
-        return [graph for node in self.nodes.values() for graph in node.graphs()]
+        inner = (graph for node in self.nodes.values() for graph in node.graphs())
+        return bool(self.observers) or any(graph.is_observed for graph in inner)
 
     def warn_of_no_session_store(self, session_id: str) -> None:
         """Warn, once, that a run names a session of which nothing is kept; the run continues without it."""

@@ -8,6 +8,7 @@ from tenuto.graph.checkpoint.graph_journal import GraphJournal
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.events.event_queue import Delivery, Subscription
 from tenuto.graph.events.node_event import Ending
+from tenuto.graph.state import place_of
 
 
 class Interrupted(BaseException):
@@ -64,9 +65,7 @@ class GraphRun:
             raise StepLimitReached(
                 f"Graph {graph!r} executed {self._limit} nodes and is at {node!r}; raise step_limit if this is not an "
                 "endless loop.",
-                graph=graph,
-                node_name=node,
-                recoverable_state=state,
+                **place_of(graph, node, state),
                 limit=self._limit,
             )
 

@@ -1,4 +1,4 @@
-"""What observers get to see."""
+"""The events that observers get."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +19,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOutConfig:
-    """What a fan-out node was about to do."""
+    """What a fan-out node is about to do."""
 
     item_count: int
     concurrency: int | None
@@ -29,7 +29,7 @@ class FanOutConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelBranchesConfig:
-    """What a parallel-branches node was about to do."""
+    """What a parallel-branches node is about to do."""
 
     branch_names: tuple[str, ...]
     branch_count: int
@@ -98,7 +98,7 @@ def started(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtException:
-    """An exception that failure isolation took in."""
+    """An exception that failure isolation caught."""
 
     chain: tuple[CauseLink, ...]
     category: str | None
@@ -107,7 +107,7 @@ class CaughtException:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureIsolatedEvent:
-    """A failure was isolated; the node went on with `post_state`, the degraded update."""
+    """A failure was isolated; the node returned `post_state`, the degraded update."""
 
     event_name: str
     namespace: tuple[str, ...]
@@ -133,7 +133,7 @@ class MetadataEvent:
 
 
 class Ending(StrEnum):
-    """How an invocation, or a graph inside a node, came to its end."""
+    """How an invocation, or a graph inside a node, ended."""
 
     COMPLETED = "completed"
     SUSPENDED = "suspended"
@@ -143,7 +143,7 @@ class Ending(StrEnum):
 
 
 def ending_of(error: BaseException | None) -> Ending:
-    """Return how something ended by what came out of it; a signal of the engine says so itself, as its `ending`."""
+    """Return how something ended, given what it raised; a signal of the engine has an `ending` itself."""
     if error is None:
         return Ending.COMPLETED
     if isinstance(error, Exception):
@@ -152,10 +152,10 @@ def ending_of(error: BaseException | None) -> Ending:
 
 
 class InvocationEvent(NamedTuple):
-    """An invocation begins, or ends; only inline observers are told.
+    """An invocation begins, or ends; only inline observers get it.
 
-    `phase` is `started`, or how it ended. `resumed_from` is the trace context of the invocation that this one goes on
-    from, as its observer gave it.
+    `phase` is `started`, or how it ended. `resumed_from` is the trace context of the invocation that this one resumes,
+    as its observer gave it.
     """
 
     phase: str
@@ -169,14 +169,14 @@ class InvocationEvent(NamedTuple):
         return self._replace(phase=str(outcome.outcome), error=outcome.error)
 
     def raised(self, error: BaseException) -> "InvocationEvent":
-        """Return the event with which the invocation ends, given what came out of it instead of an outcome."""
+        """Return the event with which the invocation ends, given what it raised instead of returning an outcome."""
         return self._replace(phase=ending_of(error).value, error=error)
 
 
 class FrameEvent(NamedTuple):
-    """A graph inside a node begins, or ends: a subgraph, an instance, a branch; only inline observers are told.
+    """A graph inside a node begins, or ends: a subgraph, an instance, a branch; only inline observers get it.
 
-    Every attempt has a frame of its own. `fan_out_index` and `branch_name` are set if it is an instance or a branch.
+    Every attempt has its own frame. `fan_out_index` and `branch_name` are set if it is an instance or a branch.
     """
 
     phase: str
@@ -195,9 +195,9 @@ class FrameEvent(NamedTuple):
         return cls(Phase.STARTED.value, frame, scope, scope.namespace[-1], index, branch)
 
     def returned(self, _state: Any) -> "FrameEvent":
-        """Return the event with which the frame ends, its graph having come to END."""
+        """Return the event with which the frame ends when its graph reaches END."""
         return self._replace(phase=Ending.COMPLETED.value)
 
     def raised(self, error: BaseException) -> "FrameEvent":
-        """Return the event with which the frame ends, given what came out of it."""
+        """Return the event with which the frame ends, given what it raised."""
         return self._replace(phase=ending_of(error).value, error=error)

@@ -16,12 +16,12 @@ from tenuto.errors import (
     WaitNotOpen,
 )
 from tenuto.graph.checkpoint.stored_run import (
-    Paused,
+    PausedRun,
     StoredRun,
     find_paused,
     find_resumable,
     no_checkpoint,
-    not_suspended_any_more,
+    resumed_by_another,
 )
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope
@@ -31,7 +31,7 @@ from tenuto.graph.invocation.run_request import RunRequest
 from tenuto.graph.session.foreign import ForeignSession, lock_foreign
 from tenuto.graph.session.own import OwnSession
 from tenuto.graph.session.save_error import session_moved
-from tenuto.graph.session.session_plan import Loaded
+from tenuto.graph.session.session_plan import LoadedSession
 from tenuto.graph.state import rebuilt
 from tenuto.model.commit import SettleWait
 from tenuto.model.run import Run
@@ -96,7 +96,7 @@ async def open_from_pause(graph: GraphPlan[Any], request: RunRequest, scope: Sco
     try:
         await writer.write(settled=settled)
     except WaitNotOpen as error:
-        raise not_suspended_any_more(invocation_id, error.found) from error
+        raise resumed_by_another(invocation_id, error.found) from error
     trace = paused.found.checkpoint.cursor.get("trace")
     return OpenedRun(scope, restored.journal(writer, session), restored.points.entry(), resumed_from=trace)
 
@@ -151,7 +151,7 @@ def _scope_of(scope: Scope, run: Run, request: RunRequest, invocation_id: str, f
     return scope._replace(invocation_id=invocation_id, correlation_id=run.correlation_id, session_id=held)
 
 
-def _restored(graph: GraphPlan[Any], paused: Paused) -> RestoredRun:
+def _restored(graph: GraphPlan[Any], paused: PausedRun) -> RestoredRun:
     invocation_id = paused.run.invocation_id
     try:
         return restore(paused.found, graph)
@@ -261,5 +261,5 @@ async def _session_of(
         rewrite = (loaded or await plan.load(key)).rewrite
         removed = rewrite.removed if rewrite else removed
     # As if nothing were known of what is stored, so that the next save writes every field.
-    blank = Loaded(writer.life or 0, now, True, {}, {}, owned=_is_owned(head))
+    blank = LoadedSession(writer.life or 0, now, True, {}, {}, owned=_is_owned(head))
     return OwnSession(plan, key, blank, removed)

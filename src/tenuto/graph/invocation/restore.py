@@ -56,8 +56,9 @@ def restore(found: StoredRun, graph: GraphPlan[Any]) -> RestoredRun:
     version = found.checkpoint.schema_version if note is None else note["state_version"]
     graphs = _graphs_of(cursor, graph, version)
     raw = [_values(found, path, note) for path, _, _ in graphs]
-    renamed = note is not None and plan is not None and note != plan.note(version)
-    ledger = Ledger(names=plan.names if note is not None and plan is not None else {})
+    own = plan if note is not None else None
+    fits = version == current and (own is None or note == own.note(version))
+    ledger = Ledger(own.names if own else {}, dict(found.checkpoint.document) if fits else {})
     points = ResumePoints(ledger)
     for (path, owner, entry), values in zip(graphs, graph.migrations.apply(version, current, raw), strict=True):
         try:
@@ -66,9 +67,7 @@ def restore(found: StoredRun, graph: GraphPlan[Any]) -> RestoredRun:
             raise _misfit(f"The stored state does not fit {owner.kind.__name__}: {error}") from error
         after = entry.get("after", False)
         points.add(path, ResumePoint(state=state, node=entry["node"], after=after, schema=owner.schema))
-    if version == current and not renamed:
-        ledger.document = dict(found.checkpoint.document)
-    else:
+    if not fits:
         # From the next checkpoint on, everything is kept under this version, logs that were written before too.
         for path, owner, _ in graphs:
             ledger.rewrite(path, owner.schema, points.at(path).state)

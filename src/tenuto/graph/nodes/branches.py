@@ -1,12 +1,12 @@
-"""Parallel branches: different work on one state, at the same time, merged in the order of declaration."""
+"""Parallel branches: different work on one state at the same time, merged in the order of declaration."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.errors import BranchFailed, GraphRunError, NodeException
-from tenuto.graph.engine.cause import NOT_THE_NODES, category_of
+from tenuto.errors import BranchFailed
+from tenuto.graph.engine.cause import NOT_THE_NODES
 from tenuto.graph.engine.graph_frame import GraphFrame
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.node import Middleware, Node, Update, through
@@ -14,11 +14,10 @@ from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import ParallelBranchesConfig
 from tenuto.graph.nodes.call import FunctionCall
-from tenuto.graph.nodes.error_policy import ErrorPolicy
+from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error
 from tenuto.graph.nodes.projection import Projection
 from tenuto.graph.nodes.subgraph import project_out
-from tenuto.graph.state import Series, State
-from tenuto.writing.error_record import clipped
+from tenuto.graph.state import Series, State, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +94,11 @@ class BranchesNode(Node):
             name, error = errors[0]
             raise BranchFailed(
                 f"Branch {name!r} of {self.name!r} failed: {error}",
-                graph=frame.graph.name,
-                node_name=self.name,
-                recoverable_state=state,
+                **place_of(frame.graph.name, self.name, state),
                 branch_name=name,
             ) from error
         if errors and self.errors_field:
-            parts.append({self.errors_field: [_record(name, error) for name, error in errors]})
+            parts.append({self.errors_field: [collected_error(error, branch_name=name) for name, error in errors]})
         return Series(parts)
 
     async def _branch(self, frame: GraphFrame, state: Any, name: str, branch: Branch) -> Update:
@@ -138,8 +135,3 @@ class BranchesNode(Node):
             f"branches {self.name!r}, which collect errors" if self.error_policy is ErrorPolicy.COLLECT else None
         )
         return frame.inside(self.name, graph, state, branch=name, collecting=collecting)
-
-
-def _record(name: str, error: Exception) -> dict[str, str]:
-    category = category_of(error) if isinstance(error, GraphRunError) else NodeException.category
-    return {"branch_name": name, "category": category or NodeException.category, "message": clipped(error)}

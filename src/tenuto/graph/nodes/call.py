@@ -10,11 +10,12 @@ from tenuto.graph.engine.node import Update
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import NodeEvent, started
+from tenuto.graph.state import place_of
 from tenuto.writing.error_record import shown
 
 
 class FunctionCall:
-    """Calls a function inside a frame of its own; every attempt has one pair of events, under the call's name.
+    """Calls a function inside its own frame; every attempt has one pair of events, under the call's name.
 
     `shown` turns what the function returned into an update of the parent, which the event shows as if it were alone.
     """
@@ -73,11 +74,7 @@ class FunctionCall:
             return event.ended(error=error)  # only reported: the node raises it when all results are merged
 
     def _failed(self, state: Any, error: Exception) -> NodeException:
-        failed = NodeException(
-            f"{self._what} raised {shown(error)}.",
-            graph=self._frame.graph.name,
-            node_name=self.name,
-            recoverable_state=state,
-        )
+        place = place_of(self._frame.graph.name, self.name, state)
+        failed = NodeException(f"{self._what} raised {shown(error)}.", **place)
         failed.__cause__ = error
         return failed

@@ -70,7 +70,7 @@ def check_declared(where: str, name: str, schema: Schema) -> None:
         )
 
 
-def made(
+def projection_of(
     inputs: Mapping[str, str] | None,
     outputs: Mapping[str, str] | None,
     projects_in: Iterable[str] | None = None,

@@ -10,7 +10,7 @@ from tenuto.graph.state import Schema
 
 
 class SubgraphNode(Node):
-    """Runs a graph on its own schema. The node itself has no events and takes no step; what runs inside does."""
+    """Runs a graph on its own schema. The node itself has no events and counts no step; what runs inside does."""
 
     has_events = False
 
@@ -33,6 +33,6 @@ class SubgraphNode(Node):
 
 
 def project_out(projection: Projection, parent: Schema, child: Schema, values: dict[str, Any]) -> dict[str, Any]:
-    """Return what a child's values give its parent; a value that is missing is left out."""
+    """Return the values a child passes to its parent; a missing one is left out."""
     leaving = projection.leaving(parent, child)
     return {name: values[inner] for name, inner in leaving.items() if inner in values}

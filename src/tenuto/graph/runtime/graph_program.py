@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, MessageRefused, SuspensionResumePayloadInvalid, TenutoError
 from tenuto.graph.checkpoint.graph_journal import GraphJournal
-from tenuto.graph.checkpoint.stored_run import StoredRun, read_logs
+from tenuto.graph.checkpoint.stored_run import StoredRun, stored_run
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Metadata, Scope
 from tenuto.graph.invocation import execution
@@ -24,9 +24,10 @@ from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
 from tenuto.graph.invocation.restore import RestoredRun, restore
 from tenuto.graph.invocation.run_request import RunRequest
 from tenuto.graph.plain_data import common
-from tenuto.graph.runtime.runtime_writer import RidingSession, RuntimeWriter, project
+from tenuto.graph.runtime.runtime_session import RuntimeSession, project
+from tenuto.graph.runtime.runtime_writer import RuntimeWriter
 from tenuto.graph.session.migration import MigrationRegistry
-from tenuto.graph.session.session_plan import Loaded, SessionPlan
+from tenuto.graph.session.session_plan import Concurrency, LoadedSession, SessionPlan
 from tenuto.graph.session.state_cache import StateCache
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
@@ -173,7 +174,7 @@ async def _open(
             journal = await _restored(graph, plan, turn, writer, *found)
             return OpenedRun(scope, journal, journal.points.entry(), existed=True)
         loaded = project(plan, turn)
-        journal = fresh_journal(graph, writer, RidingSession(plan, turn, loaded))
+        journal = fresh_journal(graph, writer, RuntimeSession(plan, turn, loaded))
         return OpenedRun(scope, journal, plan.entry(loaded, None, graph.name), existed=True)
     except TenutoError as error:
         turn.note_store(error)
@@ -184,22 +185,21 @@ async def _restored(
     graph: GraphPlan[Any], plan: SessionPlan, turn: Turn, writer: RuntimeWriter, run: Run, point: Checkpoint
 ) -> GraphJournal:
     """Restore what a run left at its last checkpoint: on the session as that run left it, or as it is now."""
-    logs = await read_logs(turn.writer.store, point)
-    found = StoredRun(checkpoint=point, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)
+    found = await stored_run(turn.writer.store, run, point)
     restored = restore(found, graph)
     moved = run.base_version != turn.copy.version
     payload = None if run.run_id == turn.run_id else _answer_to(turn, run)
-    blank = Loaded(turn.copy.life, writer.base, True, {}, {})
+    blank = LoadedSession(turn.copy.life, writer.base, True, {}, {})
     if run.run_id == turn.run_id and not moved:
-        writer.goes_on(logs)
+        writer.goes_on(found.logs)
         restored.ledger.distrust(run.ends, point.ends)
-        return restored.journal(writer, RidingSession(plan, turn, blank))
+        return restored.journal(writer, RuntimeSession(plan, turn, blank))
     rewrite = project(plan, turn).rewrite if turn.copy.schema_version != plan.schema_version else None
     _continue_from_head(restored, plan, turn, found, moved=moved)
     if payload is not None:
         overlay(restored, payload, turn.invocation.invocation_id)
     removed = rewrite.removed if rewrite else frozenset[str]()
-    journal = restored.journal(writer, RidingSession(plan, turn, blank, removed))
+    journal = restored.journal(writer, RuntimeSession(plan, turn, blank, removed))
     await journal.repeat_cursor()
     return journal
 
@@ -277,7 +277,7 @@ def _plan_of(graph: GraphPlan[Any]) -> SessionPlan:
         state=None,
         mapping=None,
         auto_save=True,
-        concurrency="exclusive",
+        concurrency=Concurrency.EXCLUSIVE,
         lane_wait=DEFAULT_LANE_WAIT,
         migrations=migrations,
     )

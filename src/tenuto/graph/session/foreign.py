@@ -20,14 +20,14 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.graph.session.save_error import save_error, session_moved
-from tenuto.graph.session.session_plan import Concurrency, Loaded, SessionPlan
+from tenuto.graph.session.session_plan import Concurrency, LoadedSession, SessionPlan
 from tenuto.model.session import SessionKey, SessionRecord
 
 
 class ForeignSession:
-    """A session in a store of the user's own: its save is a write of its own, beside the run's commits."""
+    """A session in a store of the user's own: a save is a separate write, beside the run's commits."""
 
-    def __init__(self, plan: SessionPlan, key: SessionKey, loaded: Loaded) -> None:
+    def __init__(self, plan: SessionPlan, key: SessionKey, loaded: LoadedSession) -> None:
         self.plan = plan
         self.key = key
         self.loaded = loaded
@@ -107,6 +107,6 @@ async def _unlock(plan: SessionPlan, key: SessionKey) -> None:
     try:
         await plan.store.release_lock(plan.address(key))
     except Exception as error:
-        # The invocation's outcome is what it is, also where warnings are errors.
+        # A failed unlock does not change the outcome, not even where warnings are errors.
         with suppress(RuntimeWarning):
             warnings.warn(f"{key} could not be unlocked: {error!r}", RuntimeWarning, stacklevel=2)

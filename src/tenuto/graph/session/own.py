@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from tenuto.graph.session.session_plan import Concurrency, Loaded, SessionPlan
+from tenuto.graph.session.session_plan import Concurrency, LoadedSession, SessionPlan
 from tenuto.model.session import SessionKey
 from tenuto.writing.changes import Base, LogChange, Save
 
@@ -17,7 +17,7 @@ class OwnSession:
     """
 
     def __init__(
-        self, plan: SessionPlan, key: SessionKey, loaded: Loaded, removed: frozenset[str] = frozenset()
+        self, plan: SessionPlan, key: SessionKey, loaded: LoadedSession, removed: frozenset[str] = frozenset()
     ) -> None:
         self.plan = plan
         self.key = key
