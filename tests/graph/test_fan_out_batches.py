@@ -227,17 +227,16 @@ async def test_what_follows_a_failed_write_does_not_land_in_the_round_before(sto
 async def test_a_write_that_a_failing_sibling_cancels_is_made_up_for(store: Store) -> None:
     """It was the run's first, so the run could not be resumed without it."""
     writing = asyncio.Event()
-    work = Work()
 
-    async def fail_while_the_other_is_written(state: Cell) -> dict[str, int]:
-        if state.item == 2 and not writing.is_set():
-            await writing.wait()
-            raise ValueError("not yet")
-        return await work.cell(state)
+    class FailsWhileTheOtherIsWritten(Work):
+        async def cell(self, state: Cell) -> dict[str, int]:
+            if state.item == 2 and not writing.is_set():
+                await writing.wait()
+                raise ValueError("not yet")
+            return await super().cell(state)
 
+    work = FailsWhileTheOtherIsWritten()
     graph = work.graph(store, 1, concurrency=2)
-    (cell,) = graph.inner_graphs()
-    cell.nodes["cell"]._body = fail_while_the_other_is_written  # type: ignore[attr-defined]
     real = store.commit
 
     async def held(commit: Any) -> Any:

@@ -133,6 +133,41 @@ async def test_a_call_in_doubt_is_asked_about_and_the_node_runs_again_with_what_
         assert await other.effects_in_doubt(name) == ()
 
 
+@on_disk
+async def test_a_call_in_doubt_in_middleware_fails_the_turn_since_only_a_body_can_be_asked_about(harness: Any) -> None:
+    database, calls, gate = Database(harness), list[Any](), Gate()
+
+    async def charges(state: Desk, following: Any) -> Mapping[str, Any]:
+        async def tool() -> str:
+            calls.append("charge")
+            await gate()
+            return "charged"
+
+        await turn_here().effect("charge", tool, call_id="call-1")
+        update: Mapping[str, Any] = await following(state)
+        return update
+
+    def made() -> GraphProgram:
+        builder = GraphBuilder(Desk, name="desk").add_node("talk", says("hi"), middleware=[charges])
+        return builder.add_edge("talk", END).set_entry("talk").compile().as_program(checkpoints=True)
+
+    lost = await database.runtime(made())
+    await lost.create("desk", session_id="s")
+    task = asyncio.create_task(lost.send("s", "hello"))
+    await gate.reached.wait()
+    await database.lose(lost, task)
+    gate.open.set()
+
+    runtime = await database.runtime(made())
+    await runtime.drain()
+    (last, *_) = await runtime.runs("s")
+    run = await runtime.store.runs.get(last.run_id)
+    assert run is not None
+    assert run.status is RunStatus.FAILED
+    assert "Nobody knows" in str(run.error)
+    assert calls == ["charge"]
+
+
 @in_memory
 async def test_a_loop_calls_anew_in_every_round(store: Store) -> None:
     calls: list[Any] = []
@@ -337,8 +372,9 @@ async def test_a_stop_lets_tools_finish_wherever_they_run_and_resume_does_not_ca
     await runtime.create("many", session_id="s")
     task = asyncio.create_task(runtime.send("s", "go"))
     count = 2 if place == "tasks" else 3
-    while gate.entered < count:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while gate.entered < count:
+            await asyncio.sleep(0)
     await runtime.stop("s")
     gate.open.set()
 

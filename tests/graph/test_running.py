@@ -153,7 +153,8 @@ async def test_cancelling_from_outside_leaves_no_task_behind() -> None:
     started, ended = asyncio.Event(), []
 
     async def slow(state: One) -> dict[str, Any]:
-        started.set()
+        if state.item == 3:
+            started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -164,8 +165,8 @@ async def test_cancelling_from_outside_leaves_no_task_behind() -> None:
     graph = fan(child, concurrency=4)
     before = asyncio.all_tasks()
     running = asyncio.create_task(graph.invoke({"items": list(range(8))}))
-    await started.wait()
-    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await started.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -98,8 +98,7 @@ async def test_a_retried_node_saves_anew_and_doubles_nothing(store: Store, check
         return {"messages": ["asked", "answered"]}
 
     again = Retry(max_attempts=3, classifier=lambda *_: True, backoff=lambda _: 0.0)
-    graph = talk(work, store=store, checkpoints=checkpoints)
-    graph._chains["n0"] = (again,)
+    graph = talk(work, store=store, checkpoints=checkpoints, build=lambda builder: builder.add_middleware(again))
     final = await graph.invoke({"messages": ["hi"]}, session_id="s")
     assert final.messages == (await held(store))["messages"] == ["hi", "asked", "answered"]
 

@@ -137,8 +137,9 @@ class Siblings:
         if self.suspended:
             return item * 10
         if item == self.suspending:
-            while self.under_way < 2:
-                await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                while self.under_way < 2:
+                    await asyncio.sleep(0)
             self.suspended = True
             await suspend(SignalDescriptor("go", {"item": item}), **self.options)
         self.under_way += 1

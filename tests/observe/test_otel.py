@@ -540,7 +540,7 @@ async def test_nothing_is_kept_of_runs_that_have_ended(spans: Spans) -> None:
     for _ in range(3):
         await graph.run(observers=[spans.observer])
     await around("sub", line("x")).run(observers=[spans.observer])
-    assert not spans.observer._open
+    assert spans.observer.open_count == 0
 
 
 async def test_a_processor_that_raises_disturbs_neither_the_run_nor_the_context() -> None:
@@ -555,7 +555,7 @@ async def test_a_processor_that_raises_disturbs_neither_the_run_nor_the_context(
     with pytest.warns(RuntimeWarning, match="exporter down"):
         outcome = await around("sub", line("x", "y")).run(observers=[observer])
     assert outcome.completed
-    assert not observer._open
+    assert observer.open_count == 0
     assert get_current() == before
 
 
