@@ -7,6 +7,34 @@ SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
 
 # A module may import from its own room and from those named for it.
 VALUES = {"argument", "clock", "codec", "errors", "ids", "model", "quote"}
+GRAPH_VALUES = {"graph.reducers", "graph.plain_data", "graph.state", "graph.signal", "graph.warnings"}
+GRAPH_STATE = VALUES | GRAPH_VALUES | {"writing", "store", "graph.session", "graph.checkpoint"}
+GRAPH_RUN = GRAPH_STATE | {"graph.engine.scope", "graph.engine.cause", "graph.events", "graph.engine"}
+GRAPH: dict[str, set[str]] = {
+    "graph.reducers": VALUES,
+    "graph.plain_data": VALUES,
+    "graph.state": VALUES | {"graph.reducers", "graph.plain_data"},
+    "graph.signal": VALUES,
+    "graph.warnings": set(),
+    "graph.graph_outcome": VALUES | {"graph.state", "graph.signal"},
+    "graph.engine.scope": VALUES,
+    "graph.engine.cause": VALUES,
+    "graph.events": VALUES | {"graph.signal", "graph.engine.scope", "graph.engine.cause"},
+    "graph.session": VALUES | GRAPH_VALUES | {"writing", "store"},
+    "graph.checkpoint": VALUES | GRAPH_VALUES | {"writing", "store", "graph.engine.scope", "graph.session"},
+    "graph.engine": GRAPH_STATE | {"graph.engine.scope", "graph.engine.cause", "graph.events"},
+    "graph.invocation": GRAPH_RUN | {"graph.graph_outcome"},
+    "graph.nodes": GRAPH_RUN,
+    "graph.middleware": GRAPH_RUN,
+    "graph.mermaid": GRAPH_RUN | {"graph.nodes"},
+    "graph.stored_states": GRAPH_RUN | {"graph.invocation"},
+    "graph.runtime": GRAPH_RUN | {"graph.invocation", "runtime"},
+    "graph.compiled": GRAPH_RUN | {"graph.graph_outcome", "graph.invocation", "graph.mermaid", "graph.runtime"},
+    "graph.blueprint": GRAPH_RUN | {"graph.nodes", "graph.middleware", "graph.compiled"},
+    "graph": set(),
+}
+"""The graph's rooms, each above those it may use; only `graph.runtime` meets the runtime."""
+
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
@@ -21,12 +49,12 @@ ROOMS: dict[str, set[str]] = {
     "store": VALUES | {"store.rules", "store.backend", "store.backends"},
     "writing": VALUES | {"store"},
     "runtime": VALUES | {"writing", "store"},
-    "graph": VALUES | {"runtime", "writing", "store"},
-    "observe": VALUES | {"graph"},
+    **GRAPH,
+    "observe": VALUES | GRAPH_VALUES | {"graph.engine.scope", "graph.engine.cause", "graph.events"},
     "testing": VALUES | {"runtime", "store", "store.rules", "store.backend", "store.backends"},
-    "cli": VALUES | {"graph", "runtime", "store"},
+    "cli": VALUES | GRAPH.keys() | {"runtime", "store"},
     "demo": VALUES | {"", "store", "testing"},
-    "": VALUES | {"store", "graph", "runtime"},
+    "": VALUES | GRAPH.keys() | {"store", "runtime"},
 }
 
 
@@ -58,6 +86,17 @@ def test_imports_point_down() -> None:
             target = room_of(imported)
             if target != room and target not in ROOMS[room]:
                 wrong.append(f"{module_of(path)} imports {imported}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_graphs_rooms_are_in_a_strict_order() -> None:
+    order = list(GRAPH)
+    wrong = [
+        f"{room} is not above {used}"
+        for room, uses in GRAPH.items()
+        for used in uses & GRAPH.keys()
+        if order.index(used) >= order.index(room)
+    ]
     assert not wrong, "\n".join(wrong)
 
 

@@ -286,7 +286,6 @@ OTHERWISE = {
     "Store.save": "a record has only its session's id",
     "Lanes.disarm": "a lane has its session's key and a nonce",
     "CompiledGraph.drain_events_for": "waits for observers of this process",
-    "CompiledGraph.ran": "is given what `run` opened",
     "CompiledGraph.save_again": "is given what `run` raised",
 }
 """Verbs that take something like an id and need no case, and why."""
