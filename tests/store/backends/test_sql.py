@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tenuto.store.backends.sql import migrations, queries
+from tenuto.store.facets.dump import DUMPED
 from tenuto.store.rules.plan import COUNTED
-from tenuto.store.store import DUMPED
 from tests.conftest import OurHarness
 
 STORE = Path(__file__).parents[3] / "src" / "tenuto" / "store"

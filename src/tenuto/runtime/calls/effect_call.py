@@ -14,8 +14,7 @@ from tenuto.runtime.calls.effect_journal import InDoubt, Known, Place, check_sam
 from tenuto.runtime.conversation.history import result_message
 from tenuto.runtime.session_view import MESSAGES
 from tenuto.runtime.turn.arguments import check_callable, sized
-from tenuto.store.bounds import check_flag, check_word
-from tenuto.store.facets.effects import check_effect
+from tenuto.store.bounds import check_effect, check_flag, check_word
 from tenuto.writing.error_record import error_record
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.outcome import Outcome
 from tenuto.runtime.session_view import MESSAGES, Session
-from tenuto.store.facets.inbox import check_key
+from tenuto.store.bounds import check_key
 from tenuto.store.store import Store
 
 Load: TypeAlias = Callable[[SessionKey], Awaitable[tuple[Replica, Run | None]]]

@@ -31,7 +31,8 @@ from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
 from tenuto.model.report import DeleteReport, GcReport
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, Profile, SessionKey, SessionRecord
-from tenuto.store.store import Dump, Store
+from tenuto.store.facets.dump import Dump
+from tenuto.store.store import Store
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
