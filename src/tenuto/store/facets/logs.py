@@ -85,14 +85,14 @@ async def read_document(view: View, key: SessionKey, inline: str, held: str | No
     if not names:
         return document
     rows = await view.read("contents_by_hash", key.tenant, encode(sorted(set(names.values()))))
-    bodies = {row[0]: row for row in rows}
+    bodies = {content: (encoding, body) for content, encoding, body in rows}
     for name, content in names.items():
-        row = bodies.get(content)
-        if row is None:
+        if content not in bodies:
             raise StoredDataCorrupt(f"Field {name!r} of {what}: its value {content} is missing.", what=what, field=name)
-        if row[1] != "json":
-            raise StoredDataCorrupt(f"Field {name!r} of {what} is in the unknown encoding {row[1]!r}.", field=name)
-        document[name] = loads(row[2], f"field {name!r} of {what}")
+        encoding, body = bodies[content]
+        if encoding != "json":
+            raise StoredDataCorrupt(f"Field {name!r} of {what} is in the unknown encoding {encoding!r}.", field=name)
+        document[name] = loads(body, f"field {name!r} of {what}")
     return document
 
 

@@ -90,8 +90,13 @@ def event_writes(row: SessionRow, now: int, kind: str, data: Mapping[str, JSON],
     Its number is taken on the session's row, so it also tells every commit that something happened.
     """
     event = event_row(row, now, kind, data, run_id)
+    return [take_number(row, event.last_seq), Write("insert_events", [event])]
+
+
+def take_number(row: SessionRow, number: int) -> Write:
+    """Return the write that gives out a session's event numbers up to this one, if the session is as it was found."""
     guard = (row.sid, row.life, row.event_seq, row.alive, row.status)
-    return [Write("take_number", [(event.last_seq, *guard)], must=True), Write("insert_events", [event])]
+    return Write("take_number", [(number, *guard)], must=True)
 
 
 def event_row(row: SessionRow, now: int, kind: str, data: Mapping[str, JSON], run_id: str | None) -> EventRow:

@@ -11,7 +11,7 @@ from tenuto.store.rules.parts.input_rules import PackedInput
 from tenuto.store.rules.plan import Found, Moved, Plan, Write
 from tenuto.store.rules.records import stop_of
 from tenuto.store.rules.rows import RunRow, SessionRow
-from tenuto.store.rules.verbs.inbox_rules import decide_enqueue, event_writes
+from tenuto.store.rules.verbs.inbox_rules import decide_enqueue, event_writes, take_number
 
 STOP_REQUESTED = "stop_requested"
 STOP_WITHDRAWN = "stop_withdrawn"
@@ -54,12 +54,11 @@ def decide_interrupt(key: SessionKey, packed: PackedInput, reason: str, found: F
         return Plan(result, plan.writes, moved=plan.moved)
     if not plan.writes:
         return Plan(result, asked.writes, moved=asked.moved)
-    (take, events, *queued), (take_next, more_events, *stopped) = plan.writes, asked.writes
-    number = take_next.rows[0][0]
-    numbers = Write("take_number", [(number, *take.rows[0][1:])], must=True)
+    (_, events, *queued), (_, more_events, *stopped) = plan.writes, asked.writes
+    number = after.event_seq + 1
     told = Write("insert_events", [*events.rows, *more_events.rows])
     moved = Moved(key, row.life, row.event_seq, number, run.run_id)
-    return Plan(result, [numbers, told, *queued, *stopped], moved=moved)
+    return Plan(result, [take_number(row, number), told, *queued, *stopped], moved=moved)
 
 
 def decide_withdraw(key: SessionKey, run_id: str, found: Found) -> Plan[StopReply]:
