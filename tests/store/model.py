@@ -103,9 +103,9 @@ class Model:
             self._check_lane(session, change.generation)
         self._check_version(session, change.version)
         if change.commit not in (None, session.commits):
-            raise Refused("VersionConflict")
+            raise Refused("CommitMoved")
         if change.stream_at not in (None, session.events):
-            raise Refused("VersionConflict")
+            raise Refused("StreamMoved")
         before = session.state
         fields, logs = session.state
         for name, count in change.keep.items():
@@ -145,8 +145,8 @@ class Model:
             life=old.life + 1,
             status="deleted",
             version=old.version,
-            generation=old.generation + 1,
             commits=old.commits + 1,
+            generation=old.generation + 1,
             events=old.events + 1,
             event_floor=old.events + 1,
         )

@@ -5,15 +5,16 @@ from typing import Any
 
 from tenuto.clock import to_datetime
 from tenuto.codec import encode, loads
-from tenuto.errors import StoredDataCorrupt, VersionConflict
+from tenuto.errors import StoredDataCorrupt, StreamMoved
 from tenuto.model.event import Event, EventType
 from tenuto.model.run import RunRef
 from tenuto.model.session import SessionKey
 from tenuto.store.rules.commit.guards import check_run_live
-from tenuto.store.rules.commit.session_row import blank_row, check_life, lane_lost
+from tenuto.store.rules.lane_row import lane_lost
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.plan import Found, Moved, Plan, Script, Write
 from tenuto.store.rules.rows import EventRow
+from tenuto.store.rules.session_row import blank_row, check_life
 
 
 def decide_events(
@@ -34,7 +35,7 @@ def decide_events(
     if run is not None:
         check_run_live(key, run, row, found.run, laned=True)
     if after is not None and after != row.event_seq:
-        raise VersionConflict(
+        raise StreamMoved(
             f"The stream of {key} stands at {row.event_seq}, not {after}; read on from {after} before repeating.",
             key=key,
             expected=after,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tenuto.clock import to_datetime
 from tenuto.codec import loads_map
-from tenuto.errors import LaneLost, OperationConflict, SessionDeleted, VersionConflict
+from tenuto.errors import CommitMoved, OperationConflict, SessionDeleted, VersionConflict
 from tenuto.model.commit import Receipt
 from tenuto.model.session import Ends, SessionKey, SessionStatus
 from tenuto.store.rules.plan import Found, Write
@@ -72,24 +72,13 @@ def check_version(key: SessionKey, expected: int | None, row: SessionRow) -> Non
 def check_commit(key: SessionKey, expected: int | None, row: SessionRow) -> None:
     """Refuse a write that expects the session at another commit."""
     if expected is not None and expected != row.commit_no:
-        raise VersionConflict(
+        raise CommitMoved(
             f"{key} is at commit {row.commit_no}, not {expected}; load it again.",
             key=key,
             expected=expected,
             found=row.commit_no,
             counted="commits",
         )
-
-
-def lane_lost(key: SessionKey, expected: int, found: int) -> LaneLost:
-    """Say that a lane is not the caller's any more."""
-    return LaneLost(
-        f"The lane of {key} is not held under generation {expected} any more (now {found}); "
-        "acquire it and reload before going on.",
-        key=key,
-        expected=expected,
-        found=found,
-    )
 
 
 def session_write(found: Found, row: SessionRow, *, free_lane: bool = False) -> Write:
@@ -103,7 +92,7 @@ def session_write(found: Found, row: SessionRow, *, free_lane: bool = False) -> 
         return Write("insert_session", [row], must=True)
     counters = (old.life, old.commit_no, old.generation, old.armed, old.event_seq)
     guard = (old.sid, *counters, 0 if free_lane else 1, found.lease)
-    return Write("move_session", [row[4:] + guard], must=True)
+    return Write("move_session", [row.changes + guard], must=True)
 
 
 def replay(receipt: ReceiptRow, intent: str) -> Receipt:

@@ -2,14 +2,16 @@
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tenuto.errors import StoredDataCorrupt
+from tenuto.ids import new_id
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import session_lock
-from tenuto.store.damage import name_of, report
-from tenuto.store.rules.plan import Ask, gather
+from tenuto.store.context import StoreContext, transact
+from tenuto.store.facets.damage import name_of, report
+from tenuto.store.housekeeping.sweep import Sweep
+from tenuto.store.rules.plan import Ask
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import DeletionRow, SessionRow
 from tenuto.store.rules.verbs.deletion_rules import (
@@ -22,9 +24,6 @@ from tenuto.store.rules.verbs.deletion_rules import (
     summed,
 )
 
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
-
 _PAGE = 100
 _SESSION = len(SessionRow._fields)
 
@@ -32,8 +31,9 @@ _SESSION = len(SessionRow._fields)
 class Deletions:
     """Deletes sessions, and goes on with cascades that were cut off."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: StoreContext, sweep: Sweep) -> None:
         self._store = store
+        self._sweep = sweep
 
     async def delete(self, key: SessionKey, *, cascade: bool) -> DeleteReport:
         """See `Store.delete`."""
@@ -49,8 +49,8 @@ class Deletions:
 
     async def bury(self, key: SessionKey, *, cascade: bool = False) -> Buried:
         """Write the tombstone of a delete and report what it ends; what that leaves is the sweep's, or gc's."""
-        read = partial(gather, Ask(key=key, relatives=True), self._store.now())
-        buried = await self._store.backend.transact(read, partial(decide_delete, cascade), session_lock(key))
+        decide = partial(decide_delete, cascade, new_id())
+        buried = await transact(self._store, Ask(key=key, relatives=True), decide)
         if buried.report.sessions:
             self._store.backend.announce(key)
         return buried
@@ -72,12 +72,12 @@ class Deletions:
     async def _end(self, key: SessionKey, deletion: DeletionRow) -> None:
         """End one target of a cascade in the life recorded; each step may be repeated."""
         read = partial(gather_target, key, deletion, self._store.now())
-        await self._store.backend.transact(read, decide_target, session_lock(key))
+        await self._store.backend.transact(read, partial(decide_target, new_id()), session_lock(key))
         self._store.backend.announce(key)
         done = partial(decide_done, await self._swept(key))
         await self._store.backend.transact(read, done, session_lock(key))
 
     async def _swept(self, key: SessionKey) -> DeleteReport:
         with suppress(StoredDataCorrupt):  # of a fork that shares entries: nobody can tell what it reaches
-            return await self._store.upkeep.sweep_deleted(key)
+            return await self._sweep.deleted(key)
         return DeleteReport()

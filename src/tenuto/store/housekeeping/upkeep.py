@@ -3,90 +3,47 @@
 Each verb works in small slices beside live turns and reports what it did.
 """
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from tenuto.clock import to_duration
-from tenuto.codec import encode
-from tenuto.errors import StoredDataCorrupt, TenutoError, UpkeepFailed
+from tenuto.errors import StoredDataCorrupt
 from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.model.session import SessionKey
-from tenuto.store.backend import Lock, columns_of, family_lock, session_lock
-from tenuto.store.damage import name_of
-from tenuto.store.damage import report as report_damage
-from tenuto.store.facets.deletions import Deletions
+from tenuto.store.backend import Lock
+from tenuto.store.context import StoreContext, transact
+from tenuto.store.facets.damage import name_of
+from tenuto.store.facets.damage import report as report_damage
+from tenuto.store.housekeeping.deletions import Deletions
+from tenuto.store.housekeeping.progress import Progress, reporting
+from tenuto.store.housekeeping.sweep import DEFAULT_GRACE, Sweep
+from tenuto.store.rules.lane_row import is_live
 from tenuto.store.rules.limits import check_count, check_delay
-from tenuto.store.rules.parts.event_rules import decide_elide, gather_run_events
-from tenuto.store.rules.plan import Ask, gather
+from tenuto.store.rules.plan import Ask
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
-from tenuto.store.rules.verbs.collect import ROWS_PER_SLICE, decide_collect, gather_family
-from tenuto.store.rules.verbs.lane_rules import is_live
+from tenuto.store.rules.verbs.event_rules import decide_elide, gather_run_events
 from tenuto.store.rules.verbs.prune import decide_prune_run, decide_remove, gather_run
-
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
 
 R = TypeVar("R", GcReport, PruneReport, ExpiryReport)
 
-DEFAULT_GRACE = 24 * 3600.0
-"""How long something must have been unreachable before it is collected, in seconds."""
-
 _PAGE = 100
-
-
-class _Progress:
-    """What a verb has done so far; a failure reports it."""
-
-    def __init__(self, report: GcReport | PruneReport | ExpiryReport) -> None:
-        self.report = report
-
-    def add(self, **counts: Any) -> None:
-        """Add to the counts, and to the tuples of keys."""
-        sums = {name: getattr(self.report, name) + value for name, value in counts.items()}
-        self.report = replace(self.report, **sums)
-
-    @contextmanager
-    def passing_over(self, what: str) -> Iterator[None]:
-        """Go on after something that cannot be read, and name it in the report."""
-        try:
-            yield
-        except StoredDataCorrupt as error:
-            self.add(damaged=(report_damage(what, error),))
-
-
-@asynccontextmanager
-async def _reporting(verb: str, report: GcReport | PruneReport | ExpiryReport) -> AsyncIterator[_Progress]:
-    progress = _Progress(report)
-    try:
-        yield progress
-    except TenutoError as error:
-        raise UpkeepFailed(
-            f"{verb} stopped part-way: {error.message} {_next(error)}; what it did so far is in `report`.",
-            report=progress.report,
-        ) from error
-
-
-def _next(error: TenutoError) -> str:
-    return "Run it again" if error.retryable else "Running it again does not help before that is mended"
 
 
 class Upkeep:
     """Housekeeping for a store; run it from one place or many, as often as you like."""
 
-    def __init__(self, store: "Store", deletions: Deletions) -> None:
+    def __init__(self, store: StoreContext, deletions: Deletions, sweep: Sweep) -> None:
         self._store = store
         self._deletions = deletions
+        self._sweep = sweep
 
     async def expire(self) -> ExpiryReport:
         """Delete every session whose `expires_at` has come; one that a runner holds is left and named.
 
         What cannot be read stops nothing else: it is named in the report.
         """
-        async with _reporting("Expiry", ExpiryReport()) as progress:
+        async with reporting("Expiry", ExpiryReport()) as progress:
             async with self._store.backend.view() as view:
                 rows = await view.read("expired", self._store.now())
                 ((now,),) = await view.read("lease_moment", self._store.now())
@@ -97,9 +54,9 @@ class Upkeep:
                     if is_live(session, now):
                         progress.add(held=(key,))
                         continue
-                    await self._store.bury(key)
+                    await self._deletions.bury(key)
                     progress.add(deleted=(key,))
-                    await self.sweep_deleted(key)
+                    await self._sweep.deleted(key)
         return _as(progress.report, ExpiryReport)
 
     async def gc(self, *, grace: float = DEFAULT_GRACE) -> GcReport:
@@ -110,19 +67,19 @@ class Upkeep:
         nothing more. A family of forks with something that cannot be read is left and named.
         """
         term = _term(grace)
-        async with _reporting("Collection", GcReport()) as progress:
+        async with reporting("Collection", GcReport()) as progress:
             progress.add(sessions=await self.finish_deletes())
-            await self._total("sweep_deletions", self._store.now(), term)
+            await self._sweep.total("sweep_deletions", self._store.now(), term)
             last = 0
             while families := await self._families(last):
                 for family in families:
                     try:
-                        await self._collect(family, term, progress)
+                        await self._sweep.family(family, term, progress)
                     except StoredDataCorrupt as error:
                         progress.add(damaged=(report_damage(await self._family_name(family), error),))
                 last = families[-1]
             await self._sweep_contents(term, progress)
-            async for removed in self._slices("sweep_events"):
+            async for removed in self._sweep.slices("sweep_events"):
                 progress.add(events=removed)
         return _as(progress.report, GcReport)
 
@@ -163,26 +120,26 @@ class Upkeep:
                 _term(age)
         if events_keep is not None:
             check_count(events_keep, "events_keep")
-        async with _reporting("Pruning", PruneReport()) as progress:
+        async with reporting("Pruning", PruneReport()) as progress:
             if receipts_older_than is not None:
-                async for removed in self._slices("prune_receipts", *self._cut(receipts_older_than)):
+                async for removed in self._sweep.slices("prune_receipts", *self._cut(receipts_older_than)):
                     progress.add(receipts=removed)
             if events_older_than is not None:
                 await self._store.backend.write("floor_events_by_age", *self._cut(events_older_than))
             if events_keep is not None:
                 await self._store.backend.write("floor_events_by_count", events_keep)
             if events_older_than is not None or events_keep is not None:
-                async for removed in self._slices("sweep_events"):
+                async for removed in self._sweep.slices("sweep_events"):
                     progress.add(events=removed)
             if chunks_older_than is not None:
                 await self._prune_chunks(chunks_older_than, progress)
             if runs_older_than is not None:
                 await self._prune_runs(runs_older_than, progress)
             if inputs_older_than is not None:
-                async for removed in self._slices("prune_inputs", *self._cut(inputs_older_than)):
+                async for removed in self._sweep.slices("prune_inputs", *self._cut(inputs_older_than)):
                     progress.add(inputs=removed)
             if outgoing_older_than is not None:
-                async for removed in self._slices("prune_outgoing", *self._cut(outgoing_older_than)):
+                async for removed in self._sweep.slices("prune_outgoing", *self._cut(outgoing_older_than)):
                     progress.add(outgoing=removed)
         return _as(progress.report, PruneReport)
 
@@ -195,18 +152,7 @@ class Upkeep:
 
     async def sweep_deleted(self, key: SessionKey) -> DeleteReport:
         """Remove what a deleted session left behind, and count it."""
-        rows = await self._store.backend.read("session_by_key", *columns_of(key))
-        if not rows:
-            return DeleteReport()
-        progress = _Progress(GcReport())
-        row = SessionRow(*rows[0])
-        dropped = await self._collect(row.family, _term(DEFAULT_GRACE), progress)
-        events = await self._total("sweep_events_of", row.sid)
-        mine = sorted({content for session, content in dropped if session == row.sid})
-        await self._store.backend.write("loosen_contents", key.tenant, encode(mine))
-        contents = await self._total("sweep_contents", self._store.now(), _term(DEFAULT_GRACE)) if mine else 0
-        done = _as(progress.report, GcReport)
-        return DeleteReport(entries=done.entries, branches=done.branches, events=events, contents=contents)
+        return await self._sweep.deleted(key)
 
     def _cut(self, seconds: float) -> tuple[int | None, int]:
         """Return the parameters of a cut-off: the time, if a test gives it, and the age."""
@@ -219,31 +165,15 @@ class Upkeep:
         rows = await self._store.backend.read("family_name", family)
         return f"the family of {name_of(rows[0])}" if rows else f"family {family}"
 
-    async def _collect(self, family: int, grace: int, progress: _Progress) -> list[tuple[int, str]]:
-        more, removed = True, 0
-        dropped: list[tuple[int, str]] = []
-        while more:
-            collected = await self._store.backend.transact(
-                partial(gather_family, family, self._store.now()),
-                partial(decide_collect, grace),
-                family_lock(family),
-            )
-            report, more = collected.report, collected.more
-            progress.add(entries=report.entries, branches=report.branches)
-            removed += report.entries + report.branches
-            dropped += collected.dropped
-        progress.add(families=1 if removed else 0, waiting=report.waiting)
-        return dropped
-
-    async def _sweep_contents(self, grace: int, progress: _Progress) -> None:
+    async def _sweep_contents(self, grace: int, progress: Progress) -> None:
         now = self._store.now()
         await self._store.backend.write("mark_contents", now)
-        async for removed in self._slices("sweep_contents", now, grace):
+        async for removed in self._sweep.slices("sweep_contents", now, grace):
             progress.add(contents=removed)
         ((waiting,),) = await self._store.backend.read("loose_contents")
         progress.add(waiting=waiting)
 
-    async def _prune_chunks(self, age: float, progress: _Progress) -> None:
+    async def _prune_chunks(self, age: float, progress: Progress) -> None:
         cut, last = self._cut(age), (0, "")
         while runs := await self._store.backend.read("runs_with_chunks", *cut, *last, _PAGE):
             for session, run_id in runs:
@@ -253,7 +183,7 @@ class Upkeep:
                     progress.add(chunks=await self._store.backend.transact(read, decide_elide, lock))
             last = runs[-1]
 
-    async def _prune_runs(self, age: float, progress: _Progress) -> None:
+    async def _prune_runs(self, age: float, progress: Progress) -> None:
         cut, last = self._cut(age), ""
         while runs := await self._store.backend.read("old_runs", *cut, last, _PAGE):
             for (run_id,) in runs:
@@ -265,20 +195,7 @@ class Upkeep:
         for row in await self._store.backend.read("headless"):
             with progress.passing_over(name_of(row)):
                 key = key_of(SessionRow(*row))
-                read = partial(gather, Ask(key=key, relatives=True), self._store.now())
-                removed = await self._store.backend.transact(read, decide_remove, session_lock(key))
-                progress.add(rows=removed)
-
-    async def _slices(self, name: str, *params: object) -> AsyncIterator[int]:
-        """Repeat a sliced statement until it finds nothing more; yield how much each slice removed."""
-        while True:
-            rows = await self._store.backend.write(name, *params, ROWS_PER_SLICE)
-            yield sum(int(row[0]) for row in rows)
-            if len(rows) < ROWS_PER_SLICE:
-                return
-
-    async def _total(self, name: str, *params: object) -> int:
-        return sum([removed async for removed in self._slices(name, *params)])
+                progress.add(rows=await transact(self._store, Ask(key=key, relatives=True), decide_remove))
 
 
 def _term(seconds: float) -> int:
