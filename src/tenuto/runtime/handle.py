@@ -21,6 +21,7 @@ from tenuto.runtime.turn.context import TurnContext
 
 if TYPE_CHECKING:
     from tenuto.runtime.runtime import SessionRuntime
+    from tenuto.runtime.sessions import Sessions
 
 
 class SessionHandle:
@@ -77,7 +78,7 @@ class SessionHandle:
 class RunHandle:
     """A turn that was started, or queued; it goes on whether or not anybody waits for it."""
 
-    def __init__(self, runtime: "SessionRuntime", begun: TurnContext | Input, task: "asyncio.Task[Outcome]") -> None:
+    def __init__(self, runtime: "Sessions", begun: TurnContext | Input, task: "asyncio.Task[Outcome]") -> None:
         self._runtime = runtime
         self._task = task
         self.key = begun.key

@@ -1,7 +1,7 @@
 """Actions: what can be done to a session, each one small class with one method. Write your own the same way.
 
 An action that changes the session has `apply`: it gets the session's value and returns the one to be saved, in one
-commit. One that does something else has `perform`: it needs no lane, and works on a session that is busy.
+commit. Those that send, stop, fork, rewind or delete are the verbs of that name as values.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON
 from tenuto.model.run import StopKind
-from tenuto.model.session import Key, SessionKey, SessionStatus
+from tenuto.model.session import SessionStatus
 from tenuto.runtime.session.definition import Task, check_tasks
 from tenuto.runtime.session.session_view import Session
 
@@ -25,68 +25,12 @@ class Action(Protocol):
         ...
 
 
-class Named(Protocol):
-    """A session as actions are given it: its full name, whatever else its handle can do."""
-
-    @property
-    def key(self) -> SessionKey:
-        """The session's full name."""
-        ...
-
-
-class Verbs(Protocol):
-    """The verbs of a runtime that actions call; see `SessionRuntime`."""
-
-    async def send(self, session_id: Key, message: str | Mapping[str, Any], key: str | None = None) -> Any:
-        """Send a message, wait for the turn, return its outcome."""
-        ...
-
-    async def stop(
-        self, session_id: Key, *, kind: StopKind | str = ..., reason: str | None = ..., run_id: str | None = ...
-    ) -> Any:
-        """Ask a run to stop."""
-        ...
-
-    async def fork(
-        self,
-        session_id: Key,
-        *,
-        at: str | int | None = ...,
-        target: Key | None = ...,
-        message: str | Mapping[str, Any] | None = ...,
-        key: str | None = ...,
-    ) -> Any:
-        """Create a session from this one's state."""
-        ...
-
-    async def rewind(self, session_id: Key, to: str | int) -> Session:
-        """Take a session back to before a run, or to a checkpoint."""
-        ...
-
-    async def delete(self, session_id: Key, *, cascade: bool = ...) -> Any:
-        """Delete a session and everything it owns."""
-        ...
-
-
-@runtime_checkable
-class Deed(Protocol):
-    """Does something about a session without changing it under its lane."""
-
-    async def perform(self, session: Named, runtime: Verbs) -> Any:
-        """Do it, and return what came of it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SendMessage:
     """Say something to the session: a turn of its program. A text is a message of the user."""
 
     message: str | Mapping[str, Any]
     key: str | None = None
-
-    async def perform(self, session: Named, runtime: Verbs) -> Any:
-        """See `Deed.perform`."""
-        return await runtime.send(session.key, self.message, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +90,6 @@ class RewindSession:
 
     to: str | int
 
-    async def perform(self, session: Named, runtime: Verbs) -> Session:
-        """See `Deed.perform`."""
-        return await runtime.rewind(session.key, self.to)
-
 
 @dataclass(frozen=True, slots=True)
 class ForkSession:
@@ -163,10 +103,6 @@ class ForkSession:
     session_id: str | None = None
     message: str | Mapping[str, Any] | None = None
     key: str | None = None
-
-    async def perform(self, session: Named, runtime: Verbs) -> Any:
-        """See `Deed.perform`."""
-        return await runtime.fork(session.key, at=self.at, target=self.session_id, message=self.message, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,20 +164,12 @@ class StopRun:
     reason: str | None = None
     run_id: str | None = None
 
-    async def perform(self, session: Named, runtime: Verbs) -> Any:
-        """See `Deed.perform`."""
-        return await runtime.stop(session.key, kind=self.kind, reason=self.reason, run_id=self.run_id)
-
 
 @dataclass(frozen=True, slots=True)
 class DeleteSession:
     """End the session for good; with `cascade`, its children too."""
 
     cascade: bool = False
-
-    async def perform(self, session: Named, runtime: Verbs) -> Any:
-        """See `Deed.perform`."""
-        return await runtime.delete(session.key, cascade=self.cascade)
 
 
 COMMANDS: tuple[type[Any], ...] = (

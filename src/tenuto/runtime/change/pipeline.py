@@ -4,7 +4,8 @@ Every stage that fails is told of by exactly one notice that names it. What fail
 commit a failure: it is told of by a notice of its own.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
@@ -113,11 +114,12 @@ class Pipeline:
         await self._listeners.tell(notice)
         return session
 
-    async def perform(self, key: SessionKey, name: str, deed: Callable[[], Awaitable[T]]) -> T:
+    async def perform(self, key: SessionKey, name: str, verb: Coroutine[Any, Any, T]) -> T:
         """Do what changes nothing under the lane, and tell how the session stood before and after it."""
         try:
-            before = await head_of(self._store, key)
-            done = await deed()
+            with closing(verb):  # not begun where there is no session
+                before = await head_of(self._store, key)
+                done = await verb
         except Exception as error:
             await self.deed_failed(key, name, error)
             raise
