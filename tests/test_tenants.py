@@ -19,9 +19,9 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, SessionKey
 from tenuto.runtime.change.actions import SuspendSession
 from tenuto.runtime.handle import RunHandle, SessionHandle
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, an_owner
@@ -286,7 +286,6 @@ OTHERWISE = {
     "Store.save": "a record has only its session's id",
     "Lanes.disarm": "a lane has its session's key and a nonce",
     "CompiledGraph.drain_events_for": "waits for observers of this process",
-    "CompiledGraph.ran": "is given what `run` opened",
     "CompiledGraph.save_again": "is given what `run` raised",
 }
 """Verbs that take something like an id and need no case, and why."""

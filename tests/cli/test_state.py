@@ -22,7 +22,7 @@ from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
 from tenuto.graph.compiled import CompiledGraph
 from tenuto.graph.reducers import append
-from tenuto.graph.session.migrate_store import StoredStates
+from tenuto.graph.stored_states import StoredStates
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
 from tenuto.model.session import ANY_TENANT, Profile, SessionKey
@@ -33,7 +33,7 @@ import os, signal
 from typing import Annotated, Any, ClassVar
 from tenuto import END, GraphBuilder, SessionState, State, Store
 from tenuto.graph.reducers import append
-from tenuto.store.backends.memory.backend import MemoryBackend
+from tenuto.store.open import memory_store
 
 class Chat(State):
     schema_version: ClassVar[str] = "3"
@@ -74,7 +74,7 @@ def graph(store):
 async def later(store):
     return graph(store)
 
-built = graph(Store(MemoryBackend("elsewhere")))
+built = graph(memory_store())
 sessionless = builder().compile()
 
 class Files:
@@ -248,7 +248,7 @@ async def test_what_cannot_be_migrated_stays_as_it_was_and_the_others_are_writte
         bad = await store.load("bad")
     ran = await tenuto("migrate", f"{module}:graph", *place.arguments)
     assert ran.code == 1
-    assert "version '1': 1 migrated, 1 left as they were" in ran.out
+    assert "version '1': 1 migrated, 1 left unchanged" in ran.out
     assert "session 'bad'" in ran.out
     async with place.open() as store:
         assert await store.load("bad") == bad
@@ -504,7 +504,7 @@ async def test_a_migration_that_leaves_out_what_the_state_requires_is_refused_be
     states = StoredStates(graph, store)
     for tally in (*await states.check(["a"], nothing), *await states.migrate(["a"], nothing)):
         (reason,) = tally.reasons.values()
-        assert "has no needed once migrated" in reason.text
+        assert "lacks needed after its migrations" in reason.text
     head = await store.head("s")
     assert head is not None
     assert (head.version, head.schema_version) == (1, "a")
@@ -653,7 +653,7 @@ async def test_sessions_of_nobody_are_reported_and_only_taken_in_if_told_to(file
         ran = await tenuto(verb, f"{module}:graph", *file.arguments)
         assert ran.code == 1
         assert f"version '1': 1 {done}" in ran.out
-        assert "Left alone: 1 made by 'invoice'" in ran.out
+        assert "Skipped: 1 created by 'invoice'" in ran.out
         assert "--unowned" in ran.out
     left = await tenuto("check", f"{module}:graph", *file.arguments, "--no-unowned", "--json")
     assert (left.code, left.told["others"], left.told["unowned"]) == (0, {"invoice": 1}, 1)

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from tenuto import RunStatus, SessionRuntime, open_store, program
 from tenuto.cli.app import app
 from tenuto.model.run import Run
-from tenuto.runtime.outcome import FINAL, OutcomeStatus
-from tenuto.runtime.session_view import Session
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.session.outcome import FINAL, OutcomeStatus
+from tenuto.runtime.session.session_view import Session
 from tests.servers import SCHEMA
 
 PATIENCE = 120.0
@@ -272,9 +272,9 @@ async def test_people_are_told_what_was_done(file: Place, start: Start) -> None:
         assert (await worker.line()).split(" ", 1)[1] == "1 session advanced; turns: 1 completed\n"
         worker.signal(signal.SIGINT)
         last = [await worker.line()]
-        while "in all" not in last[-1]:
+        while "total" not in last[-1]:
             last.append(await worker.line())
-        assert last[-1].split(" ", 1)[1] == "in all: 1 session advanced; turns: 1 completed\n"
+        assert last[-1].split(" ", 1)[1] == "total: 1 session advanced; turns: 1 completed\n"
         assert await worker.ended() == 0
 
 
@@ -365,7 +365,7 @@ def tenuto(*arguments: str) -> tuple[int, str, str]:
         ("shop_none:desk", None, "cannot be imported"),
         ("shop_desk:missing", None, "not a program"),
         ("shop_desk:nothing", None, "not a program"),
-        ("shop_desk:bare", None, "made no program"),
+        ("shop_desk:bare", None, "did not return a program"),
         ("shop_desk:broken", None, "no luck"),
     ],
 )

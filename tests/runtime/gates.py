@@ -5,9 +5,9 @@ from collections import defaultdict
 from typing import Any
 
 from tenuto.errors import LaneBusy
-from tenuto.runtime.program import Result
+from tenuto.runtime.program.program import Result
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tests.polling import PATIENCE
 
 

@@ -10,14 +10,15 @@ import pytest
 from tenuto.clock import FakeClock
 from tenuto.errors import TenutoError
 from tenuto.model.wait import Wait
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.program import Program
+from tenuto.runtime.program.program import Program
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.testing.agent import Script, ScriptedAgent
 from tests.conftest import OurHarness
 
 on_disk = pytest.mark.parametrize("harness", ["sqlite", "postgres"], indirect=True)
-in_memory = pytest.mark.parametrize("harness", ["memory"], indirect=True)
+in_memory = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+"""For what is the same on every database: once, on a file that lies in memory."""
 
 PAST_TTL = 60.0
 

@@ -15,33 +15,33 @@ from tenuto.model.session import SessionKey
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.queue import worker
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.store import host
 from tenuto.store.store import Store
 from tenuto.writing import lane_claim
 
 
-def live_turns(runtime: SessionRuntime) -> list[Turn]:
+def live_turns(runtime: SessionRuntime) -> list[TurnContext]:
     """Return the turns that the runtime runs at this moment."""
-    return list(runtime._runner.live.values())
+    return list(runtime._live)
 
 
-def live_turn(runtime: SessionRuntime, run_id: str) -> Turn:
+def live_turn(runtime: SessionRuntime, run_id: str) -> TurnContext:
     """Return the turn of a run that the runtime runs at this moment."""
-    return runtime._runner.live[run_id]
+    return next(turn for turn in runtime._live if turn.run_id == run_id)
 
 
-async def commit_now(turn: Turn) -> None:
+async def commit_now(turn: TurnContext) -> None:
     """Write what the turn has pending."""
     await turn.commit()
 
 
-def stop_renewing(turn: Turn) -> None:
+def stop_renewing(turn: TurnContext) -> None:
     """Let nobody renew the turn's lane, without the turn knowing."""
     turn.writer.release()
 
 
-def hear_stop(turn: Turn, stop: Stop) -> None:
+def hear_stop(turn: TurnContext, stop: Stop) -> None:
     """Let a turn hear of a stop, as whoever watches for stops does."""
     turn.ask_to_stop(stop)
 
@@ -49,8 +49,8 @@ def hear_stop(turn: Turn, stop: Stop) -> None:
 async def begin_and_lose(runtime: SessionRuntime, key: SessionKey, text: str, *, input_key: str) -> str:
     """Begin a turn as `send` does, and lose it before its program runs; return its run's id."""
     message = {"role": "user", "content": text}
-    begun = await runtime._arrivals.begin(key, message, input_key=input_key, body={"message": message})
-    assert isinstance(begun, Turn)
+    begun = await runtime._sender.begin(key, message, input_key=input_key, body={"message": message})
+    assert isinstance(begun, TurnContext)
     await begun.writer.abandon()
     return begun.run_id
 
@@ -79,7 +79,7 @@ async def hand_over(runtime: SessionRuntime, item: Outgoing) -> bool:
 
 def take_replica(runtime: SessionRuntime, key: SessionKey) -> Replica | None:
     """Return what the runtime keeps of a session in memory, and let it forget that."""
-    return runtime._dispatcher._copies.take(key)
+    return runtime._dispatcher._replicas.pop(key)
 
 
 def has_tasks(runtime: SessionRuntime) -> bool:

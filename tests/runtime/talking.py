@@ -10,11 +10,11 @@ from tenuto import Store, open_store
 from tenuto.codec import JSON
 from tenuto.model.session import Key
 from tenuto.runtime.change.hooks import Stage
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.notices import Failure, Notice
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
 

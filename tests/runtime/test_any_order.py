@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.runtime.change.actions import ClearSession, ForkSession, RewindSession
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.session_view import Session
 from tenuto.store.open import memory_store
 
 

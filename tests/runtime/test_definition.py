@@ -6,7 +6,7 @@ import pytest
 
 from tenuto.codec import dumps, loads
 from tenuto.errors import InvalidInput
-from tenuto.runtime.definition import Definition, Task
+from tenuto.runtime.session.definition import Definition, Task
 
 WHOLE = Definition(
     name="helper",

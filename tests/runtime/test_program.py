@@ -6,8 +6,8 @@ import pytest
 
 from tenuto import Store, program
 from tenuto.errors import InvalidInput, RunFailed
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 
 
 async def test_a_plain_function_is_a_program_and_its_output_is_the_outcomes(store: Store) -> None:

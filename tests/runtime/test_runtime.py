@@ -19,15 +19,15 @@ from tenuto.errors import (
 )
 from tenuto.model.input import Cancelled, InputStatus
 from tenuto.model.run import RunStatus
-from tenuto.runtime.calls.tools import Tool
 from tenuto.runtime.change.actions import ResumeSession, SuspendSession, WriteMetadata
 from tenuto.runtime.change.hooks import Stage
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.outcome import OutcomeStatus
+from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.reader import FrameType
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.harness import Harness

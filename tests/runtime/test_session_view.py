@@ -8,8 +8,8 @@ import pytest
 
 from tenuto.errors import InvalidInput, StatusRefused
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.session_view import KeptLog, LogView, Session, changes_between
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import KeptLog, LogView, Session, changes_between
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 MESSAGES = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]

@@ -9,9 +9,9 @@ from tenuto.model.input import InputKind, NewInput
 from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
 from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey
 from tenuto.runtime.change.actions import ForkSession
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tenuto.store.store import Store
 from tenuto.testing.factories import a_commit
 from tests.conftest import OurHarness

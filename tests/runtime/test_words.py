@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from tenuto.argument import word_of
 from tenuto.errors import InvalidInput
 from tenuto.model.run import StopKind
-from tenuto.runtime.words import word_of
 
 
 @pytest.mark.parametrize("given", ["abort", StopKind.ABORT])

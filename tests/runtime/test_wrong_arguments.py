@@ -35,7 +35,7 @@ async def test_what_cannot_be_meant_is_refused_by_name(store: Store, bad: Any) -
         "logs": partial(runtime.create, "echo", logs=bad),
         "operation_id": partial(runtime.create, "echo", operation_id=bad),
         "fork key": partial(runtime.fork, key, key=bad),
-        "go_on": partial(runtime.advance, key, go_on=bad),
+        "go_on": partial(runtime.advance, key, should_continue=bad),
         "effect": partial(runtime.settle_effect, bad),
         "when_busy": partial(runtime.send, key, "hi", when_busy=bad),
         "boundary": partial(runtime.enqueue, key, "hi", boundary=bad),

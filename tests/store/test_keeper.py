@@ -129,7 +129,7 @@ async def test_a_turn_whose_lane_is_taken_is_stopped_and_says_so(store: Store) -
     async def robbed(_: Any) -> Mapping[str, Any]:
         scope = current_scope()
         assert scope is not None
-        await store.lanes.disarm(scope.frame.run.journal.turn.lane)
+        await store.lanes.disarm(scope.frame.run.journal.writer.lane)
         await store.lanes.acquire(KEY, OWNER)
         await asyncio.Event().wait()
         return {}

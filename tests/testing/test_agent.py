@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tenuto.runtime.calls.tools import Tool
-from tenuto.runtime.definition import Definition
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.session.definition import Definition
 from tenuto.testing.agent import Request, Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, counting, in_memory

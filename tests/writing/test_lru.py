@@ -4,7 +4,7 @@ from tenuto.writing.lru import Lru
 
 
 def kept(recent: Lru[str, str], names: str) -> str:
-    return "".join(name for name in names if recent.take(name) is not None)
+    return "".join(name for name in names if recent.pop(name) is not None)
 
 
 def test_a_value_is_found_until_it_is_taken() -> None:
@@ -12,7 +12,7 @@ def test_a_value_is_found_until_it_is_taken() -> None:
     recent.put("a", "alpha", 10)
     recent.put("b", "beta", 10)
     assert (recent.get("a"), recent.get("a"), recent.get("c")) == ("alpha", "alpha", None)
-    assert (recent.take("a"), recent.take("a"), recent.get("a")) == ("alpha", None, None)
+    assert (recent.pop("a"), recent.pop("a"), recent.get("a")) == ("alpha", None, None)
     assert recent.get("b") == "beta"
 
 
@@ -50,7 +50,7 @@ def test_what_was_taken_leaves_room() -> None:
     recent: Lru[str, str] = Lru(100)
     recent.put("a", "a", 70)
     recent.put("b", "b", 30)
-    recent.take("a")
+    recent.pop("a")
     recent.put("c", "c", 70)
     assert kept(recent, "abc") == "bc"
 

@@ -7,8 +7,8 @@ import pytest
 
 from tenuto.model.outgoing import OutgoingStatus
 from tenuto.model.session import SessionKey
-from tenuto.runtime.program import program
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.writing import pages
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate

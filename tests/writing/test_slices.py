@@ -4,7 +4,7 @@ import pytest
 
 from tenuto.model.session import LogEnd
 from tenuto.writing.changes import LogChange
-from tenuto.writing.slices import MAX_INLINE_ENTRIES, fits, mended, slices
+from tenuto.writing.slices import MAX_ENTRIES, MAX_INLINE_ENTRIES, slices
 
 END = LogEnd(7, 3, 40)
 
@@ -39,20 +39,5 @@ def test_big_entries_make_short_slices() -> None:
     assert len(first.items) == 4
 
 
-def test_a_commit_takes_the_entries_of_all_logs_together_up_to_its_limit() -> None:
-    logs = {"a": LogChange(items=range(MAX_INLINE_ENTRIES)), "b": LogChange(items=range(MAX_INLINE_ENTRIES))}
-    assert fits(logs)
-    assert not fits({**logs, "c": LogChange(items=[1])})
-
-
-def test_logs_go_on_from_before_what_was_written_ahead_in_vain() -> None:
-    anew = LogChange(items=["d"], anew=True, kept=2)
-    logs = {"grown": LogChange(items=["a"]), "anew": anew, "other": LogChange(items=["b"])}
-    ends = {"grown": END, "anew": END, "new": None, "silent": END}
-    assert mended(logs, ends) == {
-        "grown": LogChange(items=["a"], anew=True, kept=40),
-        "anew": anew,
-        "other": LogChange(items=["b"]),
-        "new": LogChange(items=(), anew=True, kept=0),
-        "silent": LogChange(items=(), anew=True, kept=40),
-    }
+def test_a_commit_takes_twice_the_entries_that_are_always_written_with_it() -> None:
+    assert MAX_ENTRIES == 2 * MAX_INLINE_ENTRIES

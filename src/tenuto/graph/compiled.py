@@ -1,89 +1,32 @@
 """A compiled graph: what can be invoked, observed, and used as a node of another."""
 
-import logging
-import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, InvocationInterrupted, InvocationSuspended, SessionSaveFailed, TenutoError
-from tenuto.graph.blueprint.edges import Choice
-from tenuto.graph.blueprint.warnings import SessionNotKept, outside
-from tenuto.graph.checkpoint.graph_resume import open_lost, open_paused
+from tenuto.errors import InvalidInput, InvocationInterrupted, InvocationSuspended, SessionSaveFailed
 from tenuto.graph.checkpoint.stored_run import cancel_paused
-from tenuto.graph.engine.execution import UNSET, Call, Opened, check_options, execute, open_fresh
-from tenuto.graph.engine.execution import outcome as outcome_of
-from tenuto.graph.engine.graph_frame import GraphRun
-from tenuto.graph.engine.scope import Metadata, Scope, checked_metadata, scope_variable
-from tenuto.graph.engine.suspend import CallbackMaker
-from tenuto.graph.events.event_queue import Attachment, DrainSummary, EventQueues, Observer, Subscription, subscription
-from tenuto.graph.events.node_event import InvocationEvent, Phase
+from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.engine.scope import Metadata, Scope, checked_metadata
+from tenuto.graph.events.event_queue import Attachment, DrainSummary, Observer, Subscription, subscription
 from tenuto.graph.graph_outcome import Outcome
-from tenuto.graph.nodes.node import Middleware, Node
-from tenuto.graph.session.migration import MigrationRegistry
-from tenuto.graph.session.session_plan import SessionPlan
-from tenuto.graph.state import State, schema_of
+from tenuto.graph.invocation import execution
+from tenuto.graph.invocation.run_request import UNSET, RunRequest
+from tenuto.graph.mermaid import mermaid
+from tenuto.graph.runtime.graph_program import GraphProgram
+from tenuto.graph.signal import CallbackMaker
+from tenuto.graph.state import State
 from tenuto.ids import check_id, random_id
 from tenuto.model.wait import Wait
 from tenuto.store.store import Store
 
-if TYPE_CHECKING:
-    from tenuto.graph.runtime.graph_program import GraphProgram
-
 S = TypeVar("S", bound=State)
-
-_log = logging.getLogger("tenuto.graph")
-
-Edge = Any
-"""Where a node leads: a node's name, END, or a function of the state that returns one of them."""
 
 DEFAULT_STEP_LIMIT = 1000
 
 
-class CompiledGraph(Generic[S]):
-    """A graph that has been checked. It keeps no state of a run, so one may serve any number of invocations at once."""
-
-    def __init__(
-        self,
-        *,
-        kind: type[S],
-        name: str,
-        nodes: dict[str, Node],
-        edges: dict[str, Edge],
-        entry: str,
-        end: object,
-        middleware: tuple[Middleware, ...],
-        store: Store | None = None,
-        migrations: MigrationRegistry | None = None,
-        fan_out_batch: int = 1,
-        session: SessionPlan | None = None,
-    ) -> None:
-        self.kind = kind
-        self.name = name
-        self.schema = schema_of(kind)
-        self.nodes = nodes
-        self.edges = edges
-        self.entry = entry
-        self.end = end
-        self.store = store
-        self.migrations = migrations or MigrationRegistry("checkpoint")
-        self.fan_out_batch = fan_out_batch
-        self.session = session
-        self.observers: list[Subscription] = []
-        self._chains = {node.name: middleware + node.middleware for node in nodes.values()}
-        self._deliveries = EventQueues()
-        self._warned = False
-
-    def leads_to(self, choice: Choice, target: Any) -> bool:
-        """Tell whether a conditional edge may lead there."""
-        if choice.targets is not None:
-            return any(target is each or (isinstance(target, str) and target == each) for each in choice.targets)
-        return target is self.end or (isinstance(target, str) and target in self.nodes)
-
-    def chain_of(self, node: Node) -> tuple[Middleware, ...]:
-        """Return the middleware around a node, the graph's outside the node's own."""
-        return self._chains[node.name]
+class CompiledGraph(GraphPlan[S]):
+    """A graph that has been checked: its plan, and the verbs that run it. It can serve any number of runs at once."""
 
     def attach_observer(self, observer: Observer, phases: Iterable[str] | None = None) -> Attachment:
         """Let an observer see this graph's events, also where the graph runs inside another; all phases by default."""
@@ -92,32 +35,14 @@ class CompiledGraph(Generic[S]):
         return Attachment(self.observers, attached)
 
     async def drain(self, timeout: float | None = None) -> DrainSummary:  # noqa: ASYNC109 - the specification's own word
-        """Wait until the events of everything under way are delivered; at the timeout the rest is dropped and
+        """Wait until the events of all running invocations are delivered; at the timeout the rest is dropped and
         counted.
         """
-        return await self._deliveries.drain(timeout)
+        return await self.queues.drain(timeout)
 
     async def drain_events_for(self, invocation_id: str, timeout: float | None = None) -> DrainSummary:  # noqa: ASYNC109 - the specification's own word
         """Wait until what an invocation has emitted so far is delivered; a node may call it."""
-        return await self._deliveries.drain_for(invocation_id, timeout)
-
-    @property
-    def pause_store(self) -> Store | None:
-        """Where a suspended run is kept: with the checkpoints, or with the sessions."""
-        return self.store or (self.session.own if self.session else None)
-
-    def warn_of_no_session_store(self, session_id: str) -> None:
-        """Say, once, that sessions are named in vain: the run goes on, and nothing of them is kept."""
-        if self._warned:
-            return
-        self._warned = True
-        told = (
-            f"Graph {self.name!r} was run with session_id={session_id!r}, but has no session store: nothing of the "
-            "session is loaded or saved. Give the graph with_session_store(...)."
-        )
-        _log.warning(told)
-        with suppress(SessionNotKept):  # also where warnings are errors
-            warnings.warn(SessionNotKept(told), stacklevel=outside())
+        return await self.queues.drain_for(invocation_id, timeout)
 
     async def invoke(self, initial: S | Mapping[str, Any] | None = None, **options: Any) -> S:
         """Run the graph and return its final state; an error is raised, and so are a suspension, as
@@ -134,7 +59,7 @@ class CompiledGraph(Generic[S]):
             )
         if outcome.interrupted:
             raise InvocationInterrupted(
-                f"Invocation {outcome.invocation_id!r} was stopped before it came to its end; call run() to get its "
+                f"Invocation {outcome.invocation_id!r} was stopped before it reached its end; call run() to get its "
                 "outcome with the state it had, and resume it with resume_invocation if the graph has a checkpointer.",
                 outcome=outcome,
             )
@@ -161,14 +86,14 @@ class CompiledGraph(Generic[S]):
         """Run the graph and return how it went, as data.
 
         `initial` gives fields in place of their defaults; with `session_id`, on top of what the session holds, through
-        their reducers. `stop` is asked before each node; once true, the next node does not start. `step_limit` bounds
-        the number of node executions. Cancelling leaves no task behind.
+        their reducers. `stop` is called before each node; once it returns true, the next node does not start.
+        `step_limit` bounds the number of node executions. Cancelling leaves no task behind.
 
-        `resume_invocation` with a `signal_payload`, even an empty one, goes on with a suspended invocation under its
-        own id; without one, from the last checkpoint of a run that ended early, under a new id. If the session has
-        moved on meanwhile nothing runs, unless `on_moved` says `overwrite` or `rebase`.
+        `resume_invocation` with a `signal_payload`, even an empty one, resumes a suspended invocation under its own id;
+        without one, it resumes from the last checkpoint of a run that ended early, under a new id. If the session has
+        changed meanwhile nothing runs, unless `on_moved` says `overwrite` or `rebase`.
         """
-        call = Call(
+        request = RunRequest(
             initial=initial,
             observers=tuple(each if isinstance(each, Subscription) else subscription(each) for each in observers),
             stop=stop,
@@ -178,9 +103,9 @@ class CompiledGraph(Generic[S]):
             signal_payload=signal_payload,
             on_moved=on_moved,
         )
-        check_options(call)
+        request.check()
         if invocation_id is None or resume_invocation is not None:
-            invocation_id = resume_invocation if call.is_answer and resume_invocation else random_id()
+            invocation_id = resume_invocation if request.is_answer and resume_invocation else random_id()
         scope = Scope(
             invocation_id=check_id(invocation_id, "invocation_id"),
             correlation_id=correlation_id or random_id(),
@@ -188,35 +113,7 @@ class CompiledGraph(Generic[S]):
             metadata=Metadata(checked_metadata(metadata or {})),
             callbacks=callbacks,
         )
-        async with AsyncExitStack() as stack:
-            opening = open_fresh
-            if resume_invocation is not None:
-                opening = open_paused if call.is_answer else open_lost
-            try:
-                opened = await opening(self, call, scope, stack)
-            except TenutoError as error:
-                return outcome_of("errored", scope, error=error)
-            return await self.ran(call, opened)
-
-    async def ran(self, call: Call, opened: Opened) -> Outcome[S]:
-        """Run an invocation that was opened, and return how it went."""
-        scope, own = opened.scope, call.observers
-        token = scope_variable.set(scope)
-        # Made once the scope stands, so that observers see the invocation's identities too.
-        delivery = self._deliveries.begin(scope.invocation_id) if own or self._observed() else None
-        run = GraphRun(delivery, own, call.step_limit, call.stop, opened.journal)
-        try:
-            executing = execute(self, run, opened, call.initial)
-            if delivery is None:
-                return await executing
-            begun = InvocationEvent(phase=Phase.STARTED, graph=self, scope=scope, resumed_from=opened.resumed_from)
-            return await delivery.around(executing, begun, run.audience(self))
-        finally:
-            # The journal knows its frames, and they their run: left so, they would wait for the cycle collector.
-            run.journal = None
-            if delivery is not None:
-                delivery.close()
-            scope_variable.reset(token)
+        return await execution.run(self, request, scope)
 
     def as_program(
         self,
@@ -229,17 +126,15 @@ class CompiledGraph(Generic[S]):
         output: str | Callable[[S], JSON] | None = None,
         checkpoints: bool | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
-    ) -> "GraphProgram":
+    ) -> GraphProgram:
         """Return the graph as a program for `SessionRuntime(programs=[...])`, by default under its own name.
 
-        A message goes to the log `input`, a session field that only grows, in the form `entry` gives it; one that does
-        not fit is `MessageRefused`. `message_logs` says whether `messages` is a conversation, by default if its entries
-        have roles. `output` is the field, or the function of the final state, that a turn's outcome shows; by default
-        its reply. `checkpoints` are left after every node if the graph has a checkpointer, or as said here; they and
-        the sessions are kept in the runtime's store.
+        A message is added to the log `input`, a session field that only grows, in the form `entry` gives it; one that
+        does not fit is `MessageRefused`. `message_logs` says whether `messages` is a conversation; by default it is if
+        its entries have roles. `output` is the field, or the function of the final state, that a turn's outcome shows;
+        by default its reply. `checkpoints` says whether one is written after every node, by default if the graph has a
+        checkpointer; they and the sessions are kept in the runtime's store.
         """
-        from tenuto.graph.runtime.graph_program import GraphProgram
-
         return GraphProgram(
             self,
             name=self.name if name is None else name,
@@ -253,14 +148,14 @@ class CompiledGraph(Generic[S]):
         )
 
     async def save_again(self, error: SessionSaveFailed) -> None:
-        """Repeat the save of a run whose save failed, and only that; one that had landed after all stays as it is."""
+        """Repeat the save of a run whose save failed, and only that; one that was written after all stays as it is."""
         repeat = error.details().get("repeat")
         if repeat is None:
             raise InvalidInput("This error has no save to repeat; save the final state with the store itself.")
         await repeat()
 
     async def cancel(self, invocation_id: str, *, tenant: str = "") -> None:
-        """Give up on a suspended invocation: it cannot be resumed any more."""
+        """Give up a suspended invocation: it can no longer be resumed."""
         await cancel_paused(self._pauses(), check_id(invocation_id, "invocation_id"), tenant)
 
     async def waiting(self, *, tenant: str = "", limit: int = 100, after: str = "") -> list[Wait]:
@@ -270,18 +165,9 @@ class CompiledGraph(Generic[S]):
     def _pauses(self) -> Store:
         store = self.pause_store
         if store is None:
-            raise InvalidInput(f"Graph {self.name!r} has no store, so nothing of it is ever paused.")
+            raise InvalidInput(f"Graph {self.name!r} has no store, so none of its runs is ever paused.")
         return store
-
-    def _observed(self) -> bool:
-        return bool(self.observers) or any(graph._observed() for graph in self.inner_graphs())
-
-    def inner_graphs(self) -> list["CompiledGraph[Any]"]:
-        """Return the graphs that run inside this one's nodes."""
-        return [graph for node in self.nodes.values() for graph in node.graphs()]
 
     def to_mermaid(self) -> str:
         """Return the graph as a Mermaid flowchart, with subgraphs, fan-outs and branches."""
-        from tenuto.graph.mermaid import mermaid
-
         return mermaid(self)

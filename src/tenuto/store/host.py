@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tenuto.codec import encode
 from tenuto.model.lane import HostProof
-from tenuto.store.rules.verbs.lane_rules import same_host
 
 
 @cache
@@ -27,7 +26,7 @@ def is_dead(holder: HostProof | None) -> bool:
 
     Same machine, boot and pid namespace, and no process with its pid and start time.
     """
-    if holder is None or holder.pid is None or not same_host(holder, this_process()):
+    if holder is None or holder.pid is None or not _same_host(holder, this_process()):
         return False
     return _started(holder.pid) != holder.started
 
@@ -90,3 +89,15 @@ def _link(path: str) -> str | None:
         return os.readlink(path)  # noqa: PTH115 - not a path but a name of a namespace
     except OSError:
         return None
+
+
+def _same_host(holder: HostProof | None, here: HostProof) -> bool:
+    """Tell whether a holder ran where we run; a missing value means that nobody can tell."""
+    if holder is None or holder.pid is None or holder.started is None:
+        return False
+    places = (
+        (holder.machine_id, here.machine_id),
+        (holder.boot_id, here.boot_id),
+        (holder.pid_namespace, here.pid_namespace),
+    )
+    return all(theirs is not None and theirs == ours for theirs, ours in places)

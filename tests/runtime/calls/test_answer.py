@@ -18,12 +18,12 @@ from tenuto.errors import (
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitStatus
-from tenuto.runtime.calls.answer import Answered, checked
-from tenuto.runtime.calls.tools import Tool
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.stream.notices import Notice, WaitSettled
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.tree.answer import Answered, checked
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting

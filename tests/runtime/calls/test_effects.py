@@ -22,10 +22,10 @@ from tenuto.errors import (
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait
-from tenuto.runtime.calls.effect_journal import EffectJournal, InDoubt, Place, check_same, difference, replayed
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt, Place, check_same, difference, replayed
 from tests.conftest import OurHarness
 from tests.polling import until
 from tests.runtime.runtimes import Database, Gate, contents, in_memory
@@ -165,7 +165,7 @@ async def test_another_request_in_the_same_turn_is_refused_and_what_is_changed_i
         reply["content"] = "changed"
         with pytest.raises(EffectCalledTwice):  # the request that is on record is the one that was made
             await turn.effect("model", giving("never"), {"messages": ["one"]}, kind="model")
-        known = turn.journal.find(Place("", 1, "model"))
+        known = context_of(turn).journal.find(Place("", 1, "model"))
         assert known is not None
         seen.append(known.result)
         with pytest.raises(EffectMismatch) as refusal:
@@ -472,6 +472,63 @@ async def test_settling_by_hand_answers_the_run_that_asks(harness: OurHarness) -
     assert answered.outcome.output == [{"receipt": 5}, {"receipt": 5}]
     session = await second.get("s")
     assert contents(session.messages, "system") == []
+
+
+async def test_a_call_that_a_run_under_way_goes_on_with_is_not_settled_by_others(harness: OurHarness) -> None:
+    database, before, paid = Database(harness), Gate(), list[int]()
+    paying = Gate()
+
+    @program
+    async def pays(turn: Turn) -> Any:
+        async def pay() -> Any:
+            paid.append(len(paid))
+            await paying()
+            return {"receipt": len(paid)}
+
+        await before()
+        return await turn.effect("pay", pay, {"amount": 7}, idempotent=True)
+
+    first = await database.runtime(pays)
+    await first.create("pays", session_id="s")
+    before.open.set()
+    task = asyncio.create_task(first.send("s", "pay"))
+    await paying.reached.wait()
+    await database.lose(first, task)
+    before.reached.clear()
+    before.open.clear()
+    paying.open.set()
+
+    second, third = await database.runtime(pays), await database.runtime(pays)
+    draining = asyncio.create_task(second.drain())
+    await before.reached.wait()
+    (doubtful,) = await third.effects_in_doubt("s")
+    with pytest.raises(EffectNotOpen, match="under way"):
+        await third.settle_effect(doubtful, result={"receipt": 9})
+    before.open.set()
+    await draining
+    (run,) = await second.runs("s")
+    assert (run.status, run.run.attempt) == (RunStatus.COMPLETED, 2)
+    assert len(paid) == 2
+
+
+async def test_a_call_that_is_settled_as_its_run_is_resumed_is_not_made_again(
+    harness: OurHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, paying = Database(harness), Paying()
+    await paying.lost(database)
+    second = await database.runtime(paying.program, in_doubt=InDoubt.FAIL)
+    await second.drain()
+    (doubtful,) = await second.effects_in_doubt("s")
+    third = await database.runtime(paying.program, in_doubt=InDoubt.RETRY)
+    read = third.store.waits.of_invocation
+
+    async def settled_meanwhile(*given: Any) -> list[Wait]:
+        await second.settle_effect(doubtful, result={"receipt": 9})
+        return await read(*given)
+
+    monkeypatch.setattr(third.store.waits, "of_invocation", settled_meanwhile)
+    assert (await third.resume("s")).suspended
+    assert (paying.found, paying.paid) == ([{"receipt": 9}], 1)
 
 
 async def test_settling_by_hand_after_the_run_gave_up_is_one_notice_to_the_model(harness: OurHarness) -> None:

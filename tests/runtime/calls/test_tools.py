@@ -8,11 +8,11 @@ import pytest
 
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus
-from tenuto.runtime.calls.tools import Tool, run_calls
 from tenuto.runtime.conversation.history import History, result_message
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.polling import until

@@ -9,11 +9,11 @@ import pytest
 from tenuto.errors import AlreadyAnswered, InvalidInput, LateAnswer, WaitExpired
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
-from tenuto.runtime.calls.invocation_waits import WaitFor
-from tenuto.runtime.calls.tools import Tool
 from tenuto.runtime.change.actions import ResumeSession, SuspendSession
-from tenuto.runtime.program import program
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting

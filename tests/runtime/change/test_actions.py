@@ -34,10 +34,10 @@ from tenuto.runtime.change.actions import (
     UpdateTask,
     WriteMetadata,
 )
-from tenuto.runtime.definition import Definition, Task
 from tenuto.runtime.handle import SessionHandle
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.definition import Definition, Task
+from tenuto.runtime.session.session_view import Session
 from tenuto.testing.agent import Script, ScriptedAgent
 from tests.runtime.talking import Heard, Refused, as_streamed, echo, raised_by, rows, said, started, streamed
 

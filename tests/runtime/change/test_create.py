@@ -30,9 +30,9 @@ from tenuto.runtime.change.actions import (
     SuspendSession,
     WriteMetadata,
 )
-from tenuto.runtime.definition import Definition
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import Session
 from tests.conftest import OurHarness
 from tests.crash.processes import ROOT
 from tests.runtime.talking import Heard, broken, echo, raised_by, rows, said, started

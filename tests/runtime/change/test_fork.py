@@ -19,7 +19,6 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.model.session import SessionKey
-from tenuto.runtime.calls.tools import Tool
 from tenuto.runtime.change.actions import (
     ChangeModel,
     ClearSession,
@@ -27,10 +26,11 @@ from tenuto.runtime.change.actions import (
     RewindSession,
     SuspendSession,
 )
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.session_view import Session
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.runtime.talking import Heard, broken, echo, faulty, rows, said, started

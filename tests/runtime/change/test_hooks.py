@@ -8,7 +8,7 @@ import pytest
 from tenuto.errors import InvalidInput
 from tenuto.model.session import Profile, SessionKey, SessionStatus
 from tenuto.runtime.change.hooks import At, Controller, HookStack, Stage
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.session_view import Session
 
 
 def a_session(session_id: str = "s") -> Session:

@@ -20,7 +20,7 @@ from tenuto.model.session import SessionStatus
 from tenuto.runtime.change.actions import SendMessage, SuspendSession, WriteMetadata
 from tenuto.runtime.change.hooks import HookStack
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.notices import (
     ActionFailed,
     Failure,

@@ -6,7 +6,7 @@ import pytest
 
 from tenuto.errors import StatusRefused
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.runtime.change.status import TRANSITIONS, check_transition
+from tenuto.runtime.session.status import TRANSITIONS, check_transition
 
 KEY = SessionKey("s")
 ALLOWED = {

@@ -7,8 +7,8 @@ import pytest
 from tenuto import END, GraphBuilder, State
 from tenuto.errors import InvalidHistory
 from tenuto.graph.reducers import append
-from tenuto.runtime.program import program
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, in_memory
 

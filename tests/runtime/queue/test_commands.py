@@ -18,9 +18,9 @@ from tenuto.runtime.change.actions import (
     UpdateTask,
     WriteMetadata,
 )
-from tenuto.runtime.definition import Task
 from tenuto.runtime.queue.commands import Commands
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.definition import Task
+from tenuto.runtime.session.session_view import Session
 
 
 @dataclass(frozen=True, slots=True)

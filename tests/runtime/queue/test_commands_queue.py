@@ -11,10 +11,10 @@ from tenuto.errors import InvalidInput, OperationConflict, StatusRefused, StoreC
 from tenuto.model.input import Cancelled, InputStatus
 from tenuto.runtime.change.actions import ClearSession, CompleteSession, ResumeSession, UpdateTask, WriteMetadata
 from tenuto.runtime.change.hooks import Stage
-from tenuto.runtime.definition import Task
-from tenuto.runtime.outcome import OutcomeStatus
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.definition import Task
+from tenuto.runtime.session.outcome import OutcomeStatus
+from tenuto.runtime.session.session_view import Session
 from tenuto.testing.harness import Harness
 from tests.runtime.gates import GatedProgram, events_of, lane_is_free, talk_of
 

@@ -7,9 +7,9 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import SessionDeleted, SessionNotFound
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tests.runtime.runtimes import Gate
 from tests.runtime.talking import echo
 

@@ -23,11 +23,12 @@ from tenuto.graph.reducers import append
 from tenuto.model.input import Boundary, InputKind, InputStatus, NewInput
 from tenuto.runtime.change.actions import ResumeSession, SuspendSession
 from tenuto.runtime.change.hooks import At, HookStack, Stage
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import ProgramTraits, Result, program
+from tenuto.runtime.program.program import Result, program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import OutcomeStatus
+from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.testing.harness import Harness
 from tests.conftest import OurHarness
 from tests.polling import until

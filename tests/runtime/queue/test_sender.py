@@ -8,7 +8,7 @@ import pytest
 from tenuto import SessionRuntime, Store, Turn, program
 from tenuto.errors import LaneBusy
 from tenuto.runtime.change.hooks import At, HookStack, Stage
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.testing.harness import Harness
 

@@ -10,12 +10,13 @@ from tenuto import Store
 from tenuto.errors import LaneLost, RunNotLive, SessionDeleted, SessionNotFound
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus, StopAnswer, StopKind
-from tenuto.runtime.calls.tools import Tool
-from tenuto.runtime.outcome import Outcome, OutcomeStatus
-from tenuto.runtime.program import Program, Result, program
+from tenuto.runtime.calls.steps import begin_step, finish_step
+from tenuto.runtime.program.program import Program, Result, program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
 from tenuto.runtime.stream.notices import Notice, RunStarted
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.harness import Harness
 from tests.polling import PATIENCE
@@ -149,11 +150,11 @@ class TestWhatIsKept:
 
     async def test_a_step_that_was_written_stays(self, store: Store) -> None:
         async def body(turn: Turn) -> None:
-            await turn.begin_step()
+            await begin_step(context_of(turn))
             turn.append({"role": "assistant", "content": "step one"})
             turn.set(step=1)
-            await turn.finish_step()
-            await turn.begin_step()
+            await finish_step(context_of(turn))
+            await begin_step(context_of(turn))
             turn.emit("step t")
 
         runtime, _ = await stopped(store, body)

@@ -11,11 +11,11 @@ from tenuto.model.effect import EffectStatus
 from tenuto.model.input import InputKind, InputStatus, NewInput
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.actions import WriteMetadata
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import program
-from tenuto.runtime.queue.first_message import rolling_back
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.run.first_message import rolling_back
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.testing.harness import Harness
 from tests.runtime.gates import GatedProgram, events_of, lane_is_free, talk_of
 

@@ -8,11 +8,11 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import InvalidInput, NotJson
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.stream import chunks
 from tenuto.runtime.stream.reader import FrameType, fold
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
 from tests.polling import until
@@ -202,11 +202,11 @@ async def test_what_is_discarded_is_marked_before_what_is_said_instead(store: St
         turn.emit("wrong")
         if stored_first:
             await _until_stored(store, 2)
-        turn.discard_chunks()
+        context_of(turn).discard_chunks()
         turn.emit("wrong again")
         if stored_first:
             await _until_stored(store, 3)
-        turn.discard_chunks()
+        context_of(turn).discard_chunks()
         turn.emit("right")
         if stored_first:
             await _until_stored(store, 4)

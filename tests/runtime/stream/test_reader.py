@@ -9,11 +9,11 @@ import pytest
 from tenuto import Store
 from tenuto.errors import StreamDropped
 from tenuto.model.run import StopKind
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.stream.reader import FrameType, StreamFrame, fold
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
 

@@ -15,13 +15,13 @@ from tenuto.model.outgoing import NewOutgoing, OutboxKind, Outgoing, OutgoingSta
 from tenuto.model.run import RunStatus, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
-from tenuto.runtime.calls.tools import Tool
 from tenuto.runtime.change.actions import CompleteSession, ResumeSession, SuspendSession
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.runtime.tree.delivery import PATIENCE, pause_before
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import calls
 from tenuto.testing.factories import a_commit
 from tenuto.testing.faults import FaultyBackend
@@ -741,8 +741,10 @@ async def test_what_cannot_be_delivered_is_put_off_and_disturbs_nothing_else(
     @program
     async def sends(turn: Turn) -> Any:
         target = SessionKey("p")
-        turn.pending.outgoing.append(NewOutgoing(kind="carrier pigeon", target=target))
-        turn.pending.outgoing.append(NewOutgoing(kind=OutboxKind.RESULT, target=target, body={"no": "token"}))
+        context_of(turn).pending.outgoing.append(NewOutgoing(kind="carrier pigeon", target=target))
+        context_of(turn).pending.outgoing.append(
+            NewOutgoing(kind=OutboxKind.RESULT, target=target, body={"no": "token"})
+        )
         return await turn.child("child", "x")
 
     runtime = await Database(harness).runtime(sends, child)

@@ -21,15 +21,15 @@ from tenuto.errors import (
 from tenuto.model.commit import Budget
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.runtime.calls.invocation_waits import WaitFor
-from tenuto.runtime.calls.tools import Tool, run_calls
 from tenuto.runtime.change.hooks import At, HookStack, Stage
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.writing.error_record import MOST_TEXT, clipped, error_record
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, in_memory, on_disk, results
@@ -460,7 +460,8 @@ async def test_results_that_are_too_much_together_become_errors_of_their_calls(h
 
         ends = await asyncio.gather(*(turn.effect(f"k{n}", call) for n in range(6)), return_exceptions=True)
         heard.extend("failed" if isinstance(end, EffectFailed) else "done" for end in ends)
-        known = [turn.journal.find(place) for place in turn.called]
+        context = context_of(turn)
+        known = [context.journal.find(place) for place in context.called]
         heard.extend("failed" if each is not None and each.error else "done" for each in known)
         return "done"
 

@@ -8,12 +8,13 @@ import pytest
 from tenuto.errors import MessageRefused, StoreUnavailable
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.hooks import Stage
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import ProgramTraits, Result, program
+from tenuto.runtime.program.program import Result, program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.outcome import OutcomeStatus
+from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.notices import Notice, RunStarted
-from tenuto.runtime.turn.turn import Turn
 from tenuto.store.store import Store
 from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
@@ -129,7 +130,7 @@ async def test_a_worker_that_is_to_finish_begins_no_further_turn(store: Store) -
     runtime = SessionRuntime(store, [replies])
     _, second, _ = await queued(runtime)
     turns = iter([True, False])
-    assert await runtime.advance("s", go_on=lambda: next(turns, False))
+    assert await runtime.advance("s", should_continue=lambda: next(turns, False))
     assert await talk_of(runtime, "s") == answered("one")
     assert (await runtime.outcome(second)).status is OutcomeStatus.QUEUED
     assert await lane_is_free(runtime, "s")

@@ -12,9 +12,10 @@ from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.runtime.cache.replica import Replica
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.session_view import changes_between
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import changes_between
 from tenuto.runtime.turn.pending import Pending
+from tenuto.writing.log_tracker import LogTracker, operation_of
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 USER = {"role": "user", "content": "hello"}
@@ -29,8 +30,8 @@ def result(call_id: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": "x"}
 
 
-def a_copy(*messages: Any) -> Replica:
-    copy = Replica(
+def a_replica(*messages: Any) -> Replica:
+    replica = Replica(
         key=SessionKey("s"),
         life=0,
         version=1,
@@ -48,8 +49,12 @@ def a_copy(*messages: Any) -> Replica:
         updated_at=AT,
         size=0,
     )
-    copy.judge()
-    return copy
+    replica.reindex()
+    return replica
+
+
+def pending_of(replica: Replica, **options: Any) -> Pending:
+    return Pending(replica, LogTracker(replica.base), **options)
 
 
 def landing(pending: Pending) -> None:
@@ -58,34 +63,48 @@ def landing(pending: Pending) -> None:
     landed(pending)
 
 
+def sent(pending: Pending) -> dict[str, list[Any]]:
+    """Return each log as the commit under way leaves it."""
+    logs = _sent.get(id(pending))
+    assert logs is not None
+    return logs
+
+
+_sent: dict[int, dict[str, list[Any]]] = {}
+
+
 def under_way(pending: Pending, waits: tuple[OpenWait, ...] = ()) -> dict[str, Any]:
-    return pending.parts(pending.logs(), waits)
+    parts = pending.parts(pending.logs(), waits)
+    _sent[id(pending)] = {name: list(items) for name, items in pending.replica.logs.items()}
+    return parts
 
 
 def landed(pending: Pending) -> None:
-    copy = pending.copy
+    replica = pending.replica
+    ends = {name: LogEnd(1, at, len(items)) for at, (name, items) in enumerate(sent(pending).items(), start=1)}
     receipt = Receipt(
         operation_id="o",
         life=0,
-        commit_number=copy.commit_number + 1,
-        version=copy.version + 1,
+        commit_number=replica.commit_number + 1,
+        version=replica.version + 1,
         generation=0,
         event_seq=0,
-        ends=copy.ends,
+        ends=ends,
         wait_ids=(),
         committed_at=AT,
     )
+    pending.tracker.landed(receipt, ends, saved=True)
     pending.landed(receipt)
 
 
 def test_nothing_done_is_nothing_to_write() -> None:
-    pending = Pending(a_copy(USER))
+    pending = pending_of(a_replica(USER))
     assert pending.is_empty
-    assert (pending.logs(), pending.save({})) == ({}, None)
+    assert (pending.logs(), pending.moves_head) == ({}, False)
 
 
 def test_what_is_added_is_written_once() -> None:
-    pending = Pending(a_copy(USER))
+    pending = pending_of(a_replica(USER))
     assert pending.add("messages", [REPLY]) == 0
     assert pending.add("messages", [USER]) == 1
     pending.add("fresh", [1])
@@ -98,12 +117,12 @@ def test_what_is_added_is_written_once() -> None:
     parts = under_way(pending)
     assert [event.type for event in parts["events"]] == ["e"]
     landed(pending)
-    assert (pending.is_empty, pending.written("messages"), pending.copy.version) == (True, 3, 2)
+    assert (pending.is_empty, pending.written("messages"), pending.replica.version) == (True, 3, 2)
 
 
 def test_what_is_done_while_a_commit_is_under_way_waits_for_the_next() -> None:
-    copy = a_copy(USER)
-    pending = Pending(copy)
+    replica = a_replica(USER)
+    pending = pending_of(replica)
     pending.add("messages", [REPLY])
     pending.document |= {"mood": "glad", "a": 1}
     pending.profile |= {"title": "one"}
@@ -120,63 +139,67 @@ def test_what_is_done_while_a_commit_is_under_way_waits_for_the_next() -> None:
 
 
 def test_a_call_may_stay_open_only_if_something_stands_for_it() -> None:
-    pending = Pending(a_copy(USER))
+    pending = pending_of(a_replica(USER))
     pending.add("messages", [calling("a", "b")])
     with pytest.raises(InvalidHistory):
         under_way(pending)
-    pending.excused = {"a"}
+    pending.covered_calls = {"a"}
     with pytest.raises(InvalidHistory, match="'b'"):
         under_way(pending)
     under_way(pending, (OpenWait(kind="tool_result", metadata={"call_id": "b"}),))
     landed(pending)
-    assert list(pending.copy.history.open) == ["a", "b"]
+    assert list(pending.replica.history.open) == ["a", "b"]
 
 
 def test_logs_that_are_no_conversations_are_not_judged() -> None:
-    pending = Pending(a_copy(USER), message_logs=frozenset())
+    pending = pending_of(a_replica(USER), message_logs=frozenset())
     pending.add("messages", ["anything"])
     landing(pending)
-    assert pending.copy.messages == [USER, "anything"]
+    assert pending.replica.messages == [USER, "anything"]
 
 
 def test_a_log_that_begins_anew_keeps_only_what_the_store_has() -> None:
-    pending = Pending(a_copy(USER, REPLY))
+    pending = pending_of(a_replica(USER, REPLY))
     pending.add("messages", [USER, REPLY])
     edited = {"role": "assistant", "content": "edited"}
-    pending.begin_anew("messages", [USER, REPLY, USER, edited], kept=3)
+    pending.reset_log("messages", [USER, REPLY, USER, edited], kept=3)
     change = pending.logs()["messages"]
     assert (list(change.items), change.anew, change.kept) == ([USER, edited], True, 2)
     landing(pending)
-    assert (pending.copy.messages, pending.written("messages"), pending.logs()) == ([USER, REPLY, USER, edited], 4, {})
+    assert (pending.replica.messages, pending.written("messages"), pending.logs()) == (
+        [USER, REPLY, USER, edited],
+        4,
+        {},
+    )
 
 
 def test_a_log_that_begins_anew_is_judged_with_all_that_is_added_to_it() -> None:
-    pending = Pending(a_copy(USER, calling("a"), result("a")))
-    pending.begin_anew("messages", [USER], kept=1)
+    pending = pending_of(a_replica(USER, calling("a"), result("a")))
+    pending.reset_log("messages", [USER], kept=1)
     pending.add("messages", [calling("a"), result("a"), calling("b")])
     with pytest.raises(InvalidHistory, match="'b'"):
         under_way(pending)
     pending.add("messages", [result("b")])
     landing(pending)
-    assert (pending.copy.history.open, pending.copy.history.used) == ({}, {"a", "b"})
+    assert (pending.replica.history.open, pending.replica.history.used) == ({}, {"a", "b"})
 
 
 def test_a_log_may_go_on_from_another_end() -> None:
-    pending = Pending(a_copy(USER))
-    pending.begin_anew("messages", [REPLY, USER], 2, LogEnd(1, 7, 2))
-    pending.begin_anew("messages", [REPLY, REPLY], 1)
+    pending = pending_of(a_replica(USER))
+    pending.reset_log("messages", [REPLY, USER], 2, LogEnd(1, 7, 2))
+    pending.reset_log("messages", [REPLY, REPLY], 1)
     change = pending.logs()["messages"]
     assert (list(change.items), change.kept, change.keep) == ([REPLY], 1, LogEnd(1, 7, 2))
-    written: Any = change.write(LogEnd(1, 1, 1))
+    written: Any = operation_of(change, LogEnd(1, 1, 1))
     assert written.keep == LogEnd(1, 7, 1)
 
 
 def test_taking_back_leaves_the_session_as_the_store_has_it() -> None:
-    copy = a_copy(USER)
-    pending = Pending(copy)
+    replica = a_replica(USER)
+    pending = pending_of(replica)
     pending.add("messages", [REPLY])
     landing(pending)
-    view = copy.value()
+    view = replica.value()
     after = (
         view.with_fields(mood="sour")
         .with_status(SessionStatus.SUSPENDED)
@@ -186,11 +209,11 @@ def test_taking_back_leaves_the_session_as_the_store_has_it() -> None:
         .replaced("notes", ["other"])
         .appended("fresh", 1)
     )
-    pending.take(changes_between(view, after), after)
-    taken = copy.value()
+    pending.apply(changes_between(view, after), after)
+    taken = replica.value()
     assert (taken.document["mood"], taken.status, len(taken.messages)) == ("sour", "suspended", 3)
     pending.discard()
-    now = copy.value()
+    now = replica.value()
     assert (dict(now.document), now.status, now.metadata) == ({"mood": "calm"}, "active", {})
     assert now.definition == Definition(name="echo")
     assert (list(now.messages), list(now.logs["notes"]), list(now.logs.get("fresh", ()))) == ([USER, REPLY], ["n1"], [])
@@ -212,8 +235,8 @@ _STEPS = st.lists(
 
 @given(_STEPS)
 def test_what_is_written_and_what_is_in_memory_never_part(steps: list[tuple[str, int]]) -> None:
-    copy = a_copy(USER, REPLY)
-    pending = Pending(copy)
+    replica = a_replica(USER, REPLY)
+    pending = pending_of(replica)
     stored, number = [USER, REPLY], 0
     for word, count in steps:
         match word:
@@ -222,15 +245,15 @@ def test_what_is_written_and_what_is_in_memory_never_part(steps: list[tuple[str,
                 pending.add("messages", [{"role": "user", "content": f"{number}.{each}"} for each in range(count)])
             case "anew":
                 number += 1
-                kept = copy.messages[:count]
-                pending.begin_anew("messages", [*kept, {"role": "user", "content": f"new {number}"}], len(kept))
+                kept = replica.messages[:count]
+                pending.reset_log("messages", [*kept, {"role": "user", "content": f"new {number}"}], len(kept))
             case "land":
                 change = pending.logs().get("messages")
                 if change is not None:
                     stored = [*(stored[: change.kept] if change.anew else stored), *change.items]
                 landing(pending)
-                assert copy.messages == stored
+                assert replica.messages == stored
             case _:
                 pending.discard()
-                assert copy.messages == stored
-        assert pending.written("messages") <= len(copy.messages)
+                assert replica.messages == stored
+        assert pending.written("messages") <= len(replica.messages)

@@ -8,11 +8,11 @@ from tenuto.model.input import InputStatus
 from tenuto.model.outgoing import OutboxKind, OutgoingStatus
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
-from tenuto.runtime.calls.tools import Tool
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.testing.agent import ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate, contents, results, waiting

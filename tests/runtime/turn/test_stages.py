@@ -11,11 +11,12 @@ from tenuto.errors import (
     StoreUnavailable,
 )
 from tenuto.model.session import SessionStatus
-from tenuto.runtime.calls.tools import Tool
 from tenuto.runtime.change.actions import SendMessage
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.notices import (
     ActionFailed,
     Failure,
@@ -23,7 +24,6 @@ from tenuto.runtime.stream.notices import (
     SaveFailed,
     SessionSaved,
 )
-from tenuto.runtime.turn.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.runtime.talking import (

@@ -9,12 +9,12 @@ from tenuto import Store
 from tenuto.errors import InvalidInput
 from tenuto.model.input import Boundary, InputStatus
 from tenuto.model.run import RunStatus
-from tenuto.runtime.calls.tools import Tool
 from tenuto.runtime.change.actions import WriteMetadata
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.testing.agent import Request, ScriptedAgent, calls
 from tests.runtime.gates import said, talk_of
 

@@ -9,11 +9,13 @@ import pytest
 from tenuto.errors import EffectCalledTwice, EffectFailed
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait
-from tenuto.runtime.calls.tools import Tool, run_calls
+from tenuto.runtime.calls.effect_call import start_call
+from tenuto.runtime.calls.steps import begin_step, finish_step
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.program import Program, program
+from tenuto.runtime.program.program import Program, program
+from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate
 
@@ -294,7 +296,7 @@ async def test_a_failed_turn_goes_on_after_the_calls_that_were_answered(harness:
         if not turn.resumed:
             turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "look"}]})
             async for _ in turn.each_step():
-                turn.start_call("c", {}, idempotent=True)
+                start_call(context_of(turn), "c", {}, idempotent=True)
                 await turn.effect("c", answered, {}, call_id="c", record=record)
                 raise ValueError("no")
         return (await inner.run(turn)).output
@@ -353,8 +355,8 @@ class TestTheSameKeyTwice:
             refusals.append(refusal.value)
             ends = await asyncio.gather(turn.effect("b", call), turn.effect("b", call), return_exceptions=True)
             refusals.extend(end for end in ends if isinstance(end, EffectCalledTwice))
-            await turn.begin_step()
-            await turn.finish_step()
+            await begin_step(context_of(turn))
+            await finish_step(context_of(turn))
             return [first, await turn.effect("model", call, kind="model")]
 
         runtime = await Database(harness).runtime(loops)

@@ -1,6 +1,7 @@
 """What turns leave behind: a valid history, errors that read back the same, a budget, a trace and a bill."""
 
 import gc
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,12 +9,13 @@ import pytest
 from tenuto import Store
 from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionRecord
-from tenuto.runtime.calls.invocation_waits import WaitFor
-from tenuto.runtime.calls.tools import Tool
+from tenuto.runtime.calls.steps import finish_step
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.runtime.runtimes import in_memory
 from tests.runtime.talking import said, streamed
@@ -150,7 +152,7 @@ async def test_nothing_passes_a_call_that_is_waited_for(store: Store, passing: s
     async def hasty(turn: Turn) -> None:
         turn.append(calls(("a", "ask", {})))
         wanted = WaitFor(signal_id="a", kind="tool_result", metadata={"call_id": "a"})
-        await turn.open_waits([wanted.opening(turn.step)])
+        await context_of(turn).open_waits([wanted.opening(turn.step)])
         turn.append({"role": passing, "content": "meanwhile"})
         await turn.save()
 
@@ -272,6 +274,7 @@ async def test_nothing_can_be_written_in_a_turn_that_is_over(store: Store) -> No
     runtime = SessionRuntime(store, [keeps])
     await runtime.create("keeps", session_id="s")
     await runtime.send("s", "one")
-    for late in (kept[0].save, kept[0].commit, kept[0].finish_step):
+    context = context_of(kept[0])
+    for late in (kept[0].save, context.commit, partial(finish_step, context)):
         with pytest.raises(InvalidInput, match="is over"):
             await late()

@@ -7,8 +7,8 @@ import pytest
 
 from tenuto.errors import InvalidInput, StoreUnavailable, UsageOutOfRange
 from tenuto.model.token_usage import UsageTotals
-from tenuto.runtime.program import program
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.testing.agent import Request, ScriptedAgent
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate, in_memory

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.store.backends.memory.reads import Reads
-from tenuto.store.backends.memory.writes import Writes
 from tenuto.store.backends.sql import migrations, queries
+from tenuto.store.facets.dump import DUMPED
 from tenuto.store.rules.plan import COUNTED
-from tenuto.store.store import DUMPED
+from tenuto.store.rules.rows import EffectRow, RunRow, SessionRow
 from tests.conftest import OurHarness
 
 STORE = Path(__file__).parents[3] / "src" / "tenuto" / "store"
+UNCOUNTED = {"usage", "outgoing"}
 LOCKS = {"lock_session", "lock_family", "lock_run", "lock_outgoing"}
 
 
@@ -32,11 +32,29 @@ def test_both_dialects_have_the_same_names_but_for_the_locks_of_one() -> None:
     assert queries("sqlite").keys() <= queries("postgres").keys()
 
 
-def test_every_named_statement_is_used_and_the_memory_backend_has_it() -> None:
-    words = words_in_code()
-    assert not queries("postgres").keys() - words
-    for name in queries("sqlite"):
-        assert hasattr(Reads, name) or hasattr(Writes, name) or re.fullmatch(r"delete_\w+_of", name), name
+def test_every_named_statement_is_used() -> None:
+    assert not queries("postgres").keys() - words_in_code()
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [
+        ("move_session", SessionRow._fields[SessionRow._fields.index("life") :]),
+        ("update_runs", RunRow._fields[RunRow._fields.index("attempt") :]),
+        ("restart_effects", EffectRow._fields[EffectRow._fields.index("request") :]),
+    ],
+)
+def test_an_update_sets_the_columns_that_its_row_gives_it_in_their_order(name: str, sets: tuple[str, ...]) -> None:
+    for backend in ("sqlite", "postgres"):
+        changes = queries(backend)[name].partition(" SET")[2].partition("WHERE")[0]
+        found = [column for column in re.findall(r"(?:^|,)\s*(\w+) = ", changes) if column in sets]
+        assert tuple(found) == sets, backend
+
+
+@pytest.mark.parametrize("table", sorted(DUMPED.keys() - {"deletion", "content", "holding", "profile", "session"}))
+def test_an_insert_takes_every_column(table: str) -> None:
+    plural = {"branch": "branches", "entry": "entries"}.get(table, table if table in UNCOUNTED else f"{table}s")
+    assert queries("sqlite")[f"insert_{plural}"].count("?") == len(DUMPED[table])
 
 
 def test_every_block_has_a_sentence_and_a_statement() -> None:
@@ -54,7 +72,7 @@ async def test_columns_stand_in_the_order_of_the_rows(harness: OurHarness) -> No
     store = await harness.open()
     for table, columns in DUMPED.items():
         if harness.name == "sqlite":
-            rows = list(store.backend._connection.execute(f"PRAGMA table_info({table})"))  # type: ignore[attr-defined]
+            rows = list(store.backend._database.writer.execute(f"PRAGMA table_info({table})"))  # type: ignore[attr-defined]
             found = tuple(row[1] for row in rows)
         else:
             query = """

@@ -1,31 +1,31 @@
-"""The rules a graph has to keep to be compiled, and the one thing the compiler warns of."""
+"""The rules a graph has to keep to be compiled, and the one warning of the compiler."""
 
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, get_origin
 
 from tenuto.errors import GraphCompileError
-from tenuto.graph.blueprint.edges import Choice
-from tenuto.graph.blueprint.projection import check_declared
-from tenuto.graph.blueprint.warnings import GraphCompileWarning
+from tenuto.graph.engine.choice import Choice
+from tenuto.graph.engine.node import Node
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.nodes.branches import BranchesNode
 from tenuto.graph.nodes.fan_out import FanOutNode, FanOutPlan
-from tenuto.graph.nodes.node import Node
+from tenuto.graph.nodes.projection import check_declared
 from tenuto.graph.nodes.subgraph import SubgraphNode
 from tenuto.graph.reducers import misplaced
 from tenuto.graph.state import Schema
+from tenuto.graph.warnings import GraphCompileWarning
 
 
 def check_reducers(schema: Schema) -> None:
-    """Refuse two reducers on a field, one with impossible arguments, and what is meant as a reducer and is none."""
+    """Refuse two reducers on a field, one with impossible arguments, and what is meant as a reducer but is not."""
     for field in schema.fields.values():
         if stray := misplaced(schema.kind.model_fields[field.name]):
             raise GraphCompileError("reducer_configuration_invalid", f"Field {field.name!r} {stray}", field=field.name)
         if len(field.reducers) > 1:
             names = " and ".join(reducer.name for reducer in field.reducers)
             raise GraphCompileError(
-                "conflicting_reducers", f"Field {field.name!r} has {names}; it can have one.", field=field.name
+                "conflicting_reducers", f"Field {field.name!r} has {names}; it can have only one.", field=field.name
             )
         if field.reducer.fault:
             raise GraphCompileError(
@@ -41,7 +41,7 @@ def check_edges(
         raise GraphCompileError("no_declared_entry", f"Graph {graph!r} has no entry; call set_entry.")
     if entry not in nodes:
         raise GraphCompileError(
-            "dangling_edge", f"The entry of graph {graph!r} is {entry!r}, which is not a node of it."
+            "dangling_edge", f"The entry of graph {graph!r} is {entry!r}, which is not a node of this graph."
         )
     following: dict[str, Any] = {}
     for source, target in edges:
@@ -53,7 +53,7 @@ def check_edges(
         loose = [name for name in (source, *places) if name is not end and name not in nodes]
         if loose:
             raise GraphCompileError(
-                "dangling_edge", f"An edge of graph {graph!r} names {loose[0]!r}, which is not a node of it."
+                "dangling_edge", f"An edge of graph {graph!r} names {loose[0]!r}, which is not a node of this graph."
             )
         following[source] = target
     lost = sorted(nodes.keys() - _reached(entry, following, nodes, end))
@@ -85,7 +85,7 @@ def _reached(entry: str, following: Mapping[str, Any], nodes: Mapping[str, Node]
 
 
 def check_subgraph(node: SubgraphNode, parent: Schema) -> None:
-    """Refuse a border that cannot be crossed; warn of a field that would be doubled on the way round."""
+    """Refuse a projection of undeclared fields; warn of a field whose entries would be doubled."""
     child = node.graph.schema
     node.projection.check(f"Subgraph node {node.name!r}", parent, child)
     leaving = node.projection.leaving(parent, child)
@@ -94,7 +94,7 @@ def check_subgraph(node: SubgraphNode, parent: Schema) -> None:
 
 
 def check_fan_out(node: FanOutNode, parent: Schema) -> None:
-    """Refuse a fan-out whose fields do not exist, are no lists, or that counts in two ways."""
+    """Refuse a fan-out whose fields do not exist or are not lists, or that has both items and a count."""
     plan, where = node.plan, f"Fan-out node {node.name!r}"
     by_items = plan.items_field is not None or plan.item_field is not None
     whole = plan.items_field and (plan.item_field or plan.graph is None)
@@ -139,7 +139,7 @@ def _check_call(plan: FanOutPlan, where: str) -> None:
 def _check_fields(plan: FanOutPlan, where: str, parent: Schema, child: Schema) -> None:
     if plan.collect_field is None:
         raise GraphCompileError(
-            "fan_out_invalid_instance_spec", f"{where} runs a graph: say which of its fields is the collect_field."
+            "fan_out_invalid_instance_spec", f"{where} runs a graph: name one of its fields as collect_field."
         )
     for name in filter(None, (plan.item_field, plan.collect_field)):
         check_declared(where, name, child)
@@ -154,7 +154,7 @@ def _entering(plan: FanOutPlan) -> dict[str, str]:
 
 
 def check_branches(node: BranchesNode, parent: Schema) -> None:
-    """Refuse a node without branches, and branches that are neither or both of the two kinds."""
+    """Refuse a node without branches, and a branch that has neither or both of subgraph and call."""
     where = f"Parallel branches node {node.name!r}"
     if not node.branches:
         raise GraphCompileError("parallel_branches_no_branches", f"{where} has no branches.")
@@ -183,7 +183,7 @@ def _warn_of_round_trips(
                 GraphCompileWarning(
                     "projection_reducer_round_trip",
                     f"{outer!r} goes into {node!r} and comes back through {parent.fields[outer].reducer.name}, "
-                    "which adds what was there before once more.",
+                    "which adds again what was there before.",
                 ),
                 stacklevel=4,
             )

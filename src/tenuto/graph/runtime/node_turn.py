@@ -1,4 +1,4 @@
-"""A turn of the runtime as the nodes of its graph see it: calls to the outside, chunks of a reply, usage."""
+"""A turn of the runtime as the nodes of its graph see it: outside calls, chunks of a reply, usage."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,14 +7,15 @@ from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.graph.checkpoint.ledger import escaped
 from tenuto.graph.engine.scope import Scope, scope_variable
-from tenuto.graph.engine.suspend import SignalDescriptor, Suspending
+from tenuto.graph.engine.suspend import Suspending
+from tenuto.graph.signal import SignalDescriptor
 from tenuto.model.effect import EffectKind, EffectStatus
-from tenuto.runtime.calls.effect_call import call_effect, nobody_knows
-from tenuto.runtime.calls.effect_journal import Place
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.turn.arguments import check_once
+from tenuto.runtime.calls.arguments import check_once
+from tenuto.runtime.calls.effect_call import call_effect, in_doubt_error
+from tenuto.runtime.program.turn import Turn, context_of
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.turn.effect_journal import Place
 from tenuto.runtime.turn.invocation import TurnSuspended
-from tenuto.runtime.turn.turn import Turn
 
 
 class NodeTurn:
@@ -47,7 +48,7 @@ class NodeTurn:
 
     @property
     def definition(self) -> Definition:
-        """What the program is told about itself: prompt, model, tools, tasks."""
+        """What the program is: prompt, model, tools, tasks."""
         return self._live.definition
 
     @property
@@ -65,13 +66,14 @@ class NodeTurn:
         idempotent: bool = False,
         call_id: str | None = None,
     ) -> JSON:
-        """Make a call to the outside once, and return its result; see `Turn.effect`.
+        """Make an outside call once, and return its result; see `Turn.effect`.
 
-        It is known by the node's place, its step and the key: a node that runs again after a crash or a suspension gets
-        what was recorded, a loop calls anew. Another attempt at the node makes only those calls again that failed. A
-        call in doubt suspends the run before this node, if it is to be asked about.
+        It is identified by the node's place, its step and the key: a node that runs again after a crash or a suspension
+        gets the recorded result, a loop calls again. Another attempt at the node repeats only the calls that failed. A
+        call in doubt that has to be asked about suspends the run before this node; in middleware, and where nothing can
+        be suspended, it is an error.
         """
-        live, scope = self._live, _scope()
+        live, scope = context_of(self._live), _scope()
         place = self._place(scope, key)
         try:
             return await call_effect(
@@ -87,17 +89,16 @@ class NodeTurn:
             )
         except TurnSuspended as signal:
             frame = scope.frame
-            if frame.unsuspendable:
-                raise nobody_knows(live, place) from None
-            asking = Suspending(frame, SignalDescriptor(f"in_doubt:{place}"), completed=False, timeout=None)
-            asking.waits = signal.waits
-            raise asking from None
+            if frame.unsuspendable or frame.attempt is None:
+                raise in_doubt_error(live, place) from None
+            asked = SignalDescriptor(f"in_doubt:{place}")
+            raise Suspending(frame.suspension(asked, completed=False, waits=signal.waits)) from None
 
     def _place(self, scope: Scope, key: str) -> Place:
         namespace = namespace_of(scope)
         place = Place(namespace, self._live.step, key)
         for attempt in range(1, scope.attempt_index + 1):
-            known = self._live.journal.find(place)
+            known = context_of(self._live).journal.find(place)
             if known is None or known.status is not EffectStatus.FAILED:
                 break
             place = place._replace(namespace=f"{namespace}#{attempt}")
@@ -108,13 +109,13 @@ class NodeTurn:
         self._live.emit(chunk)
 
     def use(self, model: str, source: str = "", *, once: str | None = None, **counted: int) -> None:
-        """Count the tokens of a model call; see `Turn.use`."""
+        """Record the tokens of a model call; see `Turn.use`."""
         check_once(once)
         self._live.use(model, source, once=None if once is None else f"{namespace_of(_scope())}:{once}", **counted)
 
 
 def current_turn() -> NodeTurn | None:
-    """Return the turn of the runtime the running node belongs to; None where the graph was run by itself."""
+    """Return the turn of the runtime the running node belongs to; None if the graph runs by itself."""
     scope = scope_variable.get()
     return NodeTurn(scope.turn) if scope is not None and scope.turn is not None else None
 
@@ -127,10 +128,10 @@ def _scope() -> Scope:
 
 
 def namespace_of(scope: Scope) -> str:
-    """Return a name for where a node runs that is the same whenever it runs there again.
+    """Return a name for the place of a node that is the same whenever it runs there again.
 
-    That is its path and its step; inside instances and branches, where steps are counted as they come, the step is that
-    of the node around them all, and each level adds its index or branch, the node, and how often that ran before.
+    That is its path and its step. Inside instances and branches, where the order of steps varies, the step is that of
+    the node around them all, and each level adds its index or branch, the node, and how often that ran before.
     """
     frame, node = scope.frame, scope.namespace[-1]
     below: list[str] = []

@@ -6,13 +6,12 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
-from tenuto.graph.checkpoint.ledger import common
-from tenuto.graph.session.own import OwnSession
-from tenuto.graph.session.session_plan import Loaded, SessionPlan
+from tenuto.graph.plain_data import common
+from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
-from tenuto.model.session import SessionKey, SessionRecord
+from tenuto.model.session import SessionKey
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.handover import Handover
-from tenuto.runtime.turn.turn import Turn
 from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
 
 _Standing = tuple[int, list[Any]]
@@ -20,13 +19,13 @@ _Standing = tuple[int, list[Any]]
 
 
 class RuntimeWriter:
-    """The journal's turn under the runtime. A checkpoint is a commit, a save is one of the turn's own, and the end is
-    handed over: the runtime writes it, with everything else that is to be said of it.
+    """What a journal writes with under the runtime. A checkpoint is a commit, a save is one of the turn's own, and the
+    end is handed over: the runtime writes it, with everything else that ends the turn.
     """
 
     begun = True
 
-    def __init__(self, live: Turn, plan: SessionPlan, program: str) -> None:
+    def __init__(self, live: TurnContext, plan: SessionPlan, program: str) -> None:
         self.live = live
         self.ended = False
         self.waits: tuple[OpenWait, ...] = ()
@@ -49,7 +48,7 @@ class RuntimeWriter:
     @property
     def life(self) -> int:
         """The session's life."""
-        return self.live.copy.life
+        return self.live.replica.life
 
     @property
     def base(self) -> Base:
@@ -67,9 +66,9 @@ class RuntimeWriter:
         return self.live.writer.operation_id
 
     def goes_on(self, logs: Mapping[str, list[JSON]]) -> None:
-        """Say what the logs of a run that is taken over have."""
+        """Note the logs of a run that is taken over."""
         for name in self._plan.logs:
-            held, found = self.live.copy.logs.get(name, []), logs.get(name, [])
+            held, found = self.live.replica.logs.get(name, []), logs.get(name, [])
             kept = common(held, found)
             self._logs[name] = (kept, found[kept:])
 
@@ -83,14 +82,14 @@ class RuntimeWriter:
         waits: tuple[OpenWait, ...] = (),
         settled: tuple[SettleWait, ...] = (),  # noqa: ARG002 - nothing is settled by a graph here
     ) -> Receipt:
-        """See `Turn.write`."""
+        """See `RunWriter.write`."""
         changes = dict(logs or {})
         told = None if point is None else replace(point, cursor=self._cursor(point.cursor, changes, save))
         if end is not None:
             self.ended, self.waits = True, waits
             if told is not None or save is not None:
                 self._hand_over(told, changes, save)
-            last = self.live.commits.last_receipt
+            last = self.live.last_receipt
             assert last is not None
             return replace(last, wait_ids=tuple("" for _ in waits))
         if save is not None:
@@ -99,28 +98,27 @@ class RuntimeWriter:
         return await self._leave(told, changes)
 
     async def resolve(self) -> Receipt | None:
-        """See `Turn.resolve`."""
+        """See `RunWriter.resolve`."""
         late, self._late = self._late, None
         if late is not None:
             return late
-        async with self.live.writer.writing:  # a commit beside that is under way is in no doubt
-            return await self.live.writer.resolve()
+        return await self.live.resolve()
 
     def release(self) -> None:
-        """See `Turn.release`: the runtime does that."""
+        """See `RunWriter.release`: the runtime does that."""
 
     async def settle(self, *_: Any) -> None:
-        """See `Turn.settle`: the runtime does that."""
+        """See `RunWriter.settle`: the runtime does that."""
 
     async def repeat(self, *_: Any) -> Receipt:
-        """See `Turn.repeat`: the runtime's turns are over with their save."""
-        raise InvalidInput("A save within a turn of the runtime cannot be repeated by itself; resume the session.")
+        """See `RunWriter.repeat`: a turn of the runtime ends with its save."""
+        raise InvalidInput("A save within a turn of the runtime cannot be repeated alone; resume the session.")
 
     def _cursor(self, cursor: Any, changes: Mapping[str, LogChange], save: Save | None) -> JSON:
-        """Return a checkpoint's cursor and what it takes to go on there; `base` is how long the session's logs are."""
+        """Return a checkpoint's cursor and what it takes to resume there; `base` is how long the session's logs are."""
         live = self.live
         if save is None:
-            base = {name: len(live.copy.logs[name]) for name in self._plan.logs & live.copy.logs.keys()}
+            base = {name: len(live.replica.logs[name]) for name in self._plan.logs & live.replica.logs.keys()}
         else:
             base = {name: kept + len(more) for name, (kept, more) in self._after(changes).items()}
         marks: dict[str, JSON] = {"program": self._program, "round": live.step, "base": base}
@@ -131,12 +129,12 @@ class RuntimeWriter:
     async def _leave(self, point: CheckpointDraft, changes: dict[str, LogChange]) -> Receipt:
         live = self.live
         async with live.writer.writing:
-            before = live.commits.last_receipt
+            before = live.last_receipt
             try:
-                receipt = await live.commits.leave(point, changes)
+                receipt = await live.leave(point, changes)
             except BaseException:
-                if live.commits.last_receipt is not before:
-                    self._late, self._logs = live.commits.last_receipt, self._after(changes)
+                if live.last_receipt is not before:
+                    self._late, self._logs = live.last_receipt, self._after(changes)
                 raise
             self._logs = self._after(changes)
             return receipt
@@ -147,7 +145,7 @@ class RuntimeWriter:
             receipt = await self.live.commit()
         except BaseException:
             if ahead.landed:
-                self._late = self.live.commits.last_receipt
+                self._late = self.live.last_receipt
                 self._stand()
             else:
                 self.live.pending.discard()
@@ -157,7 +155,7 @@ class RuntimeWriter:
 
     def _hand_over(self, point: CheckpointDraft | None, changes: dict[str, LogChange], save: Save | None) -> Handover:
         """Let the session's copy be what the save makes of it, and the turn's next commit write that."""
-        pending, copy = self.live.pending, self.live.copy
+        pending, copy = self.live.pending, self.live.replica
         if save is not None:
             for name, (kept, more) in self._after(changes).items():
                 held = copy.logs.get(name)
@@ -165,7 +163,7 @@ class RuntimeWriter:
                     if more or name in changes:
                         pending.add(name, more)
                 else:
-                    pending.begin_anew(name, [*held[:kept], *more], kept)
+                    pending.reset_log(name, [*held[:kept], *more], kept)
             pending.document = {n: v for n, v in pending.document.items() if n not in save.removed} | dict(
                 save.document
             )
@@ -177,8 +175,8 @@ class RuntimeWriter:
                 copy.logs.pop(name, None)
         copied = {name: (items, len(items)) for name, items in copy.logs.items() if name in self._plan.logs}
         carries = save is not None and save.carries
-        pending.ahead = Handover(changes, copied, point, saves=save is not None, carries=carries)
-        return pending.ahead
+        pending.handover = Handover(changes, copied, point, saves=save is not None, carries=carries)
+        return pending.handover
 
     def _after(self, changes: Mapping[str, LogChange]) -> dict[str, _Standing]:
         logs = dict(self._logs)
@@ -194,63 +192,5 @@ class RuntimeWriter:
 
     def _stand(self) -> None:
         """Stand at the session's head, with nothing written ahead of it."""
-        copy = self.live.copy
+        copy = self.live.replica
         self._logs = {name: (len(copy.logs.get(name, ())), []) for name in self._plan.logs}
-
-
-class RidingSession(OwnSession):
-    """A session in the runtime's store, held under its lane; the runtime's copy is what the next turn begins with."""
-
-    def __init__(self, plan: SessionPlan, live: Turn, loaded: Loaded) -> None:
-        super().__init__(plan, live.key, loaded)
-        self._live = live
-
-    @property
-    def overwrites(self) -> bool:
-        """See `OwnSession.overwrites`: under the lane nobody comes between."""
-        return False
-
-    def saved(self, turn: Any, state: Any, added: int) -> None:  # noqa: ARG002 - the runtime keeps the session itself
-        """See `OwnSession.saved`."""
-        self._values = self.plan.values(state)
-        self.removed = frozenset()
-
-    def forget(self) -> None:
-        """See `OwnSession.forget`."""
-        self._live.copy.projected = None
-
-
-def project(plan: SessionPlan, live: Turn) -> Loaded:
-    """Return the session a turn begins on as the graph's values; what the turn before has made valid stays so."""
-    copy, base = live.copy, live.writer.base
-    stored: dict[str, Any] = {**copy.document, **copy.logs}
-    logs = frozenset(copy.logs)
-    if copy.schema_version != plan.schema_version:
-        copy.projected = None
-        record = SessionRecord(session_id=live.session_id, state=stored, schema_version=copy.schema_version, logs=logs)
-        return plan.read(live.key, record, base, copy.life)
-    plan.check(live.key, stored, logs)
-    known: Mapping[str, tuple[Any, int, Any]] = {}
-    if copy.projected is not None and copy.projected[0] is plan:  # else they are another graph's values
-        known = copy.projected[1]
-    held, fresh = {}, {}
-    for name in plan.fields.keys() & stored.keys():
-        raw = stored[name]
-        was, count, value = known.get(name, (None, 0, None))
-        if was is not raw or (name in plan.logs and len(value) != count):
-            fresh[name] = raw
-            continue
-        held[name] = value
-        if name in plan.logs and count < len(raw):
-            fresh[name] = raw[count:]
-    valid = plan.valid(live.key, fresh)
-    values = {}
-    for name, field in plan.fields.items():
-        if name in held:
-            values[field] = [*held[name], *valid[field]] if name in fresh else held[name]
-        elif name in fresh:
-            values[field] = valid[field]
-    counts = {name: len(stored[name]) for name in plan.logs & stored.keys()}
-    kept = {n: (stored[n], counts.get(n, 0), values[f]) for n, f in plan.fields.items() if f in values}
-    copy.projected = (plan, kept)
-    return Loaded(copy.life, base, True, values, counts)

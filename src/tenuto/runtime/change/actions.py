@@ -6,21 +6,14 @@ commit. One that does something else has `perform`: it needs no lane, and works 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from tenuto.argument import MAPPING, check_items, check_kind, check_map
-from tenuto.codec import JSON, dumps
-from tenuto.errors import InvalidInput
+from tenuto.argument import check_items, check_kind, check_map
+from tenuto.codec import JSON
 from tenuto.model.run import StopKind
-from tenuto.model.session import SessionStatus
-from tenuto.runtime.conversation.history import check_message
-from tenuto.runtime.definition import Task, check_tasks
-from tenuto.runtime.session_view import Session
-
-if TYPE_CHECKING:
-    from tenuto.runtime.change.fork import Forked
-    from tenuto.runtime.handle import SessionHandle
-    from tenuto.runtime.runtime import SessionRuntime
+from tenuto.model.session import Key, SessionKey, SessionStatus
+from tenuto.runtime.session.definition import Task, check_tasks
+from tenuto.runtime.session.session_view import Session
 
 
 @runtime_checkable
@@ -32,11 +25,54 @@ class Action(Protocol):
         ...
 
 
+class Named(Protocol):
+    """A session as actions are given it: its full name, whatever else its handle can do."""
+
+    @property
+    def key(self) -> SessionKey:
+        """The session's full name."""
+        ...
+
+
+class Verbs(Protocol):
+    """The verbs of a runtime that actions call; see `SessionRuntime`."""
+
+    async def send(self, session_id: Key, message: str | Mapping[str, Any], key: str | None = None) -> Any:
+        """Send a message, wait for the turn, return its outcome."""
+        ...
+
+    async def stop(
+        self, session_id: Key, *, kind: StopKind | str = ..., reason: str | None = ..., run_id: str | None = ...
+    ) -> Any:
+        """Ask a run to stop."""
+        ...
+
+    async def fork(
+        self,
+        session_id: Key,
+        *,
+        at: str | int | None = ...,
+        target: Key | None = ...,
+        message: str | Mapping[str, Any] | None = ...,
+        key: str | None = ...,
+    ) -> Any:
+        """Create a session from this one's state."""
+        ...
+
+    async def rewind(self, session_id: Key, to: str | int) -> Session:
+        """Take a session back to before a run, or to a checkpoint."""
+        ...
+
+    async def delete(self, session_id: Key, *, cascade: bool = ...) -> Any:
+        """Delete a session and everything it owns."""
+        ...
+
+
 @runtime_checkable
 class Deed(Protocol):
     """Does something about a session without changing it under its lane."""
 
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
+    async def perform(self, session: Named, runtime: Verbs) -> Any:
         """Do it, and return what came of it."""
         ...
 
@@ -48,22 +84,9 @@ class SendMessage:
     message: str | Mapping[str, Any]
     key: str | None = None
 
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
+    async def perform(self, session: Named, runtime: Verbs) -> Any:
         """See `Deed.perform`."""
         return await runtime.send(session.key, self.message, key=self.key)
-
-
-def as_message(message: Any) -> dict[str, Any]:
-    """Return a message as it stands in the log; a text is the user's."""
-    if isinstance(message, str):
-        message = {"role": "user", "content": message}
-    if not isinstance(message, MAPPING) or message.get("role") not in ("user", "system"):
-        raise InvalidInput("A message to a session is a text, or a mapping with the role 'user' or 'system'.")
-    if not message.get("content"):
-        raise InvalidInput("A message needs some content.")
-    check_message(message)
-    dumps(dict(message), "message")
-    return dict(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +146,7 @@ class RewindSession:
 
     to: str | int
 
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Session:
+    async def perform(self, session: Named, runtime: Verbs) -> Session:
         """See `Deed.perform`."""
         return await runtime.rewind(session.key, self.to)
 
@@ -141,7 +164,7 @@ class ForkSession:
     message: str | Mapping[str, Any] | None = None
     key: str | None = None
 
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> "Forked":
+    async def perform(self, session: Named, runtime: Verbs) -> Any:
         """See `Deed.perform`."""
         return await runtime.fork(session.key, at=self.at, target=self.session_id, message=self.message, key=self.key)
 
@@ -205,7 +228,7 @@ class StopRun:
     reason: str | None = None
     run_id: str | None = None
 
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
+    async def perform(self, session: Named, runtime: Verbs) -> Any:
         """See `Deed.perform`."""
         return await runtime.stop(session.key, kind=self.kind, reason=self.reason, run_id=self.run_id)
 
@@ -216,7 +239,7 @@ class DeleteSession:
 
     cascade: bool = False
 
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
+    async def perform(self, session: Named, runtime: Verbs) -> Any:
         """See `Deed.perform`."""
         return await runtime.delete(session.key, cascade=self.cascade)
 
