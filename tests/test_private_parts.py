@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-ROOMS = ("chaos", "cli", "conformance", "crash", "cuts", "demos", "fuzz", "runtime", "writing")
+ROOMS = ("chaos", "cli", "conformance", "crash", "cuts", "demos", "fuzz", "graph", "observe", "runtime", "writing")
 SEAMS = "runtime/seams.py"
 OF_PYTHON = {"_asdict", "_exit", "_fields", "_getframe", "_replace"}
 KNOWN = {
