@@ -12,9 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 PART = (
-    *("tests/runtime", "tests/writing", "tests/graph", "tests/conformance/test_fixtures.py"),
-    *(f"tests/store/{path.name}" for path in sorted((ROOT / "tests" / "store").glob("test_contract_*.py"))),
-    *("tests/store/test_misuse.py", "tests/test_one_turn.py"),
+    "tests/runtime",
+    "tests/writing",
+    "tests/graph",
+    "tests/conformance/test_fixtures.py",
+    "tests/store/test_contract.py",
+    "tests/store/test_misuse.py",
+    "tests/test_one_turn.py",
 )
 """What depends most on the interpreter: its event loop, its threads and its end. All of it on SQLite."""
 OPTIONS = ("-q", "-n", "2", "-p", "no:cacheprovider", "-m", "not wide and not soak", "-k", "not postgres")
