@@ -8,7 +8,6 @@ import pytest
 
 TESTS = Path(__file__).parent
 
-STOPPED = "test_a_stop_lets_tools_finish_wherever_they_run_and_resume_does_not_call_them_again"
 ENDED_BY = {
     "its caller, which cancels it, or kills its process": {
         "chaos/process.py:_lose_replies",
@@ -19,10 +18,6 @@ ENDED_BY = {
         "crash/workers.py:add_through_lives",
     },
     "a limit that is part of its condition": {"chaos/closing.py:drain"},
-    "the limit of pytest alone": {
-        f"graph/test_program_effects.py:{STOPPED}",
-        "graph/test_suspend_places.py:called",
-    },
 }
 
 
