@@ -28,7 +28,7 @@ $(WIDE): $(STAMP)
 	touch $(WIDE)
 
 run: setup
-	$(BIN)/python -m tenuto.demo
+	$(BIN)/python -m demos.tour
 
 check: setup
 	$(BIN)/ruff check src tests bench demos

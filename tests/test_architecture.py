@@ -78,7 +78,6 @@ ROOMS: dict[str, set[str]] = {
     "observe": VALUES | GRAPH_VALUES | {"graph.engine.scope", "graph.engine.cause", "graph.events"},
     "testing": VALUES | {"runtime", "store", "store.facets", "store.rules", "store.backend", "store.backends"},
     "cli": VALUES | GRAPH.keys() | {"runtime", "store"},
-    "demo": VALUES | {"", "store", "testing"},
     "": VALUES | GRAPH.keys() | {"store", "runtime"},
 }
 
@@ -127,7 +126,7 @@ def test_the_rooms_are_in_a_strict_order() -> None:
         f"{room} is not above {used}"
         for room, uses in ROOMS.items()
         for used in uses
-        if order.index(used) >= order.index(room) and room != "demo"  # which is a user of the package's own face
+        if order.index(used) >= order.index(room)
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
-ASIDE = {"testing", "demo"}
+ASIDE = {"testing"}
 
 WITHOUT_ARGUMENTS = {"wait", "acquire", "get", "join"}
 """Of events, locks, queues and threads; our own verbs of these names are given what they are about."""

@@ -15,6 +15,7 @@ from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.runtime.session.info import RunInfo
 from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.outcomes import Outcomes
 from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.reader import StreamFrame
 from tenuto.runtime.turn.context import TurnContext
@@ -118,7 +119,7 @@ class RunHandle:
     async def stop(self, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None) -> StopReply:
         """Ask the run to stop, and return at once; of a message that still waits for its turn there is no run yet."""
         if self.run_id is None and self.input_id is not None:
-            self.run_id = (await self._runtime.for_tenant(self.key.tenant).outcome(self.input_id)).run_id
+            self.run_id = (await Outcomes(self._runtime.store).of_input(self.input_id, self.key.tenant)).run_id
         if self.run_id is None:
             raise RunNotLive(
                 f"The message {self.input_id} waits for its turn; cancel it instead.",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import LaneLost, StoreContended, StoreError, StoreUnavailable, TenutoError, VersionConflict
+from tenuto.errors import StoreError, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import (
     BeginRun,
@@ -32,7 +32,8 @@ from tenuto.store.keeper import Holding
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
 from tenuto.writing.held_values import HeldValues
-from tenuto.writing.liveness import live_run_ids
+from tenuto.writing.lane_claim import lane_lost
+from tenuto.writing.liveness import begin_run, live_run_ids
 from tenuto.writing.log_tracker import LogTracker
 from tenuto.writing.slices import MAX_ENTRIES, slices
 
@@ -358,26 +359,9 @@ class RunWriter:
     def _lose(self) -> None:
         if self._holding is None:
             return  # told too late: the turn is over, and its task does something else
-        self.lost = self._why_lost(self._holding.cause)
+        self.lost = lane_lost(self.key, self.lane, self._holding.cause)
         if self._task is not None:
             self._task.cancel()
-
-    def _why_lost(self, cause: Exception | None) -> TenutoError:
-        if cause is None:
-            return LaneLost(
-                f"Another runner took over {self.key}; this turn was stopped and can write nothing more.",
-                key=self.key,
-                expected=self.lane.generation if self.lane else None,
-                found=None,
-            )
-        kind = StoreContended if isinstance(cause, StoreContended) else StoreUnavailable
-        why = str(cause) or "The store did not answer in time."
-        lost = kind(
-            f"The turn of {self.key} could not be kept alive and was stopped; it can write nothing more. {why}",
-            key=self.key,
-        )
-        lost.__cause__ = cause
-        return lost
 
     @property
     def has_lapsed(self) -> bool:
@@ -392,7 +376,7 @@ class RunWriter:
         holding = self._holding
         if holding is None or await self.store.keeper.confirm(holding):
             return
-        self.lost = self._why_lost(holding.cause)
+        self.lost = lane_lost(self.key, self.lane, holding.cause)
         raise self.lost
 
     def release(self) -> None:
@@ -411,19 +395,6 @@ class RunWriter:
                 await self.store.lanes.disarm(self.lane)
             except TenutoError:
                 return
-
-
-def begin_run(store: Store, run_id: str, invocation_id: str, correlation_id: str, **parts: Any) -> BeginRun:
-    """Return what begins a run of this process, which counts as one of its own from now on."""
-    live_run_ids.add(run_id)
-    return BeginRun(
-        run_id=run_id,
-        invocation_id=invocation_id,
-        correlation_id=correlation_id,
-        worker=worker_name(),
-        ttl=store.keeper.ttl,
-        **parts,
-    )
 
 
 def _overwriting(operation_id: str) -> str:

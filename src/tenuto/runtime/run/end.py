@@ -159,10 +159,10 @@ class TurnEnder:
         keep_reply(turn, stop)
         turn.pending.extras["sees_stop"] = True
         if stop.kind is StopKind.ABORT:
-            error = {"category": RUN_ABORTED, "message": clipped(stop.reason or "The run was aborted.")}
-            end = EndRun(status=RunStatus.FAILED, error=error)
+            status, category, what = RunStatus.FAILED, RUN_ABORTED, "The run was aborted."
         else:
-            end = EndRun(status=RunStatus.INTERRUPTED, error=_stop_record(stop))
+            status, category, what = RunStatus.INTERRUPTED, "run_interrupted", "The run was interrupted."
+        end = EndRun(status=status, error={"category": category, "message": clipped(stop.reason or what)})
         return await self.close(turn, end, "the run was stopped")
 
     async def failed(self, turn: TurnContext, error: BaseException, fault: Notice | None = None) -> Ended:
@@ -400,7 +400,3 @@ def _told(turn: TurnContext, output: JSON) -> JSON:
         return output
     record: Any = outcome_record(turn, None) or {}
     return turn.replica.messages[record["reply"][2]].get("content") if "reply" in record else record.get("output")
-
-
-def _stop_record(stop: Stop) -> JSON:
-    return {"category": "run_interrupted", "message": clipped(stop.reason or "The run was interrupted.")}

@@ -5,8 +5,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tenuto.demo import runtime_scenes, store_scenes
-from tenuto.demo.stage import title
+from demos.tour import runtime_scenes, store_scenes
+from demos.tour.stage import title
 
 ROLES = {**runtime_scenes.ROLES, "write": store_scenes.write_until_killed}
 

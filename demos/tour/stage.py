@@ -30,7 +30,7 @@ def check(what: str, found: object, wanted: object) -> None:
 
 @asynccontextmanager
 async def _started(role: str, url: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
-    arguments = ("-m", "tenuto.demo", role, url)
+    arguments = ("-m", "demos.tour", role, url)
     child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
     assert child.stdout is not None
     try:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from demos.tour.shop import cashier, desk, packer, world
+from demos.tour.stage import check, run_and_kill, run_to_its_end, say
 from tenuto import SessionKey, SessionRuntime, open_store
-from tenuto.demo.shop import cashier, desk, packer, world
-from tenuto.demo.stage import check, run_and_kill, run_to_its_end, say
 from tenuto.store.schemes import sqlite_path
 
 QUESTIONS = ("one", "two", "three", "four", "five")

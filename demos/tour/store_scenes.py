@@ -5,6 +5,7 @@ import os
 
 from rich.table import Table
 
+from demos.tour.stage import console, run_and_kill, say, title
 from tenuto import (
     Append,
     BeginRun,
@@ -21,7 +22,6 @@ from tenuto import (
     TakeRun,
     open_store,
 )
-from tenuto.demo.stage import console, run_and_kill, say, title
 from tenuto.model.lane import Lane
 from tenuto.store.host import this_process
 
