@@ -34,7 +34,7 @@ check: setup
 	$(BIN)/ruff check src tests bench demos
 	$(BIN)/ruff format --check src tests bench demos
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py tests/test_bounded_waits.py tests/test_exports.py
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py tests/test_bounded_waits.py tests/test_english.py tests/test_exports.py
 
 test: setup
 	$(BIN)/python -m pytest -q -n 2 -m "not soak and not wide"

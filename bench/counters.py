@@ -1,4 +1,4 @@
-"""Counting what SQLite does: syncs through a VFS of our own, statements through its trace."""
+"""Counters of what SQLite does: syncs through a custom VFS, statements through its trace."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -118,7 +118,7 @@ class SqliteFloor:
 class AwaitedSqliteFloor:
     """The same turn for an asyncio caller: one thread owns the connection, the leanest way there and back.
 
-    A caller's event loop must not stand still while a disk syncs, so this is the floor of anything one can await.
+    A caller's event loop must not block while a disk syncs, so this is the floor of anything one can await.
     """
 
     def __init__(self, path: Path, *, synchronous: str) -> None:
@@ -150,7 +150,7 @@ class AwaitedSqliteFloor:
 
 
 def read_sqlite(path: Path) -> list[Any]:
-    """Read all messages of a floor's file with a connection of its own."""
+    """Read all messages of a floor's file with a separate connection."""
     connection = apsw.Connection(str(path))
     try:
         rows = connection.execute("SELECT body FROM entry WHERE session = ? ORDER BY position", (1,))
@@ -160,7 +160,7 @@ def read_sqlite(path: Path) -> list[Any]:
 
 
 class PostgresFloor:
-    """One session in a schema of its own, written through one connection by one prepared statement."""
+    """One session in its own schema, written through one connection by one prepared statement."""
 
     def __init__(self, connection: "asyncpg.Connection[Any]", statement: Any) -> None:
         self._connection = connection

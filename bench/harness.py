@@ -27,7 +27,7 @@ Side = Callable[[], Awaitable[float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One figure: what it is called, in what it is told, and how it is taken. `bars.toml` says what it may be."""
+    """One figure: its name, its unit, and how it is measured. `bars.toml` says what it may be."""
 
     name: str
     unit: str
@@ -46,8 +46,8 @@ class Result:
 
     @classmethod
     def of(cls, measure: Measure, value: float, bar: float | None) -> "Result":
-        """Hold a value against its bar; without one it is information."""
-        # Rounded first, so that what is shown is what was judged.
+        """Compare a value with its bar; without one it is information."""
+        # Rounded first, so that the value shown is the value compared.
         value = round(value, 3)
         shown = None if bar is None else f"<= {bar:g}"
         return cls(
@@ -62,7 +62,7 @@ def bars() -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where one measure works: a folder of its own, and the progress it shows."""
+    """Where one measure works: its own folder, and the progress it shows."""
 
     folder: Path
     progress: Progress

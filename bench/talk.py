@@ -3,9 +3,10 @@
 from typing import Any
 
 from bench.workload import Messages, a_key, document
-from tenuto.runtime.program import Program, program
+from tenuto.runtime.program.program import Program, program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import DEFAULT_STEPS, Turn
+from tenuto.runtime.turn.context import DEFAULT_STEPS
 from tenuto.store.store import Store
 
 _replies: dict[str, Any] = {}
@@ -28,7 +29,7 @@ class Talk:
 
     @classmethod
     async def begin(cls, store: Store, runs: Program = replies, *, steps: int = DEFAULT_STEPS) -> "Talk":
-        """Create a session of this program, with a runtime of its own."""
+        """Create a session of this program, with its own runtime."""
         return await cls._create(SessionRuntime(store, [runs], steps=steps), runs.name)
 
     async def another(self) -> "Talk":

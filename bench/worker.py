@@ -2,7 +2,7 @@
 
 A dot is a turn, an exclamation mark a transaction that was refused since others kept the database busy.
 
-It tells of its turns a few at a time, since whoever counts them works on the same cores.
+It reports its turns a few at a time, since the process that counts them runs on the same cores.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Any
 from bench.workload import message
 from tenuto import open_store
 from tenuto.errors import StoreContended
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue.worker import connections_for, tune_gc_for_worker
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 
 CONCURRENCY = 8
 _SECONDS = 0.02
@@ -48,7 +48,7 @@ def _tell() -> None:
 
 
 def _count_contention() -> None:
-    """Have every refusal for contention told as it is made."""
+    """Report every contention error as it is made."""
     made = StoreContended.__init__
 
     def told(self: StoreContended, message: str, **details: Any) -> None:

@@ -194,7 +194,7 @@ def deploy(folder: Path) -> Demonstration:
 
 
 def answered(found: Mapping[str, Any], reply: str) -> bool:
-    """Tell whether the customer was answered rightly, and every message before it as well."""
+    """Return whether the customer got the right answer, and every earlier message got one."""
     roles = [said["role"] for said in found["history"]]
     return bool(not found["error"] and roles == ["user", "assistant"] * (len(roles) // 2) and said_last(found) == reply)
 
@@ -272,7 +272,7 @@ def claims(tenuto: dict[str, Any]) -> tuple[Claim, ...]:
             holds={found["error"] for found in back["tried"].values()} == {"session_state_migration_missing"},
         ),
         Claim(
-            text="a refused session is as it was: version 1 goes on with it",
+            text="a refused session is unchanged: version 1 can still use it",
             holds=all(
                 answered(back["back"][name], first_reply(fields)) and back["back"][name]["fields"] == fields
                 for name, fields in CUSTOMERS.items()

@@ -92,14 +92,14 @@ async def talk_until_killed(folder: str) -> None:
 
 
 async def resume(folder: str) -> dict[str, Any]:
-    """Go on with the turn that was killed."""
+    """Resume the turn that was killed."""
     async with open_store(address(folder)) as store:
         await tool_loop(store, folder, deadly=False).invoke(resume_invocation=KILLED)
         return {"history": await history(store)}
 
 
 async def send_next(folder: str) -> dict[str, Any]:
-    """Send another message instead, as a customer who got no answer does; then go on with the killed turn after all."""
+    """Send another message instead, as a customer who got no answer does; then resume the killed turn after all."""
     async with open_store(address(folder)) as store:
         graph = tool_loop(store, folder, deadly=False)
         await graph.invoke({"messages": [{"role": "user", "text": "are you there?"}]}, session_id=SESSION)
@@ -234,7 +234,7 @@ def rows_in_a_node(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[Row, .
         if side["resumed_after_next_refused"]:
             return f"refused: {side['resumed_after_next_refused']}"
         if side["resumed_after_next"] == side["next"]:
-            return "nothing happens: the history stays as it is"
+            return "nothing happens: the history is unchanged"
         return valid(side["resumed_after_next"], side["resumed_after_next_flaws"])
 
     return (
@@ -307,7 +307,7 @@ def claims(node: dict[str, Any], pause: dict[str, Any]) -> tuple[Claim, ...]:
             holds=told(node["resumed_after_next"]) == f"{whole} · {following} · {refund}",
         ),
         Claim(
-            text="a pause outlives its process: another one, elsewhere, goes on after the node that paused",
+            text="a pause outlives its process: another one, elsewhere, continues after the node that paused",
             holds=pause["paused"]
             and told(pause["history"]) == "user: refund order 7 · assistant: Refunded."
             and (pause["mails"], pause["refunds"]) == (1, 1),

@@ -1,4 +1,4 @@
-"""Functions run in processes of their own: to their end, until they kill themselves, or until we kill them.
+"""Functions run in separate processes: to their end, until they kill themselves, or until we kill them.
 
 A target is "module:function" of an async function; its arguments and what it returns travel as JSON. Both sides of a
 demonstration run this way, so neither has the other's memory, modules or open files.
@@ -53,7 +53,7 @@ def call_and_kill(target: str, *, cwd: Path = ROOT, **arguments: Any) -> Any:
 
 
 async def say_and_wait_to_be_killed(said: Any) -> None:
-    """Tell the parent, for `call_and_kill`."""
+    """Print `said` for the parent, then wait for `call_and_kill`."""
     print(json.dumps(said), flush=True)
     await asyncio.Event().wait()
 

@@ -1,6 +1,6 @@
 """Race: five messages sent at once on one session.
 
-How many replies does the conversation keep, and who is told of the others?
+How many replies does the conversation keep, and who learns that the others were lost?
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Memory(SessionState):
 async def send_at_once(
     folder: str, questions: list[str], think: float, concurrency: str, tries: int = 1
 ) -> dict[str, Any]:
-    """Send all at once; whoever is told of a conflict tries again, up to `tries` times in all."""
+    """Send all at once; a caller that gets a conflict tries again, up to `tries` times in all."""
 
     async def reply(state: Chat) -> dict[str, list[Said]]:
         await asyncio.sleep(think)
@@ -64,7 +64,7 @@ async def send_at_once(
 
 
 def judged(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the replies kept, the callers told of a loss, and whether questions and replies stand as sent."""
+    """Return the replies kept, the callers that got an error, and whether questions and replies are stored as sent."""
     history: Sequence[Said] = result["history"]
     said = [entry["text"] for entry in history]
     kept = [question for question in QUESTIONS if f"re: {question}" in said]
@@ -117,12 +117,12 @@ def rows(tenuto: dict[str, Any], langgraph: dict[str, Any]) -> tuple[Row, ...]:
             tenuto=yes(exclusive["in_order"]),
             langgraph=yes(plain["in_order"]),
         ),
-        Row(what="callers told that theirs was lost", tenuto=told(exclusive), langgraph=told(plain)),
+        Row(what="callers that got an error for a lost one", tenuto=told(exclusive), langgraph=told(plain)),
         Row(
             what="other ways",
             tenuto=(
                 f"last_write_wins: {kept(wins)}, as its name says\n"
-                f"optimistic: {kept(cautious)}, {told(cautious)} told;\n"
+                f"optimistic: {kept(cautious)}, {told(cautious)} refused;\n"
                 f"  {kept(again)} once these tried again"
             ),
             langgraph=f"a lock of one's own around it, in one process: {kept(langgraph['own_lock'])}",
@@ -144,7 +144,7 @@ def claims(tenuto: dict[str, Any]) -> tuple[Claim, ...]:
             holds=1 <= wins["kept"] <= everyone and wins["paired"] and wins["told"] == 0,
         ),
         Claim(
-            text="optimistic tells every caller whose turn was not kept",
+            text="optimistic refuses every caller whose turn was not kept",
             holds=cautious["kept"] + cautious["told"] == everyone and cautious["paired"],
         ),
         Claim(

@@ -13,6 +13,6 @@ def do(folder: str, what: str) -> None:
 
 
 def times(folder: str, what: str) -> int:
-    """Tell how often it was done."""
+    """Return how often it was done."""
     path = Path(folder) / f"{what}.txt"
     return len(path.read_text().splitlines()) if path.exists() else 0

@@ -42,7 +42,7 @@ class Demonstration:
 
     @property
     def holds(self) -> bool:
-        """Tell whether Tenuto did all that is claimed."""
+        """Return whether Tenuto did all that is claimed."""
         return all(claim.holds for claim in self.claims)
 
 

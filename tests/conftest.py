@@ -12,17 +12,21 @@ import pytest
 from hypothesis import settings
 
 from tenuto import Store, open_store
-from tenuto.ids import new_id
+from tenuto.testing.harness import Capability
+from tests.conformance.adapter.loader import NOWHERE, conformance_root
 from tests.sampling import seed
 from tests.servers import MEMORY, SCHEMA, Postgres, running_postgres
 
-pytest.register_assert_rewrite("tenuto.testing.contract")
+pytest.register_assert_rewrite(
+    "tenuto.testing.contract", "tenuto.testing.checks", "tenuto.testing.probes", "tenuto.testing.scenes"
+)
 
 # The same examples on every run, so that a change is judged by itself; `make soak` looks for new ones.
 settings.register_profile("steady", derandomize=True, database=None)
 settings.load_profile("steady")
 
 
+FIXTURES = "tests/conformance/test_fixtures.py"
 LONGEST = 10.0
 """The seconds a test may take; a longer one says why by its `long` marker, or belongs to a soak."""
 
@@ -39,6 +43,14 @@ def pytest_report_header() -> str:
     return f"seed of the samples: {seed()} (TENUTO_SEED repeats it)"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line if the fixtures of the specification were to be run, and were not there."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if any(report.nodeid.startswith(FIXTURES) for report in skipped) and conformance_root() is None:
+        terminalreporter.section("conformance", sep="-")
+        terminalreporter.line(NOWHERE)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") -> Iterator[None]:
     """Fail a test that passed, but took too long."""
@@ -50,24 +62,45 @@ def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") 
     return report  # type: ignore[no-any-return]
 
 
+TRIGGERS = {
+    "sqlite": (
+        "CREATE TRIGGER broken AFTER INSERT ON {table} BEGIN SELECT RAISE(FAIL, 'injected'); END",
+        "DROP TRIGGER broken",
+    ),
+    "postgres": (
+        (
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'injected'; END $$;"
+            "CREATE TRIGGER broken AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ),
+        "DROP TRIGGER broken ON {table}; DROP FUNCTION refuse",
+    ),
+}
+"""What makes a table refuse every row, once it was written, and what undoes that."""
+
+CAPABILITIES = {
+    "sqlite": frozenset(Capability),
+    "postgres": frozenset({Capability.PROBES, Capability.DAMAGE_SQL, Capability.TRIGGERS}),
+}
+
+
 class OurHarness:
     """A harness for one of our own backends."""
 
     def __init__(self, name: str, address: str, **options: Any) -> None:
         self.name = name
-        self.address: str | None = None if name == "memory" else address
+        self.address = address
         self.options = options
-        self._address = address
+        self.capabilities = CAPABILITIES[name]
         self._opened: list[Store] = []
 
     async def open(self, **options: Any) -> Store:
-        store = await open_store(self._address, **self.options, **options)
+        store = await open_store(self.address, **self.options, **options)
         self._opened.append(store)
         return store
 
     async def damage(self, sql: str) -> None:
         if self.name == "sqlite":
-            path = self._address.removeprefix("sqlite:///")
+            path = self.address.removeprefix("sqlite:///")
             # Through the store's own SQLite: two libraries in one process undo each other's locks.
             file = apsw.Connection(path)
             file.set_busy_timeout(5000)
@@ -75,15 +108,19 @@ class OurHarness:
                 file.execute(sql)
             finally:
                 file.close()
-        elif self.name == "postgres":
+        else:
             settings = {"search_path": self.options["schema"]}
-            server = await asyncpg.connect(self._address, server_settings=settings)
+            server = await asyncpg.connect(self.address, server_settings=settings)
             try:
                 await server.execute(sql)
             finally:
                 await server.close()
-        else:
-            pytest.skip("memory tables cannot be damaged from outside")
+
+    async def refuse_inserts(self, table: str) -> None:
+        await self.damage(TRIGGERS[self.name][0].format(table=table))
+
+    async def accept_inserts(self, table: str) -> None:
+        await self.damage(TRIGGERS[self.name][1].format(table=table))
 
     async def close(self) -> None:
         for store in self._opened:
@@ -110,16 +147,10 @@ def fresh_postgres(postgres: Postgres) -> Iterator[Callable[[], str]]:
         postgres.drop(address)
 
 
-IN_MEMORY = pytest.param("memory", marks=pytest.mark.wide)
-"""The backend that is on its way out: the wide tier still holds it to the contract."""
-
-
-@pytest.fixture(params=[IN_MEMORY, "sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres"])
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OurHarness]:
     name = request.param
-    if name == "memory":
-        found = OurHarness(name, f"memory://{new_id()}")
-    elif name == "sqlite":
+    if name == "sqlite":
         found = OurHarness(name, f"sqlite:///{tmp_path}/test.db")
     else:
         found = OurHarness(name, request.getfixturevalue("fresh_postgres")(), schema=SCHEMA, pool_size=4)

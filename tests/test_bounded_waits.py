@@ -17,7 +17,7 @@ OF_CONNECTIONS = {"fetch", "fetchval", "fetchrow", "execute", "executemany", "cl
 
 ENDED_BY: dict[str, tuple[str, ...]] = {
     "the caller's own function, graph, program or observer, which may take as long as it likes": (
-        "cli/app.py:_run.run",
+        "cli/state_commands.py:_run.run",
         "cli/worker_command.py:_program",
         "graph/nodes/branches.py:BranchesNode.execute",
         "graph/nodes/call.py:FunctionCall.__call__",
@@ -30,8 +30,8 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/events/event_queue.py:Delivery.around",
         "graph/events/event_queue.py:Delivery.wait_for",
         "runtime/stream/notices.py:_fault",
-        "runtime/calls/tools.py:_held_back",
-        "runtime/calls/tools.py:_side_by_side",
+        "runtime/program/tools.py:_held_back",
+        "runtime/program/tools.py:_side_by_side",
     ),
     "a turn under way, which ends by itself, is stopped, or loses its lane": (
         "cli/worker_command.py:worker.run",
@@ -40,7 +40,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "runtime/queue/dispatcher.py:Dispatcher._first",
         "runtime/handle.py:RunHandle.result",
         "runtime/handle.py:RunHandle.wait",
-        "runtime/info.py:within_life",
+        "runtime/session/info.py:within_life",
         "runtime/runtime.py:SessionRuntime.aclose",
         "runtime/queue/worker.py:Worker.work",
     ),
@@ -54,11 +54,11 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/runtime/runtime_writer.py:RuntimeWriter.resolve",
         "runtime/stream/chunks.py:Chunks._write",
         "runtime/stream/chunks.py:Chunks.settle",
-        "runtime/turn/end.py:TurnEnder._check_known",
-        "runtime/turn/end.py:TurnEnder._end",
-        "runtime/turn/end.py:TurnEnder.cut_off",
-        "runtime/turn/turn.py:Turn.commit",
-        "runtime/turn/turn.py:Turn.save",
+        "runtime/run/end.py:TurnEnder._check_known",
+        "runtime/run/end.py:TurnEnder._end",
+        "runtime/run/end.py:TurnEnder.cut_off",
+        "runtime/program/turn.py:Turn.commit",
+        "runtime/program/turn.py:Turn.save",
         "writing/run_writer.py:RunWriter.write",
     ),
     "a task that was just cancelled, or a signal to end": (
@@ -86,7 +86,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
     ),
     "a thread that reads or opens a file, which has a limit for whatever others keep busy": (
         "store/backends/sqlite/backend.py:SqliteBackend.view",
-        "store/backends/sqlite/backend.py:SqliteView.read",
+        "store/backends/sqlite/view.py:SqliteView.read",
         "store/backends/threads.py:in_thread",
     ),
 }

@@ -1,4 +1,4 @@
-"""The documents tell the truth: the README's example runs, and so does the tour."""
+"""The documents are true: the examples of the README and the guides run, and so does the tour."""
 
 import ast
 import re
@@ -49,6 +49,7 @@ async def test_the_runtime_guides_examples_run_one_after_the_other(
     assert len(blocks) > 5
 
 
+@pytest.mark.long("the tour is several processes, one of which is killed and waited for")
 def test_the_tour_ends_with_every_message_once_and_a_fork(tmp_path: Path) -> None:
     told = run(["-m", "tenuto.demo"], tmp_path)
     assert "killed (exit -9)" in told

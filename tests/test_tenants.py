@@ -19,9 +19,9 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, SessionKey
 from tenuto.runtime.change.actions import SuspendSession
 from tenuto.runtime.handle import RunHandle, SessionHandle
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tenuto.store.store import Store
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, an_owner

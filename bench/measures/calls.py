@@ -9,8 +9,9 @@ from bench.workload import WarmSession, message, messages
 from tenuto import open_store
 from tenuto.codec import JSON
 from tenuto.model.effect import EffectKind
-from tenuto.runtime.program import Program, program
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.calls.steps import begin_step, finish_step
+from tenuto.runtime.program.program import Program, program
+from tenuto.runtime.program.turn import Turn, context_of
 
 _CALLS = 100
 _ROUNDS = 50
@@ -36,12 +37,12 @@ async def tools(turn: Turn) -> None:
 
 @program
 async def models(turn: Turn) -> None:
-    """Ask a model again and again, each time in a step of its own."""
+    """Call a model repeatedly, each time in its own step."""
     with Stopwatch(wall) as watch:
         for number in range(_CALLS):
-            await turn.begin_step()
+            await begin_step(context_of(turn))
             turn.append(await turn.effect("model", _outside, {"number": number}, kind=EffectKind.MODEL))
-            await turn.finish_step()
+            await finish_step(context_of(turn))
     _spent.append(watch.seconds)
 
 

@@ -5,9 +5,9 @@ import tracemalloc
 
 from bench.harness import Measure, Scene
 from tenuto import open_store
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tenuto.writing.lru import DEFAULT_BYTES
 
 _HANDLES = 1_000

@@ -51,7 +51,7 @@ async def _forked(store: Store, depth: int) -> WarmSession:
         target = a_key()
         await store.fork(session.key, target)
         session = await WarmSession.take(store, target)
-        # A fork without entries of its own would not lengthen the lineage.
+        # A fork that adds no entries would not lengthen the lineage.
         await session.turn(messages())
     return session
 

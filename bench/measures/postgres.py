@@ -28,7 +28,7 @@ async def turn(scene: Scene) -> float:
                 return watch.seconds
 
             try:
-                # The server plans a statement anew for its first few executions.
+                # The server plans a statement again for each of its first few executions.
                 for _ in range(20):
                     await ours()
                     await raw()

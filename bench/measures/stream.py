@@ -6,8 +6,8 @@ from bench.harness import Measure, Scene, Stopwatch, cpu
 from bench.talk import Talk
 from bench.workload import WarmSession, messages
 from tenuto import open_store
-from tenuto.runtime.program import program
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 
 _CHUNKS = 10_000
 _COMMITS = 150

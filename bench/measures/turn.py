@@ -1,4 +1,4 @@
-"""The warm turn on SQLite: what it asks of the disk, of SQLite, of the processor, and of the one who waits."""
+"""The warm turn on SQLite: what it costs the disk, SQLite, the processor, and the waiting caller."""
 
 from collections.abc import Awaitable, Callable
 

@@ -45,7 +45,7 @@ async def processor(scene: Scene) -> float:
 
 
 async def meetings(scene: Scene) -> float:
-    """Return how often, in 1,000 turns of four workers, one waits 10 ms for another's lock or is told of contention."""
+    """Return how often, in 1,000 turns of four workers, one waits 10 ms for a lock or gets a contention error."""
     with running_postgres(settings=_TELL_OF_WAITS) as server:
         async with open_store(server.url) as store, _workers(server.url) as workers:
             runtime = SessionRuntime(store, [sleeps])
@@ -117,7 +117,7 @@ class _Worker:
         self._in.write(f"{word}\n".encode())
 
     async def count(self, turns: asyncio.Semaphore) -> None:
-        """Count its turns as they are done, and how often it was told of contention."""
+        """Count its turns as they are done, and its contention errors."""
         while signs := await self._out.read(4096):
             self.contended += signs.count(b"!")
             for _ in range(signs.count(b".")):

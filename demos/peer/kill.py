@@ -61,7 +61,7 @@ async def talk_until_killed(folder: str) -> None:
 
 
 async def resume(folder: str) -> dict[str, Any]:
-    """Go on with the turn that was killed."""
+    """Resume the turn that was killed."""
     async with saver(folder) as checkpointer:
         graph = tool_loop(folder, deadly=False).compile(checkpointer=checkpointer)
         await graph.ainvoke(None, CONFIG)
@@ -69,7 +69,7 @@ async def resume(folder: str) -> dict[str, Any]:
 
 
 async def send_next(folder: str) -> dict[str, Any]:
-    """Send another message instead, as a customer who got no answer does; then try to go on with the killed turn."""
+    """Send another message instead, as a customer who got no answer does; then try to resume the killed turn."""
     async with saver(folder) as checkpointer:
         graph = tool_loop(folder, deadly=False).compile(checkpointer=checkpointer)
         await graph.ainvoke({"messages": [HumanMessage("are you there?")]}, CONFIG)

@@ -37,18 +37,18 @@ from tenuto.model.session import (
     SessionRecord,
     SessionStatus,
 )
-from tenuto.runtime.calls.effect_journal import InDoubt
-from tenuto.runtime.calls.invocation_waits import WaitFor
-from tenuto.runtime.calls.tools import Tool, run_calls
 from tenuto.runtime.change.hooks import At, HookStack, Stage
 from tenuto.runtime.conversation.frame import FrameKind
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue.sender import WhenBusy
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.reader import StreamFrame, fold
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.effect_journal import InDoubt
+from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.open import open_store
 from tenuto.store.store import Store
 

@@ -18,7 +18,7 @@ from zlib import crc32
 from tenuto import END, GraphBuilder, State, Tool, Turn, program, run_calls
 from tenuto.errors import WaitExpired
 from tenuto.graph.reducers import append
-from tenuto.runtime.program import Program
+from tenuto.runtime.program.program import Program
 
 GONE = {"content": "gone"}
 """What a turn goes on with whose message was taken back meanwhile."""

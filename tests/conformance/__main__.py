@@ -4,8 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.conformance.loader import fixtures_in
-from tests.conformance.running import Report, run_fixture
+from tests.conformance.adapter.loader import fixtures_in
+from tests.conformance.adapter.running import Report, run_fixture
 
 
 def main(arguments: list[str]) -> int:
@@ -34,8 +34,8 @@ def _tell(report: Report) -> None:
     print(f"{word:12} {report.fixture}")
     for line in report.problems:
         print(f"    {line}")
-    for line in report.deviations:
-        print(f"    known deviation: {line}")
+    for case, place, decision in report.deviations:
+        print(f"    known deviation: {case}: {place}: {decision}")
     for line in report.pending:
         print(f"    not run yet: {line}")
 

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 from tenuto import Store, open_store
 from tenuto.errors import TenutoError
 from tenuto.model.run import RunStatus
-from tenuto.runtime.calls.tools import Tool
-from tenuto.runtime.outcome import Outcome, OutcomeStatus
-from tenuto.runtime.program import Program, program
+from tenuto.runtime.calls.effect_call import start_call
+from tenuto.runtime.program.program import Program, program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
 from tenuto.store import host
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper
@@ -239,7 +240,7 @@ def _caller(world: World) -> Program:
         kind = said["content"]
         if kind == "tool" and not turn.open_calls:
             turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "pay", "name": "pay"}]})
-            turn.start_call("pay", {}, idempotent=True)
+            start_call(context_of(turn), "pay", {}, idempotent=True)
             await turn.save()
         await world.ask([kind, turn.attempt])
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from tenuto import open_store
 from tenuto.errors import TenutoError
-from tenuto.runtime.program import Program, program
+from tenuto.runtime.program.program import Program, program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tests.crash.processes import Database
 
 _PATIENCE = 60.0

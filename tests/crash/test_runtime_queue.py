@@ -4,8 +4,8 @@ import pytest
 
 from tenuto import Store
 from tenuto.model.run import RunStatus
-from tenuto.runtime.outcome import OutcomeStatus
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import Moment, Probe, Probed, World, runtime_of

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
 from tenuto.errors import TenutoError
 from tenuto.graph.reducers import append
-from tenuto.runtime.calls.tools import Tool
-from tenuto.runtime.program import program
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 
 
@@ -16,7 +16,7 @@ async def echo(turn: Turn) -> None:
     """Answer with what was said, in two commits."""
     said: Any = turn.input
     turn.set(last=said["content"])
-    await turn.commit()
+    await turn.save()
     turn.append({"role": "assistant", "content": f"re: {said['content']}"}, once="reply")
 
 
@@ -31,7 +31,7 @@ async def fails(turn: Turn) -> None:
     """Fail the first time."""
     if not turn.get("tried"):
         turn.set(tried=True)
-        await turn.commit()
+        await turn.save()
         raise TenutoError("not yet")
     turn.append({"role": "assistant", "content": "at last"}, once="reply")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.demo.showing import check
+from tenuto.demo.stage import check
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +42,11 @@ def scene(told: str, number: int) -> list[str]:
 
 def test_five_messages_are_accepted_at_once_and_answered_in_order(told: str) -> None:
     lines = scene(told, 1)
-    assert re.fullmatch(r"all five are durable; [1-4] wait in the inbox while the first is answered", lines[0])
+    assert re.fullmatch(r"all five are stored; [1-4] wait in the inbox while the first is answered", lines[0])
     assert lines[1:] == [
         *(f"You asked: {word}" for word in ("one", "two", "three", "four", "five")),
         "five turns, in order, nothing interleaved",
-        "the second one sent again: the same turn",
+        "the second message, sent again, is the same turn",
     ]
 
 
@@ -65,7 +65,7 @@ def test_a_killed_turn_is_finished_by_another_process(told: str) -> None:
     first, second = [re.findall(r"process (\d+): ", line)[0] for line in (dying, found)]
     assert first != second
     assert killed == f"process {first}: killed (exit -9)"
-    assert found.endswith("found the lost turn and finished it (attempt 2): The lamp is packed.")
+    assert found.endswith("found the orphaned turn and finished it (attempt 2): The lamp is packed.")
     assert done.startswith("reserved once")
 
 

@@ -17,7 +17,7 @@ def main() -> int:
     """Run it; the exit code says whether anything was found."""
     words = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     words.add_argument("--count", type=int, default=20_000, help="how many calls to make")
-    words.add_argument("--store", choices=("memory", "sqlite", "postgres"), default="sqlite")
+    words.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     words.add_argument("--seed", type=int, default=1, help="makes a run repeatable")
     given = words.parse_args()
     logging.disable(logging.CRITICAL)

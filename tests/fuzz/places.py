@@ -3,10 +3,10 @@
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-from tenuto import SessionRuntime
+from tenuto import SessionRuntime, Store
 from tenuto.runtime.change import actions
 from tenuto.runtime.handle import SessionHandle
 from tenuto.store.open import memory_store
@@ -48,9 +48,14 @@ class Place(NamedTuple):
     is_whole: bool = False
 
 
+@cache
+def _store() -> Store:
+    return memory_store()
+
+
 def verbs() -> dict[str, Callable[[World], Any]]:
     """Find every public coroutine of the store, its facets, the runtime and a session's handle."""
-    store = memory_store()
+    store = _store()
     owners: dict[str, tuple[Any, Callable[[World], Any]]] = {
         "store": (store, lambda world: world.store),
         "runtime": (SessionRuntime, lambda world: world.runtime),
@@ -109,9 +114,9 @@ def _parameters(verb: str) -> list[str]:
 
 def _signature(verb: str) -> dict[str, inspect.Parameter]:
     owner, _, name = verb.rpartition(".")
-    holder: Any = {"runtime": SessionRuntime, "handle": SessionHandle, "store": type(memory_store())}.get(owner)
+    holder: Any = {"runtime": SessionRuntime, "handle": SessionHandle, "store": type(_store())}.get(owner)
     if holder is None:
-        holder = type(getattr(memory_store(), owner.partition(".")[2]))
+        holder = type(getattr(_store(), owner.partition(".")[2]))
     signature = inspect.signature(getattr(holder, name))
     return {name: each for name, each in signature.parameters.items() if name != "self"}
 

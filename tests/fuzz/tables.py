@@ -5,8 +5,6 @@ from typing import Any, Protocol
 import apsw
 import asyncpg
 
-from tenuto.store.store import Store
-
 Rows = dict[str, list[Any]]
 
 LANE = frozenset({"generation", "armed", "nonce", "holder", "lane_expires_at"})
@@ -23,21 +21,6 @@ class Tables(Protocol):
     async def close(self) -> None:
         """Let go of the database."""
         ...
-
-
-class MemoryTables:
-    """The rows of a memory store, as its dump has them."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def read(self) -> Rows:
-        """See `Tables.read`."""
-        dump = await self._store.dump()
-        return {table: [_without(row, table) for row in rows] for table, rows in dump.items()}
-
-    async def close(self) -> None:
-        """See `Tables.close`."""
 
 
 class SqliteTables:

@@ -20,7 +20,7 @@ from tenuto.model.session import Profile, SessionKey
 from tenuto.store.store import Store
 from tests.fuzz.reading import read_all, steady
 from tests.fuzz.second import digest_of
-from tests.fuzz.tables import MemoryTables, PostgresTables, Rows, SqliteTables, Tables
+from tests.fuzz.tables import PostgresTables, Rows, SqliteTables, Tables
 from tests.servers import SCHEMA, Postgres
 
 T = TypeVar("T")
@@ -59,8 +59,6 @@ class Ground:
         """Return the address and options of an empty database."""
         if self.name == "sqlite":
             return f"sqlite:///{self._folder}/{new_id()}.db", {}
-        if self.name == "memory":
-            return f"memory://{new_id()}", {}
         assert self._server is not None
         return self._server.fresh(), {"schema": SCHEMA, "pool_size": 3}
 
@@ -71,8 +69,6 @@ class Ground:
 
     def ask(self, address: str, options: dict[str, Any]) -> str | None:
         """Have the second process read a database; return the digest it found, or what went wrong there."""
-        if self.name == "memory":
-            return None
         if self._second is None:
             self._second = subprocess.Popen(
                 [sys.executable, "-m", "tests.fuzz.second"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -116,10 +112,8 @@ class World:
         self.runtime = SessionRuntime(self.store, [echo, waiter, failing])
         if self._ground.name == "sqlite":
             self._tables = SqliteTables(self._address.removeprefix("sqlite:///"))
-        elif self._ground.name == "postgres":
-            self._tables = await PostgresTables.open(self._address, SCHEMA)
         else:
-            self._tables = MemoryTables(self.second)
+            self._tables = await PostgresTables.open(self._address, SCHEMA)
         return self
 
     async def __aexit__(

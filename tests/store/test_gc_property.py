@@ -315,15 +315,8 @@ def _settings(examples: int) -> settings:
 
 @_settings(25)
 @given(history=histories)
-def test_gc_on_memory_keeps_exactly_what_a_copying_model_reaches(history: list[Step]) -> None:
-    """D6, A13: heads, checkpoints, forks of deleted sources and unfinished runs read whole; nothing else is left."""
-    asyncio.run(_walk("memory://", history))
-
-
-@_settings(25)
-@given(history=histories)
 def test_gc_on_sqlite_keeps_exactly_what_a_copying_model_reaches(history: list[Step]) -> None:
-    """D6, A13."""
+    """Heads, checkpoints, forks of deleted sources and unfinished runs read whole; nothing else is left."""
     with TemporaryDirectory() as folder:
         asyncio.run(_walk(f"sqlite:///{Path(folder) / 'gc.db'}", history, synchronous="OFF"))
 
@@ -331,6 +324,6 @@ def test_gc_on_sqlite_keeps_exactly_what_a_copying_model_reaches(history: list[S
 @_settings(8)
 @given(history=histories)
 def test_gc_on_postgres_keeps_exactly_what_a_copying_model_reaches(postgres: Postgres, history: list[Step]) -> None:
-    """D6, A13."""
+    """The same, on PostgreSQL."""
     schema = f"t_{new_id().replace('-', '_')}"
     asyncio.run(_walk(postgres.url, history, schema=schema, pool_size=2))

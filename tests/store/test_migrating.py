@@ -10,9 +10,9 @@ from tenuto.errors import InvalidInput, SchemaMismatch
 from tenuto.model.commit import BeginRun, NewCheckpoint
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import Profile, SessionKey
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
 from tenuto.store.backends.sql import migrations
 from tenuto.store.schema import migrate
 from tenuto.testing.factories import a_commit

@@ -15,9 +15,10 @@ import pytest
 from tenuto import SessionRuntime, Store, open_store, program
 from tenuto.errors import StoreClosed, StoreMisused, StoreUnusable, TenutoError
 from tenuto.model.event import NewEvent
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.turn import Turn
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner
 from tests.conftest import OurHarness
+from tests.runtime.seams import live_turns
 
 on_sql = pytest.mark.parametrize("harness", ["sqlite", "postgres"], indirect=True)
 
@@ -395,7 +396,7 @@ async def test_a_locked_database_is_not_told_as_another_runner(harness: OurHarne
         await runtime.create("waits", session_id="s")
         sending = asyncio.create_task(runtime.send("s", "hello"))
         async with asyncio.timeout(8):
-            while not runtime._runner.live:
+            while not live_turns(runtime):
                 await asyncio.sleep(0.01)
             other = apsw.Connection(store.backend.path)  # type: ignore[attr-defined]
             try:

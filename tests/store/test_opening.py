@@ -64,7 +64,7 @@ async def test_an_unknown_option_is_refused_with_those_there_are(tmp_path: Path)
 async def test_the_four_words_for_synchronous_are_taken_in_any_case(tmp_path: Path, word: str) -> None:
     async with open_store(f"sqlite:///{tmp_path}/new.db", synchronous=word) as store:
         backend: Any = store.backend
-        assert backend._connection.pragma("synchronous") == ["OFF", "NORMAL", "FULL", "EXTRA"].index(word.upper())
+        assert backend._database.writer.pragma("synchronous") == ["OFF", "NORMAL", "FULL", "EXTRA"].index(word.upper())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The faulty backend does what it is told, and nothing else."""
+"""The faulty backend fails what a test asks for, and nothing else."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ def store(faults: FaultyBackend) -> Store:
 async def test_told_nothing_it_only_counts(store: Store, faults: FaultyBackend) -> None:
     key, _ = await a_session(store)
     await store.commit(a_save(key, 1))
-    assert (faults.name, faults.calls, faults.transactions) == ("memory", 2, 2)
+    assert (faults.name, faults.calls, faults.transactions) == ("sqlite", 2, 2)
     assert await store.logs.count(key, "messages") == 1
     assert (faults.calls, faults.transactions) == (3, 2)
 

@@ -1,30 +1,30 @@
-"""A guided tour on a SQLite file. `make run` runs it: the store is the real one, and processes are really killed."""
+"""A guided tour on a SQLite file, started by `make run`: it uses a real store and really kills processes."""
 
 import asyncio
 import sys
 import tempfile
 from pathlib import Path
 
-from tenuto.demo import scenes, turns
-from tenuto.demo.showing import title
+from tenuto.demo import runtime_scenes, store_scenes
+from tenuto.demo.stage import title
 
-ROLES = {**scenes.ROLES, "write": turns.write_until_killed}
+ROLES = {**runtime_scenes.ROLES, "write": store_scenes.write_until_killed}
 
 
 async def tour(folder: Path) -> None:
-    """Walk through the demonstration."""
+    """Play every scene."""
     url = f"sqlite:///{folder / 'shop.db'}"
     title("1. Five messages at once to one session")
-    await scenes.queue(url)
+    await runtime_scenes.queue(url)
     title("2. An approval, answered after a restart")
-    await scenes.approval(url)
-    title("3. A process killed in a turn, and another that finishes it")
-    await scenes.takeover(url)
-    await turns.underneath(url)
+    await runtime_scenes.approval(url)
+    title("3. A process is killed in a turn, and another finishes it")
+    await runtime_scenes.takeover(url)
+    await store_scenes.underneath(url)
 
 
 def main() -> None:
-    """Run the tour, or, given a role and an address, be one of its processes."""
+    """Run the tour or, given a role and a store address, one of its processes."""
     if len(sys.argv) > 1:
         asyncio.run(ROLES[sys.argv[1]](sys.argv[2]))
         return

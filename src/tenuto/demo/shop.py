@@ -1,4 +1,4 @@
-"""The programs of the tour: a desk that answers, and two agents that use tools. None of them asks a real model."""
+"""The programs of the tour: a desk that answers, and two agents that use tools. None of them calls a real model."""
 
 import asyncio
 import os
@@ -19,22 +19,22 @@ async def desk(turn: Turn) -> None:
     turn.append({"role": "assistant", "content": f"You asked: {asked['content']}"})
 
 
-def noted(folder: Path, what: str) -> None:
-    """Do something that cannot be undone: a line in a file outside the store."""
+def record(folder: Path, what: str) -> None:
+    """Do something that cannot be undone: add a line to a file outside the store."""
     with (folder / "world.txt").open("a") as world:
         world.write(what + "\n")
 
 
 def world(folder: Path) -> list[str]:
-    """Return what was done to the world."""
+    """Return what was done outside the store."""
     return (folder / "world.txt").read_text().splitlines()
 
 
 def cashier(folder: Path) -> ScriptedAgent:
-    """Return an agent that wants to pay a refund, which somebody has to approve."""
+    """Return an agent that pays a refund once somebody has approved it."""
 
     async def refund(_: Turn, arguments: Mapping[str, Any]) -> JSON:
-        noted(folder, f"refunded {arguments['amount']} for order {arguments['order']}")
+        record(folder, f"refunded {arguments['amount']} for order {arguments['order']}")
         return "done"
 
     model = Script(calls(("call-1", "refund", {"order": 7, "amount": 49})), "Your refund is on its way.")
@@ -45,11 +45,11 @@ def packer(folder: Path, *, dies: bool = False) -> ScriptedAgent:
     """Return an agent that reserves, then prints a label; with `dies` it waits to be killed while it prints."""
 
     async def reserve(_: Turn, arguments: Mapping[str, Any]) -> JSON:
-        noted(folder, f"reserved {arguments['item']}")
+        record(folder, f"reserved {arguments['item']}")
         return "reserved"
 
     async def label(turn: Turn, _: Mapping[str, Any]) -> JSON:
-        noted(folder, f"label asked for by attempt {turn.attempt}")
+        record(folder, f"label requested by attempt {turn.attempt}")
         if dies:
             print(f"in the middle of printing a label (attempt {turn.attempt}, pid {os.getpid()})", flush=True)
             await asyncio.Event().wait()

@@ -13,11 +13,11 @@ from tenuto.model.run import StopKind, StopReply
 from tenuto.model.session import SessionKey
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
-from tenuto.runtime.info import RunInfo
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.info import RunInfo
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.reader import StreamFrame
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.context import TurnContext
 
 if TYPE_CHECKING:
     from tenuto.runtime.runtime import SessionRuntime
@@ -77,16 +77,15 @@ class SessionHandle:
 class RunHandle:
     """A turn that was started, or queued; it goes on whether or not anybody waits for it."""
 
-    def __init__(self, runtime: "SessionRuntime", begun: Turn | Input, task: "asyncio.Task[Outcome]") -> None:
+    def __init__(self, runtime: "SessionRuntime", begun: TurnContext | Input, task: "asyncio.Task[Outcome]") -> None:
         self._runtime = runtime
         self._task = task
         self.key = begun.key
         self.run_id: str | None = begun.run_id
-        if isinstance(begun, Turn):
-            self.input_id, seq = begun.invocation.input_id, begun.writer.event_seq
+        if isinstance(begun, TurnContext):
+            self.input_id, self._after = begun.invocation.input_id, begun.stream_start
         else:
-            self.input_id, seq = begun.input_id, begun.seq
-        self._after = max(seq - 2, 0)
+            self.input_id, self._after = begun.input_id, begun.seq
 
     async def wait(self) -> Outcome:
         """Wait until the turn is over and return how it went."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from tenuto.argument import check_kind, refuse
+from tenuto.argument import check_kind, refuse, word_of
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused, TenutoError
 from tenuto.model.effect import Effect
@@ -21,40 +21,40 @@ from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
 from tenuto.runtime.cache.replica import Replica
-from tenuto.runtime.calls.answer import AnswerDesk, Answered
-from tenuto.runtime.calls.effect_journal import InDoubt
-from tenuto.runtime.calls.in_doubt import InDoubtCalls
 from tenuto.runtime.change import fork as forking
-from tenuto.runtime.change.actions import Action, Deed, RewindSession, SendMessage, as_message
+from tenuto.runtime.change.actions import Action, Deed, RewindSession, SendMessage
 from tenuto.runtime.change.create import NewSession, SessionCreator
 from tenuto.runtime.change.fork import Forked, NewFork
 from tenuto.runtime.change.hooks import Controller, as_controller
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.change.rewind import going_back
-from tenuto.runtime.definition import Definition
+from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.handle import RunHandle, SessionHandle
-from tenuto.runtime.info import RunInfo, head_of, runs_of, within_life
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.outcomes import Outcomes
-from tenuto.runtime.program import Program, Programs
+from tenuto.runtime.program.program import Program, Programs
 from tenuto.runtime.queue.commands import Commands
-from tenuto.runtime.queue.dispatcher import Dispatcher
+from tenuto.runtime.queue.dispatcher import Dispatcher, Progress
 from tenuto.runtime.queue.input_handler import InputHandler
-from tenuto.runtime.queue.refusal import Declined
-from tenuto.runtime.queue.sender import Sender, WhenBusy
-from tenuto.runtime.queue.stop_watch import StopWatch, run_below, run_to_stop, stop_run
+from tenuto.runtime.queue.sender import Sender, WhenBusy, within_life
 from tenuto.runtime.queue.worker import POLL_SECONDS, Worker
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.run.begin import TurnFactory
+from tenuto.runtime.run.end import TurnEnder
+from tenuto.runtime.run.live_turns import LiveTurns, run_to_stop, session_of_run
+from tenuto.runtime.run.refusal import Declined
+from tenuto.runtime.run.resume import find_stopped, resume_run
+from tenuto.runtime.run.runner import Runner
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.info import RunInfo, head_of, runs_of
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.tenancy import Tenancy
 from tenuto.runtime.stream.notices import Listener, Listeners
 from tenuto.runtime.stream.reader import StreamFrame, read_stream
-from tenuto.runtime.tenancy import Tenancy
+from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
-from tenuto.runtime.turn.begin import TurnFactory
-from tenuto.runtime.turn.end import TurnEnder
-from tenuto.runtime.turn.resume import find_stopped, resume_run
-from tenuto.runtime.turn.runner import Runner
-from tenuto.runtime.turn.turn import DEFAULT_STEPS, Turn
-from tenuto.runtime.words import word_of
+from tenuto.runtime.tree.in_doubt import InDoubtCalls
+from tenuto.runtime.turn.context import DEFAULT_STEPS, Continuation, TurnContext
+from tenuto.runtime.turn.effect_journal import InDoubt
 from tenuto.store.open import memory_store
 from tenuto.store.store import Store, check_whole_store
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT, this_owner
@@ -104,24 +104,28 @@ class SessionRuntime:
         self._commands = Commands(actions)
         hooks = controller = as_controller(hooks)  # an iterable can be read but once
         self._pipeline = Pipeline(store, controller, self.listeners)
-        endings = TurnEnder(store, self.listeners, controller)
-        self._runner = Runner(self.programs, endings)
+        live, ender = LiveTurns(store), TurnEnder(store, self.listeners, controller)
         doubt, me = word_of(InDoubt, in_doubt, "in_doubt"), owner or this_owner()
-        self._beginnings = TurnFactory(store, self.programs, self.listeners, controller, endings, doubt, steps)
-        inputs = InputHandler(store, self._beginnings, self._pipeline, self._commands)
+        self._factory = TurnFactory(store, self.programs, self.listeners, controller, ender, doubt, steps)
+        inputs = InputHandler(store, self._factory, self._pipeline, self._commands)
         self._dispatcher = Dispatcher(
-            store, self._beginnings, self._runner, inputs, owner=me, warm_bytes=warm_bytes, lane_wait=lane_wait
+            store,
+            self._factory,
+            Runner(self.programs, ender, live),
+            inputs,
+            owner=me,
+            cache_bytes=warm_bytes,
+            lane_wait=lane_wait,
         )
-        self._arrivals = Sender(store, self._dispatcher, self._runner)
+        self._sender = Sender(store, self._dispatcher, live)
         self._outcomes = Outcomes(store)
         self._answers = AnswerDesk(store, self.listeners)
         self._creations = SessionCreator(store, self.programs, self._pipeline)
-        self._deliveries = Deliveries(store, self._runner, self._answers, self._creations)
-        self._doubts = InDoubtCalls(store, self.listeners, self._answers, self._deliveries)
+        self._deliveries = Deliveries(store, live, self._answers, self._creations)
+        self._in_doubt_calls = InDoubtCalls(store, self.listeners, self._answers, self._deliveries)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tenancy = Tenancy()
-        self._stops = StopWatch(store, self._runner)
-        self._runner.on_live = self._stops.watch
+        self._live = live
         self._with_store: Callable[[Store], SessionRuntime] = lambda other: SessionRuntime(
             other,
             programs,
@@ -166,9 +170,9 @@ class SessionRuntime:
         """
         if self._tenancy != Tenancy():
             return
-        while under_way := [*self._tasks, *self._arrivals.background]:
+        while under_way := [*self._tasks, *self._sender.background]:
             await asyncio.gather(*under_way, return_exceptions=True)
-        self._stops.end()
+        self._live.close()
 
     async def create(
         self,
@@ -239,19 +243,19 @@ class SessionRuntime:
 
     async def _begin(
         self, session_id: Key, message: Any, input_key: str | None, when_busy: WhenBusy | str | None
-    ) -> Turn | Input:
+    ) -> TurnContext | Input:
         key, policy = self._key(session_id), self._policy(when_busy)
         said = as_message(message)
         try:
-            return await self._arrivals.begin(key, said, input_key=input_key, body={"message": said}, when_busy=policy)
+            return await self._sender.begin(key, said, input_key=input_key, body={"message": said}, when_busy=policy)
         except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
             await self._pipeline.deed_failed(key, SendMessage.__name__, error)
             raise
 
-    async def _finish(self, begun: Turn | Input, when_busy: WhenBusy | str | None) -> Outcome:
-        if isinstance(begun, Turn):
-            return await within_life(self.store, begun.key, begun.copy.life, self._dispatcher.run(begun))
-        settled = self._arrivals.settled(begun.key, begun.input_id, self._policy(when_busy))
+    async def _finish(self, begun: TurnContext | Input, when_busy: WhenBusy | str | None) -> Outcome:
+        if isinstance(begun, TurnContext):
+            return await within_life(self.store, begun.key, begun.replica.life, self._dispatcher.run(begun))
+        settled = self._sender.settled(begun.key, begun.input_id, self._policy(when_busy))
         return await within_life(self.store, begun.key, begun.life, settled)
 
     def _policy(self, when_busy: WhenBusy | str | None) -> WhenBusy:
@@ -316,7 +320,7 @@ class SessionRuntime:
         """Return a session with its state; nothing changes."""
         key = self._key(session_id)
         try:
-            copy, _ = await self._beginnings.load(key)
+            copy, _ = await self._factory.load(key)
         except TenutoError as error:
             await self._pipeline.load_failed(key, error)
             raise
@@ -366,24 +370,26 @@ class SessionRuntime:
             run_id=run_id,
             session=session,
         )
-        worked = False
+        progress = Progress()
         if run and stored.answered.continues:
             try:
-                worked = await self._dispatcher.advance(stored.key)
+                progress = await self._dispatcher.advance(stored.key)
             except Exception as error:  # the answer stands: what cannot be done here is left to a worker
-                _log.info("%s does not go on here: %s", stored.key, error)
-        return await self._answers.gone_on(stored) if worked else stored.answered
+                _log.info("%s does not continue here: %s", stored.key, error)
+        if not progress.worked:
+            return stored.answered
+        return await self._answers.with_outcome(stored, progress.outcome_of(stored.invocation_id))
 
     async def cancel_waits(self, session_id: Key) -> int:
         """Give up everything a session's suspended run waits for; later answers come too late."""
-        return await self._answers.give_up_last(self._key(session_id))
+        return await self._answers.abandon_last(self._key(session_id))
 
     async def resume(self, session_id: Key) -> Outcome:
         """Go on with a session's interrupted or failed run, without a new message."""
 
-        async def work(copy: Replica, lane: Lane) -> Turn:
+        async def work(copy: Replica, lane: Lane) -> TurnContext:
             try:
-                return await resume_run(self._beginnings, copy, lane, await find_stopped(self.store, copy.key))
+                return await resume_run(self._factory, copy, lane, await find_stopped(self.store, copy.key))
             except Declined as declined:
                 raise declined.error from None
 
@@ -406,8 +412,8 @@ class SessionRuntime:
         key, wanted = self._key(session_id), word_of(StopKind, kind, "stop")
         stopped = await run_to_stop(self.store, key) if run_id is None else run_id
         if tree and run_id is not None:
-            key = await run_below(self.store, key, run_id)
-        return await stop_run(self.store, self._runner, key, stopped, wanted, reason)
+            key = await session_of_run(self.store, key, run_id)
+        return await self._live.request_stop(key, stopped, wanted, reason)
 
     async def withdraw_stop(self, run_id: str) -> StopReply:
         """Take a stop of a run of the tenant back, as long as the run has not seen it."""
@@ -415,7 +421,7 @@ class SessionRuntime:
 
     async def effects_in_doubt(self, session_id: Key) -> tuple[Effect, ...]:
         """Return the calls of a session of which nobody knows whether they were carried out."""
-        return await self._doubts.of_session(self._key(session_id))
+        return await self._in_doubt_calls.of_session(self._key(session_id))
 
     async def settle_effect(self, effect: Effect, *, result: JSON = None, error: JSON = None) -> None:
         """Say what became of a call in doubt.
@@ -424,7 +430,7 @@ class SessionRuntime:
         told once, with the next turn. One that is in doubt no more is `EffectNotOpen`.
         """
         self._key(check_kind(effect, Effect, "effect").key)
-        await self._doubts.settle(effect, result=result, error=error)
+        await self._in_doubt_calls.settle(effect, result=result, error=error)
 
     async def usage_report(self, session_id: Key, *, cascade: bool = True) -> UsageReport:
         """Return what a session's model calls cost, its children's included."""
@@ -455,19 +461,19 @@ class SessionRuntime:
         named = None if target is None else Tenancy(source.tenant, bound=True).key(target)
         new = NewFork(source=source, at=at, target=named, message=said, key=key)
         fork = new.begins()
-        receipt = await forking.fork(self.store, new, fork, self._beginnings.load, partial(self._admit, said))
+        receipt = await forking.fork(self.store, new, fork, self._factory.load, partial(self._admit, said))
         outcome = None
         if said is not None:
-            settled = self._arrivals.settled(fork, receipt.input_ids[0])
+            settled = self._sender.settled(fork, receipt.input_ids[0])
             outcome = await within_life(self.store, fork, receipt.life, settled)
-        copy, _ = await self._beginnings.load(fork)
+        copy, _ = await self._factory.load(fork)
         return Forked.of(await self._pipeline.look(copy), outcome)
 
     def _admit(self, message: JSON, copy: Replica) -> None:
         """Refuse a first message that the program of a session to be forked cannot take."""
         if message is not None:
             self.programs.of(copy.definition)
-            self._beginnings.declared(copy).item(message)
+            self._factory.traits_of(copy.definition).item(message)
 
     async def rewind(self, session_id: Key, to: str | int) -> Session:
         """Take a session back to before a run, or to a checkpoint's commit, in one commit that copies nothing."""
@@ -490,14 +496,14 @@ class SessionRuntime:
             raise SessionNotFound(f"There is no {key} to delete.", key=key)
         return report
 
-    async def advance(self, session_id: Key, *, go_on: Callable[[], bool] | None = None) -> bool:
+    async def advance(self, session_id: Key, *, should_continue: Continuation | None = None) -> bool:
         """Do what is due for one session, if nobody else has it; return whether anything was done.
 
-        `go_on` is asked before each turn: on no, the rest is left to others.
+        `should_continue` is called before each turn; False leaves the rest to other workers.
         """
-        if go_on is not None and not callable(go_on):
-            refuse("go_on", "a function", go_on)
-        return await self._dispatcher.advance(self._key(session_id), go_on=go_on)
+        if should_continue is not None and not callable(should_continue):
+            refuse("should_continue", "a function", should_continue)
+        return (await self._dispatcher.advance(self._key(session_id), should_continue=should_continue)).worked
 
     async def deliver(self) -> int:
         """Hand over what sessions sent each other and is due; return how many items there were."""
@@ -507,9 +513,13 @@ class SessionRuntime:
     async def work(self, concurrency: int = 8, *, poll: float = POLL_SECONDS) -> None:
         """Be a worker: do what is due in any session of any tenant, until cancelled."""
         self._tenancy.check_everywhere("work")
-        await Worker(self, concurrency=concurrency, poll=poll).work()
+        await self.worker(concurrency, poll=poll).work()
 
     async def drain(self, concurrency: int = 8) -> None:
         """Do everything that is due now, in any session of any tenant, and return."""
         self._tenancy.check_everywhere("drain")
-        await Worker(self, concurrency=concurrency).work(until_idle=True)
+        await self.worker(concurrency).work(until_idle=True)
+
+    def worker(self, concurrency: int = 8, *, poll: float = POLL_SECONDS) -> Worker:
+        """Return a worker of this runtime, for a host that ends it by `finish`."""
+        return Worker(self.store, self._dispatcher, self._deliveries, concurrency=concurrency, poll=poll)

@@ -1,7 +1,7 @@
 """What a backend has to do: answer named reads, and apply a rule's named writes, all or none.
 
 A backend keeps the rows of `rules.rows` and knows nothing of what they mean. To add one, implement this protocol and
-run `tenuto.testing.contract` against a `Store` built on it.
+run `tenuto.testing.contract` against a `Store` built on it; docs/backends.md says how, step by step.
 """
 
 from collections.abc import AsyncIterator, Callable

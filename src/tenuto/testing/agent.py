@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from tenuto.codec import JSON
 from tenuto.model.effect import EffectKind
-from tenuto.runtime.calls.tools import Tool, run_calls
-from tenuto.runtime.program import Result
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.program import Result
+from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.turn import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

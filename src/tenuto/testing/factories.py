@@ -7,7 +7,7 @@ from typing import Any
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Receipt
 from tenuto.model.lane import HostProof, Lane, Owner
-from tenuto.model.run import RunStatus
+from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Key, SessionKey, as_key
 from tenuto.store.store import Store
 
@@ -35,7 +35,7 @@ def message(text: str, role: str = "user") -> dict[str, str]:
 
 
 def a_commit(key: Key, **parts: Any) -> Commit:
-    """Return a commit of the id's first life with an operation id of its own."""
+    """Return a commit of the id's first life with its own operation id."""
     return replace(Commit(key=as_key(key), operation_id=new_id(), life=1), **parts)
 
 
@@ -62,3 +62,15 @@ async def a_session(
     state = {"messages": list(items)} | create.pop("state", {})
     receipt = await store.create(key, state=state, logs={"messages"} | create.pop("logs", set()), **create)
     return key, receipt
+
+
+async def a_run(store: Store, key: SessionKey, *, lane: Lane | None = None, **begin: Any) -> RunRef:
+    """Begin a run, under a lane if one is given."""
+    run_id = begin.pop("run_id", None) or an_id("run")
+    commit = a_commit(
+        key, run=BeginRun(run_id=run_id, invocation_id=begin.pop("invocation_id", f"inv-{run_id}"), **begin)
+    )
+    if lane:
+        commit = replace(commit, generation=lane.generation, life=lane.life)
+    await store.commit(commit)
+    return RunRef(run_id=run_id)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class FaultyBackend:
-    """Wraps a backend and fails the calls it is told to fail; told nothing, it only counts.
+    """Wraps a backend and fails the calls that a test asks it to fail; otherwise it only counts.
 
     A call is a transaction, a write, a read of a view, a watch begun, or a vacuum. `delay` seconds pass before each.
     """
@@ -47,7 +47,7 @@ class FaultyBackend:
     def lose_reply(self, nth: int = 1, error: Exception | None = None) -> None:
         """Let the n-th transaction from now land, and then fail it for its caller.
 
-        A transaction that is refused has its refusal lost the same way: the caller cannot tell which it was.
+        A transaction that is refused has its refusal lost the same way: the caller cannot know which it was.
         """
         self._losing[self.transactions + nth] = error or StoreUnavailable("A reply was lost on request.")
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from tenuto.codec import JSON
-from tenuto.model.commit import Append, EndRun, LogWrite, OpenWait, Receipt, Reset
 from tenuto.model.session import Ends, LogEnd
 
 
@@ -20,15 +19,6 @@ class LogChange(NamedTuple):
     anew: bool = False
     kept: int = 0
     keep: LogEnd | None = None
-
-    def write(self, end: LogEnd | None) -> LogWrite:
-        """Return the store's operation on a log that ends here."""
-        items = tuple(self.items)
-        if not self.anew:
-            return Append(items=items)
-        kept_at = self.keep or end
-        keep = kept_at._replace(position=self.kept) if kept_at is not None and self.kept else None
-        return Reset(items=items, keep=keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +54,3 @@ class Save(NamedTuple):
     carries: bool = False
     overwrites: bool = False
     owner: str | None = None
-
-
-class CommitExtension(Protocol):
-    """Adds its own parts to every commit of a turn, whoever writes it."""
-
-    def parts(self, waits: tuple[OpenWait, ...], end: EndRun | None) -> dict[str, Any]:
-        """Return what goes along with this commit, by name of the part; raising refuses it, and nothing is written."""
-        ...
-
-    def landed(self, receipt: Receipt) -> None:
-        """Note that the commit with these parts stands."""
-        ...

@@ -1,4 +1,4 @@
-"""HeldValues of big values: one that is the same object as last time is named by its handle, and costs nothing."""
+"""Handles of big values: one that is the same object as last time is named by its handle, and costs nothing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,25 +8,21 @@ from tenuto.model.commit import Held
 from tenuto.store.holding import handle_of
 
 
-class HeldValues:
-    """The big values of documents that a turn has written, by the names of their fields."""
+class HeldValues(dict[str, tuple[JSON, Held]]):
+    """The big values of documents that a run has written, and their handles, by the names of their fields."""
 
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[JSON, Held]] = {}
+    __slots__ = ()
 
     def short(self, document: Mapping[str, JSON]) -> dict[str, Any]:
         """Return a document with handles in place of the values that are in the store already."""
-        known = self._known
-        held = {name: known[name][1] for name, value in document.items() if name in known and known[name][0] is value}
+        held = {name: self[name][1] for name, value in document.items() if name in self and self[name][0] is value}
         return {**document, **held}
 
     def remember(self, document: Mapping[str, JSON]) -> None:
         """Note that a document is in the store."""
         for name, value in document.items():
-            known = self._known.get(name)
+            known = self.get(name)
             if known and known[0] is value:
                 continue
             if isinstance(value, str | list | dict) and (handle := handle_of(value)):
-                self._known[name] = (value, handle)
+                self[name] = (value, handle)

@@ -31,7 +31,7 @@ class Lru(Generic[K, V]):
         self._kept.move_to_end(key)
         return self._kept[key].value
 
-    def take(self, key: K) -> V | None:
+    def pop(self, key: K) -> V | None:
         """Return a value and keep it no longer."""
         found = self._kept.pop(key, None)
         if found is None:
@@ -41,7 +41,7 @@ class Lru(Generic[K, V]):
 
     def put(self, key: K, value: V, size: int) -> None:
         """Keep a value, in place of any that was kept under its key; `size` counts as it is now."""
-        self.take(key)
+        self.pop(key)
         if size > self._limit:
             return
         self._kept[key] = _Sized(value, size)

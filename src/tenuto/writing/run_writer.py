@@ -1,8 +1,8 @@
-"""A turn: one run of a program on a session, or on no session, written by a series of commits.
+"""Writes one run of a program, on a session or on none, by a series of commits.
 
-What runs inside a turn knows nothing of commits: it hands over fields, what was added to logs, and where it stands. Log
-and field names with a slash (a frame's path, then the field) live with the run; the others are the session's own and
-reach its head with a save.
+An engine hands over fields, what was added to logs, and where it stands; it knows nothing of commits. Log and field
+names with a slash (a frame's path, then the field) live with the run; the others are the session's own and reach its
+head with a save.
 """
 
 import asyncio
@@ -10,43 +10,41 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tenuto.codec import JSON
 from tenuto.errors import LaneLost, StoreContended, StoreError, StoreUnavailable, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import (
-    Append,
     BeginRun,
     Commit,
     EndRun,
-    LogWrite,
     NewCheckpoint,
     OpenWait,
     Receipt,
-    Reset,
     SettleWait,
     TakeRun,
 )
 from tenuto.model.lane import Lane, Rearm
 from tenuto.model.run import RunRef
-from tenuto.model.session import Ends, LogEnd, SessionKey
+from tenuto.model.session import Ends, SessionKey
 from tenuto.model.wait import WaitStatus
 from tenuto.store.host import worker_name
 from tenuto.store.keeper import Holding
 from tenuto.store.store import Store
-from tenuto.writing.changes import Base, CheckpointDraft, CommitExtension, LogChange, Save
+from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
 from tenuto.writing.held_values import HeldValues
 from tenuto.writing.liveness import live_run_ids
-from tenuto.writing.slices import fits, mended, slices
+from tenuto.writing.log_tracker import LogTracker
+from tenuto.writing.slices import MAX_ENTRIES, slices
 
 
 @dataclass(slots=True)
 class RunWriter:
-    """One run under way. Its commits are numbered, so that a lost reply is resolved by repeating.
+    """The commits of one run. They are numbered, so that a lost reply is resolved by repeating.
 
-    Each names the one before it as heard, so that only the last one's receipt is kept.
+    Each acknowledges the one before it, so that only the last one's receipt is kept.
 
     Under a lane every commit carries its generation and the last one frees it. From the commit that begins the run to
-    the one that ends it the store's keeper renews it; once it is lost, `lost` says why and the turn's task is
-    cancelled.
+    the one that ends it the store's keeper renews it; once it is lost, `lost` says why and the run's task is cancelled.
     """
 
     store: Store
@@ -55,11 +53,10 @@ class RunWriter:
     lane: Lane | None = None
     run_id: str = field(default_factory=new_id)
     attempt: int = 1
-    base: Base = field(default_factory=Base)
+    logs: LogTracker = field(default_factory=LogTracker)
     lost: TenutoError | None = None
-    rider: CommitExtension | None = None
     operation_id: str = ""
-    heard: str | None = None
+    acknowledges: str | None = None
     event_seq: int = 0
     ended: bool = False
     _unsure: "tuple[str, Mapping[str, LogChange], Save | None, EndRun | None] | None" = None
@@ -67,27 +64,24 @@ class RunWriter:
     _rearm: Rearm | None = None
     _known_commit: int | None = None
     _again: "Callable[[], Awaitable[Receipt]] | None" = None
-    _ends: dict[str, LogEnd] = field(default_factory=dict)
-    _own: set[str] = field(default_factory=set)
     _commits: int = 0
     _slices: set[str] = field(default_factory=set)
-    _partly: "dict[str, LogEnd | None]" = field(default_factory=dict)
     _handles: HeldValues = field(default_factory=HeldValues)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _holding: Holding | None = None
     _task: "asyncio.Task[Any] | None" = None
 
     @classmethod
-    def under(cls, store: Store, lane: Lane) -> "RunWriter":
-        """Return a turn under a lane, which is renewed from now on."""
-        turn = cls(store, lane.key, lane.life, lane)
+    def under(cls, store: Store, lane: Lane, acknowledges: str | None = None) -> "RunWriter":
+        """Return a writer under a lane, which is renewed from now on."""
+        turn = cls(store, lane.key, lane.life, lane, acknowledges=acknowledges)
         turn._hold(lane)
         return turn
 
     @classmethod
-    def rearming(cls, store: Store, lane: Lane, commit_number: int) -> "RunWriter":
-        """Return a turn whose first commit takes the session's free lane back, if nothing was committed since."""
-        turn = cls(store, lane.key, lane.life, lane)
+    def rearming(cls, store: Store, lane: Lane, commit_number: int, acknowledges: str | None) -> "RunWriter":
+        """Return a writer whose first commit takes the session's free lane back, if nothing was committed since."""
+        turn = cls(store, lane.key, lane.life, lane, acknowledges=acknowledges)
         turn._rearm = Rearm(nonce=lane.nonce, ttl=store.keeper.ttl)
         turn._known_commit = commit_number
         return turn
@@ -96,16 +90,20 @@ class RunWriter:
     def after(cls, former: "RunWriter", run_id: str, receipt: Receipt) -> "RunWriter":
         """Return a turn whose run began in the commit that ended the former one, under the same lane."""
         turn = cls(former.store, former.key, former.life, former.lane, run_id)
-        turn.heard, turn.event_seq = receipt.operation_id, receipt.event_seq
+        turn.acknowledges, turn.event_seq = receipt.operation_id, receipt.event_seq
         turn.stand(Base(version=receipt.version, ends=receipt.ends))
         if former.lane is not None:
             turn._hold(former.lane)
         return turn
 
+    @property
+    def base(self) -> Base:
+        """The session as the run knows it: what its last save, or its load, left."""
+        return self.logs.base
+
     def stand(self, base: Base) -> None:
-        """Say what of the session the turn starts from."""
-        self.base = base
-        self._ends = dict(base.ends)
+        """Say what of the session the run starts from."""
+        self.logs.stand(base)
 
     def begins(
         self,
@@ -121,7 +119,7 @@ class RunWriter:
             self.store, self.run_id, invocation_id, correlation_id, origin_id=origin_id, fresh=fresh, ends=ends
         )
         if ends is not None:
-            self._ends = dict(ends)
+            self.logs.continue_from(ends)
 
     def takes(self, run_id: str, attempt: int, ends: Ends, gone: str | None = None, *, moved: bool = False) -> None:
         """Let the turn's first commit take over a run whose runner is gone; it stands at these ends.
@@ -132,25 +130,9 @@ class RunWriter:
         live_run_ids.add(run_id)
         take = TakeRun(run_id=run_id, attempt=attempt, worker=worker_name(), gone=gone, ttl=self.store.keeper.ttl)
         if moved:
-            take = replace(take, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
+            take = replace(take, base_version=self.logs.base.version, base_ends=self.logs.base.ends, ends=ends)
         self._first = take
-        self._ends = dict(ends)
-        self._own = {name for name, end in ends.items() if "/" not in name and end != self.base.ends.get(name)}
-
-    @property
-    def ahead(self) -> frozenset[str]:
-        """The session's logs that this run has written on branches of its own, which no save has taken along."""
-        return frozenset(self._own)
-
-    def put_back(self, logs: Mapping[str, LogChange]) -> dict[str, LogChange]:
-        """Return what a save writes that leaves behind what the run has written ahead."""
-        back = dict(logs)
-        for name in self._own:
-            end, change = self.base.ends.get(name), back.get(name) or LogChange(items=())
-            if not change.anew:
-                change = LogChange(items=change.items, anew=True, kept=end.position if end else 0, keep=end)
-            back[name] = change
-        return back
+        self.logs.continue_from(ends, own=True)
 
     @property
     def begun(self) -> bool:
@@ -188,22 +170,23 @@ class RunWriter:
         end: EndRun | None = None,
         waits: tuple[OpenWait, ...] = (),
         settled: tuple[SettleWait, ...] = (),
+        parts: Mapping[str, Any] | None = None,
     ) -> Receipt:
-        """Write one commit for a caller that has `writing`, and has had it since it looked up what to write."""
+        """Write one commit for a caller that has `writing`, and has had it since it looked up what to write.
+
+        `parts` are whatever else goes into the commit, by the names of its fields.
+        """
         operation_id = self._next_operation()
         if point is not None or save is not None:
-            self._ends |= {name: end for name, end in self._partly.items() if end is not None}
-            logs = await self._ahead(operation_id, mended(logs or {}, self._partly))
+            logs = await self._write_ahead(operation_id, self.logs.without_parts(logs or {}))
         logs = logs or {}
-        parts: dict[str, Any] = {"end": end, "open_waits": waits, "settle_waits": settled}
-        if self.rider is not None:
-            parts |= self.rider.parts(waits, end)
+        parts = {"end": end, "open_waits": waits, "settle_waits": settled} | dict(parts or {})
         if point is not None:
             parts.setdefault("steps", point.step)
             parts["checkpoint"] = NewCheckpoint(
                 step=point.step,
                 cursor=point.cursor,
-                document=self._handles.short(point.document),
+                document=self._short(point.document),
                 schema_version=point.schema_version,
             )
         self._unsure = (operation_id, logs, save, end)
@@ -212,11 +195,10 @@ class RunWriter:
             receipt = await self._land(operation_id, parts, logs, save)
             self._unsure = self._again = None
             self._landed(receipt, logs, save, end)
-            if self.rider is not None:
-                self.rider.landed(receipt)
-            self._partly = {}
+            self.logs.complete()
             for document in (point.document if point else {}, save.document if save else {}):
-                self._handles.remember(document)
+                if document:
+                    self._handles.remember(document)
             return receipt
 
         self._again = land
@@ -252,17 +234,15 @@ class RunWriter:
         if operation_id != self.operation_id:
             return None  # a part that was written ahead, of a commit that was not
         if receipt is not None:
-            self._partly = {}
-            if self.rider is not None:
-                self.rider.landed(receipt)
+            self.logs.complete()
         return receipt
 
-    async def _ahead(self, operation_id: str, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
+    async def _write_ahead(self, operation_id: str, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
         """Write the greater part of many entries ahead, on the run's own branches, where nobody sees them yet.
 
         Called again for the same operation, it goes on with the part that failed.
         """
-        if fits(logs):
+        if sum(len(change.items) for change in logs.values()) <= MAX_ENTRIES:
             return logs
         rest, number = dict(logs), 0
         for name, change in logs.items():
@@ -278,7 +258,7 @@ class RunWriter:
     async def _write_slice(self, operation_id: str, name: str, part: LogChange) -> None:
         if operation_id in self._slices:
             return
-        self._partly.setdefault(name, self._ends.get(name))
+        self.logs.note_part(name)
         self._unsure = (operation_id, {name: part}, None, None)
         receipt = await self._land(operation_id, {"end": None}, {name: part}, None)
         self._landed(receipt, {name: part}, None, None)
@@ -301,14 +281,14 @@ class RunWriter:
         """Write again the save of a turn that is over, whose reply was lost or which could not be written then."""
         parts: dict[str, Any] = {"end": end, "open_waits": (), "settle_waits": ()}
         try:
-            return await self._land(operation_id, parts, await self._ahead(operation_id, logs), save)
+            return await self._land(operation_id, parts, await self._write_ahead(operation_id, logs), save)
         finally:
             self.release()
 
     async def _land(
         self, operation_id: str, parts: dict[str, Any], logs: Mapping[str, LogChange], save: Save | None
     ) -> Receipt:
-        plain = {name: change.write(self._ends.get(name)) for name, change in logs.items()}
+        plain = {name: self.logs.write(name, change) for name, change in logs.items()}
         if save is None:
             return await self._commit(operation_id, parts | {"logs": plain})
         saving = {
@@ -316,38 +296,32 @@ class RunWriter:
             "carries": save.carries,
             "removed": save.removed,
             "schema_version": save.schema_version,
-            "expected_version": self.base.version,
+            "expected_version": self.logs.base.version,
         }
         owned = {} if save.owner is None else {"profile": {"agent": save.owner}}
         try:
             return await self._commit(
-                operation_id, parts | saving | owned | {"document": self._handles.short(save.document), "logs": plain}
+                operation_id, parts | saving | owned | {"document": self._short(save.document), "logs": plain}
             )
         except VersionConflict as conflict:
             if not save.overwrites or self.lane is not None or conflict.expected is None:
                 raise
-        saving |= {"expected_version": None, "document": self._handles.short(save.whole())}
-        over = {name: self._over(name, logs.get(name)) for name in sorted(save.logs)}
+        saving |= {"expected_version": None, "document": self._short(save.whole())}
+        over = {name: self.logs.overwrite(name, logs.get(name)) for name in sorted(save.logs)}
         own = {name: write for name, write in plain.items() if name not in save.logs}
         return await self._commit(_overwriting(operation_id), parts | saving | {"logs": own | over})
 
-    def _over(self, name: str, change: LogChange | None) -> LogWrite:
-        """Return the write that gives a log as this turn has it, whatever others made of it."""
-        end = self._ends.get(name)
-        if change is not None and (change.anew or name in self._own):
-            return change.write(end)
-        items = tuple(change.items) if change else ()
-        if name in self._own:
-            return Append(items=items)
-        return Append(items=items, base=end) if end is not None else Reset(items=items)
+    def _short(self, document: Mapping[str, JSON]) -> Mapping[str, Any]:
+        """Return a document with handles in place of the big values that are in the store already."""
+        return self._handles.short(document) if document else {}
 
     async def _commit(self, operation_id: str, parts: dict[str, Any]) -> Receipt:
         run = self._first or RunRef(run_id=self.run_id, attempt=self.attempt)
         at_once = parts["end"] is not None or self.lane is not None
         saving_plainly = parts.get("save") and parts["expected_version"] is not None and at_once
         if isinstance(run, BeginRun) and not saving_plainly:
-            ends = run.ends if run.ends is not None else self.base.ends
-            run = replace(run, base_version=self.base.version, base_ends=self.base.ends, ends=ends)
+            ends = run.ends if run.ends is not None else self.logs.base.ends
+            run = replace(run, base_version=self.logs.base.version, base_ends=self.logs.base.ends, ends=ends)
         if self.lane is not None:
             over = parts["end"] is not None and "next_run" not in parts
             parts = parts | {"generation": self.lane.generation, "disarm": over}
@@ -355,19 +329,14 @@ class RunWriter:
             parts = parts | {"rearm": self._rearm, "expected_commit": self._known_commit}
         if self.life is None:
             self.life = await self.store.life(self.key)
-        heard = None if self.heard == operation_id else self.heard
+        heard = None if self.acknowledges == operation_id else self.acknowledges
         commit = Commit(key=self.key, operation_id=operation_id, life=self.life, heard=heard, run=run, **parts)
         return await self.store.commit(commit)
 
     def _landed(self, receipt: Receipt, logs: Mapping[str, LogChange], save: Save | None, end: EndRun | None) -> None:
-        self._ends.update(receipt.ends)
+        self.logs.landed(receipt, logs, saved=save is not None)
         self.event_seq = receipt.event_seq
-        self.heard = receipt.operation_id
-        if save is None:
-            self._own.update(name for name in logs if "/" not in name)
-        else:
-            self._own.clear()
-            self.base = Base(version=receipt.version, ends=receipt.ends)
+        self.acknowledges = receipt.operation_id
         begins, self._first = self._first is not None, None
         rearmed, self._rearm = self._rearm is not None, None
         if end is not None:

@@ -1,21 +1,17 @@
 """Slices: the parts of a change too big for one commit, written ahead of it on the run's own branches."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from tenuto.codec import JSON, encode
-from tenuto.model.session import LogEnd
 from tenuto.writing.changes import LogChange
 
-_MOST_ROWS = 2000
+MAX_ENTRIES = 2000
+"""How many entries one commit takes."""
+
 _SLICE_BYTES = 4 * 1024 * 1024
 
-MAX_INLINE_ENTRIES = _MOST_ROWS // 2
+MAX_INLINE_ENTRIES = MAX_ENTRIES // 2
 """How many entries of a log are always written with their save, and none of them ahead of it."""
-
-
-def fits(logs: Mapping[str, LogChange]) -> bool:
-    """Tell whether one commit takes all of these entries."""
-    return sum(len(change.items) for change in logs.values()) <= _MOST_ROWS
 
 
 def slices(change: LogChange) -> Iterator[LogChange]:
@@ -34,13 +30,3 @@ def _slice_end(items: Sequence[JSON], begins: int) -> int:
         size += len(encode(items[stop]))
         stop += 1
     return stop
-
-
-def mended(logs: Mapping[str, LogChange], ends: Mapping[str, LogEnd | None]) -> Mapping[str, LogChange]:
-    """Let logs go on from these ends, before what was written ahead for a commit that then failed."""
-    changes = dict(logs)
-    for name, end in ends.items():
-        change = changes.get(name) or LogChange(items=())
-        if not change.anew:
-            changes[name] = LogChange(items=change.items, anew=True, kept=end.position if end else 0)
-    return changes

@@ -11,12 +11,12 @@ from tenuto.errors import InvalidInput, MessageRefused
 from tenuto.graph.reducers import append
 from tenuto.model.input import Boundary
 from tenuto.model.run import RunStatus
-from tenuto.runtime.outcome import Outcome, OutcomeStatus
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
 from tests.conftest import OurHarness
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, waits
-from tests.session.runtimes import in_memory
-from tests.session.talking import Heard, Watching
+from tests.runtime.runtimes import in_memory
+from tests.runtime.talking import Heard, Watching
 
 
 @both

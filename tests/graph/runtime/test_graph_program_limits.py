@@ -12,14 +12,14 @@ from tenuto.graph.events.node_event import NodeEvent
 from tenuto.graph.reducers import append
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.run import RunStatus
-from tenuto.runtime.outcome import OutcomeStatus
-from tenuto.runtime.program import program
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tests.graph.conftest import FaultyStore
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, turn_here, waits
-from tests.session.runtimes import Database, Gate, in_memory, on_disk
-from tests.session.talking import Watching
+from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
+from tests.runtime.talking import Watching
 
 CALL = {"id": "c1", "name": "weather", "arguments": {}}
 
@@ -412,7 +412,7 @@ async def test_another_graph_that_takes_the_session_on_sees_it_in_its_own_types(
 
 
 @both
-@pytest.mark.parametrize("harness", ["memory", "sqlite"], indirect=True)
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 async def test_more_entries_than_one_commit_takes_are_all_there_once(store: Store, checkpoints: bool) -> None:
     async def much(state: Desk) -> Mapping[str, Any]:
         start = len(state.messages)

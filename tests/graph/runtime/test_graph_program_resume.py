@@ -14,8 +14,8 @@ from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.input import Boundary
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.actions import WriteMetadata
-from tenuto.runtime.outcome import OutcomeStatus
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tests.graph.desk import (
     Desk,
     adds,
@@ -30,7 +30,7 @@ from tests.graph.desk import (
     waits,
 )
 from tests.graph.talking import Body
-from tests.session.runtimes import Database, Gate, in_memory, on_disk
+from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
 
 
 def held(gate: Gate, log: list[str], name: str = "held") -> Body:

@@ -12,12 +12,12 @@ from tenuto.graph.reducers import append
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.graph.runtime.node_turn import current_turn
 from tenuto.model.run import RunStatus
-from tenuto.runtime.outcome import OutcomeStatus
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.runtime.stream.reader import FrameType, fold
 from tests.graph.desk import Desk, answers, both, desk, line, says, texts, turn_here
 from tests.graph.talking import Body
-from tests.session.runtimes import Database, Gate, in_memory, on_disk
+from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
 
 
 def pays(calls: list[Any], key: str = "pay", gate: Gate | None = None, **options: Any) -> Body:

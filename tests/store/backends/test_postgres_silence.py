@@ -12,8 +12,7 @@ from tenuto import SessionRuntime, Store, open_store, program
 from tenuto.errors import StoreContended, StoreUnavailable
 from tenuto.ids import new_id
 from tenuto.model.event import NewEvent
-from tenuto.runtime.queue.worker import Worker
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.program.turn import Turn
 from tenuto.store.backends.postgres import notify as notices
 from tenuto.testing.factories import a_commit, a_session
 from tests.proxy import Proxy, proxy_before
@@ -142,7 +141,7 @@ async def test_a_worker_goes_on_after_its_connections_fell_silent(store: Store, 
 
     async with SessionRuntime(store, [echo]) as runtime:
         await runtime.create("echo", session_id="s")
-        worker = Worker(runtime, poll=0.05)
+        worker = runtime.worker(poll=0.05)
         working = asyncio.create_task(worker.work())
         proxy.freeze()
         async with asyncio.timeout(PATIENCE):

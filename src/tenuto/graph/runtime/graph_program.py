@@ -33,11 +33,13 @@ from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
 from tenuto.model.wait import WaitKind
-from tenuto.runtime.calls.invocation_waits import answer_of
-from tenuto.runtime.program import ProgramTraits, Result
-from tenuto.runtime.session_view import MESSAGES
+from tenuto.runtime.program.program import Result
+from tenuto.runtime.program.turn import Turn, context_of
+from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.session.traits import ProgramTraits
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.invocation_waits import answer_of
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, LogChange
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT
@@ -127,6 +129,9 @@ class GraphProgram:
 
     async def run(self, turn: Turn) -> Result:
         """See `Program.run`."""
+        return await self._run(context_of(turn))
+
+    async def _run(self, turn: TurnContext) -> Result:
         graph = self._graph_on(turn.writer.store)
         turn.in_step = True
         again = turn.resumed or turn.engine is not None
@@ -136,9 +141,9 @@ class GraphProgram:
         scope = Scope(
             invocation_id=turn.invocation.invocation_id,
             correlation_id=turn.invocation.correlation_id,
-            session_id=turn.session_id,
+            session_id=turn.key.session_id,
             metadata=Metadata({}),
-            turn=turn,
+            turn=Turn(turn),
         )
         outcome = await execution.run(graph, request, scope, partial(_open, turn, writer, again))
         match outcome.outcome:
@@ -163,7 +168,7 @@ class GraphProgram:
 
 
 async def _open(
-    turn: Turn, writer: RuntimeWriter, again: bool, graph: GraphPlan[Any], _: Any, scope: Scope, __: Any
+    turn: TurnContext, writer: RuntimeWriter, again: bool, graph: GraphPlan[Any], _: Any, scope: Scope, __: Any
 ) -> OpenedRun:
     """Open a turn's run of the graph: from its last checkpoint in this step, if it runs `again`, or from the head."""
     plan = graph.session
@@ -177,24 +182,24 @@ async def _open(
         journal = fresh_journal(graph, writer, RuntimeSession(plan, turn, loaded))
         return OpenedRun(scope, journal, plan.entry(loaded, None, graph.name), existed=True)
     except TenutoError as error:
-        turn.note_store(error)
+        turn.note_store_failure(error)
         raise
 
 
 async def _restored(
-    graph: GraphPlan[Any], plan: SessionPlan, turn: Turn, writer: RuntimeWriter, run: Run, point: Checkpoint
+    graph: GraphPlan[Any], plan: SessionPlan, turn: TurnContext, writer: RuntimeWriter, run: Run, point: Checkpoint
 ) -> GraphJournal:
     """Restore what a run left at its last checkpoint: on the session as that run left it, or as it is now."""
     found = await stored_run(turn.writer.store, run, point)
     restored = restore(found, graph)
-    moved = run.base_version != turn.copy.version
+    moved = run.base_version != turn.replica.version
     payload = None if run.run_id == turn.run_id else _answer_to(turn, run)
-    blank = LoadedSession(turn.copy.life, writer.base, True, {}, {})
+    blank = LoadedSession(turn.replica.life, writer.base, True, {}, {})
     if run.run_id == turn.run_id and not moved:
         writer.goes_on(found.logs)
         restored.ledger.distrust(run.ends, point.ends)
         return restored.journal(writer, RuntimeSession(plan, turn, blank))
-    rewrite = project(plan, turn).rewrite if turn.copy.schema_version != plan.schema_version else None
+    rewrite = project(plan, turn).rewrite if turn.replica.schema_version != plan.schema_version else None
     _continue_from_head(restored, plan, turn, found, moved=moved)
     if payload is not None:
         overlay(restored, payload, turn.invocation.invocation_id)
@@ -204,7 +209,9 @@ async def _restored(
     return journal
 
 
-def _continue_from_head(restored: RestoredRun, plan: SessionPlan, turn: Turn, found: StoredRun, *, moved: bool) -> None:
+def _continue_from_head(
+    restored: RestoredRun, plan: SessionPlan, turn: TurnContext, found: StoredRun, *, moved: bool
+) -> None:
     """Let this run write what a former run had beyond the session's head.
 
     If the session has changed, its fields are those it has now, and what the run had added is added to them.
@@ -216,13 +223,13 @@ def _continue_from_head(restored: RestoredRun, plan: SessionPlan, turn: Turn, fo
         points.rebase(plan, project(plan, turn), base)
     top = points.at(())
     for name in plan.logs:
-        held = turn.copy.logs.get(name)
+        held = turn.replica.logs.get(name)
         column = top.schema.fields[plan.fields[name]]
         wanted = column.dump(top.state.__dict__[column.name])
         kept = common(held or (), wanted)
         pending.pop(name, None)
-        if held is None or kept < len(held) or name in turn.writer.ahead:
-            pending[name] = LogChange(items=wanted[kept:], anew=True, kept=kept, keep=turn.copy.ends.get(name))
+        if held is None or kept < len(held) or name in turn.writer.logs.ahead:
+            pending[name] = LogChange(items=wanted[kept:], anew=True, kept=kept, keep=turn.replica.ends.get(name))
         elif kept < len(wanted):
             pending[name] = LogChange(items=wanted[kept:])
     for entry in cursor["frames"]:
@@ -234,7 +241,7 @@ def _continue_from_head(restored: RestoredRun, plan: SessionPlan, turn: Turn, fo
         restored.progress.put_back({underway: LogChange(items=found.logs.get(underway, []), anew=True)})
 
 
-async def _last_point(turn: Turn) -> tuple[Run, Checkpoint] | None:
+async def _last_point(turn: TurnContext) -> tuple[Run, Checkpoint] | None:
     """Return the graph's last checkpoint within this step of the turn, and the run that left it."""
     store, key = turn.writer.store, turn.key
     for run in reversed(await store.runs.of_invocation(turn.invocation.invocation_id, tenant=key.tenant)):
@@ -245,7 +252,7 @@ async def _last_point(turn: Turn) -> tuple[Run, Checkpoint] | None:
     return None
 
 
-def _answer_to(turn: Turn, run: Run) -> dict[str, Any] | None:
+def _answer_to(turn: TurnContext, run: Run) -> dict[str, Any] | None:
     """Return the answer to a graph that had suspended; None if that run stopped for another reason."""
     waits = [wait for wait in turn.waits.of_run(run.run_id) if wait.kind == WaitKind.SIGNAL]
     if run.status is not RunStatus.SUSPENDED or not waits:

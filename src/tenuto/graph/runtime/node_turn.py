@@ -10,12 +10,12 @@ from tenuto.graph.engine.scope import Scope, scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.signal import SignalDescriptor
 from tenuto.model.effect import EffectKind, EffectStatus
-from tenuto.runtime.calls.effect_call import call_effect, nobody_knows
-from tenuto.runtime.calls.effect_journal import Place
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.turn.arguments import check_once
+from tenuto.runtime.calls.arguments import check_once
+from tenuto.runtime.calls.effect_call import call_effect, in_doubt_error
+from tenuto.runtime.program.turn import Turn, context_of
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.turn.effect_journal import Place
 from tenuto.runtime.turn.invocation import TurnSuspended
-from tenuto.runtime.turn.turn import Turn
 
 
 class NodeTurn:
@@ -73,7 +73,7 @@ class NodeTurn:
         call in doubt that has to be asked about suspends the run before this node; in middleware, and where nothing can
         be suspended, it is an error.
         """
-        live, scope = self._live, _scope()
+        live, scope = context_of(self._live), _scope()
         place = self._place(scope, key)
         try:
             return await call_effect(
@@ -90,7 +90,7 @@ class NodeTurn:
         except TurnSuspended as signal:
             frame = scope.frame
             if frame.unsuspendable or frame.attempt is None:
-                raise nobody_knows(live, place) from None
+                raise in_doubt_error(live, place) from None
             asked = SignalDescriptor(f"in_doubt:{place}")
             raise Suspending(frame.suspension(asked, completed=False, waits=signal.waits)) from None
 
@@ -98,7 +98,7 @@ class NodeTurn:
         namespace = namespace_of(scope)
         place = Place(namespace, self._live.step, key)
         for attempt in range(1, scope.attempt_index + 1):
-            known = self._live.journal.find(place)
+            known = context_of(self._live).journal.find(place)
             if known is None or known.status is not EffectStatus.FAILED:
                 break
             place = place._replace(namespace=f"{namespace}#{attempt}")

@@ -6,7 +6,7 @@ from typing import Any
 from tenuto.graph.session.own import OwnSession
 from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.model.session import SessionRecord
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.writing.changes import Base
 
 
@@ -14,7 +14,7 @@ class RuntimeSession(OwnSession):
     """A session in the runtime's store, held under its lane; the runtime's copy is what the next turn begins with."""
 
     def __init__(
-        self, plan: SessionPlan, live: Turn, loaded: LoadedSession, removed: frozenset[str] = frozenset()
+        self, plan: SessionPlan, live: TurnContext, loaded: LoadedSession, removed: frozenset[str] = frozenset()
     ) -> None:
         super().__init__(plan, live.key, loaded, removed)
         self._live = live
@@ -31,17 +31,19 @@ class RuntimeSession(OwnSession):
 
     def forget(self) -> None:
         """See `OwnSession.forget`."""
-        self._live.copy.projected = None
+        self._live.replica.projected = None
 
 
-def project(plan: SessionPlan, live: Turn) -> LoadedSession:
+def project(plan: SessionPlan, live: TurnContext) -> LoadedSession:
     """Return the session a turn begins on as the graph's values; those the turn before validated are reused."""
-    copy, base = live.copy, live.writer.base
+    copy, base = live.replica, live.writer.base
     stored: dict[str, Any] = {**copy.document, **copy.logs}
     logs = frozenset(copy.logs)
     if copy.schema_version != plan.schema_version:
         copy.projected = None
-        record = SessionRecord(session_id=live.session_id, state=stored, schema_version=copy.schema_version, logs=logs)
+        record = SessionRecord(
+            session_id=live.key.session_id, state=stored, schema_version=copy.schema_version, logs=logs
+        )
         return plan.read(live.key, record, base, copy.life)
     plan.check(live.key, stored, logs)
     known: Mapping[str, tuple[Any, int, Any]] = {}

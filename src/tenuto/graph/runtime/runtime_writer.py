@@ -10,8 +10,8 @@ from tenuto.graph.plain_data import common
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.session import SessionKey
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.handover import Handover
-from tenuto.runtime.turn.turn import Turn
 from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
 
 _Standing = tuple[int, list[Any]]
@@ -25,7 +25,7 @@ class RuntimeWriter:
 
     begun = True
 
-    def __init__(self, live: Turn, plan: SessionPlan, program: str) -> None:
+    def __init__(self, live: TurnContext, plan: SessionPlan, program: str) -> None:
         self.live = live
         self.ended = False
         self.waits: tuple[OpenWait, ...] = ()
@@ -48,7 +48,7 @@ class RuntimeWriter:
     @property
     def life(self) -> int:
         """The session's life."""
-        return self.live.copy.life
+        return self.live.replica.life
 
     @property
     def base(self) -> Base:
@@ -68,7 +68,7 @@ class RuntimeWriter:
     def goes_on(self, logs: Mapping[str, list[JSON]]) -> None:
         """Note the logs of a run that is taken over."""
         for name in self._plan.logs:
-            held, found = self.live.copy.logs.get(name, []), logs.get(name, [])
+            held, found = self.live.replica.logs.get(name, []), logs.get(name, [])
             kept = common(held, found)
             self._logs[name] = (kept, found[kept:])
 
@@ -89,7 +89,7 @@ class RuntimeWriter:
             self.ended, self.waits = True, waits
             if told is not None or save is not None:
                 self._hand_over(told, changes, save)
-            last = self.live.commits.last_receipt
+            last = self.live.last_receipt
             assert last is not None
             return replace(last, wait_ids=tuple("" for _ in waits))
         if save is not None:
@@ -102,8 +102,7 @@ class RuntimeWriter:
         late, self._late = self._late, None
         if late is not None:
             return late
-        async with self.live.writer.writing:  # a commit under way beside this one is not in doubt
-            return await self.live.writer.resolve()
+        return await self.live.resolve()
 
     def release(self) -> None:
         """See `RunWriter.release`: the runtime does that."""
@@ -119,7 +118,7 @@ class RuntimeWriter:
         """Return a checkpoint's cursor and what it takes to resume there; `base` is how long the session's logs are."""
         live = self.live
         if save is None:
-            base = {name: len(live.copy.logs[name]) for name in self._plan.logs & live.copy.logs.keys()}
+            base = {name: len(live.replica.logs[name]) for name in self._plan.logs & live.replica.logs.keys()}
         else:
             base = {name: kept + len(more) for name, (kept, more) in self._after(changes).items()}
         marks: dict[str, JSON] = {"program": self._program, "round": live.step, "base": base}
@@ -130,12 +129,12 @@ class RuntimeWriter:
     async def _leave(self, point: CheckpointDraft, changes: dict[str, LogChange]) -> Receipt:
         live = self.live
         async with live.writer.writing:
-            before = live.commits.last_receipt
+            before = live.last_receipt
             try:
-                receipt = await live.commits.leave(point, changes)
+                receipt = await live.leave(point, changes)
             except BaseException:
-                if live.commits.last_receipt is not before:
-                    self._late, self._logs = live.commits.last_receipt, self._after(changes)
+                if live.last_receipt is not before:
+                    self._late, self._logs = live.last_receipt, self._after(changes)
                 raise
             self._logs = self._after(changes)
             return receipt
@@ -146,7 +145,7 @@ class RuntimeWriter:
             receipt = await self.live.commit()
         except BaseException:
             if ahead.landed:
-                self._late = self.live.commits.last_receipt
+                self._late = self.live.last_receipt
                 self._stand()
             else:
                 self.live.pending.discard()
@@ -156,7 +155,7 @@ class RuntimeWriter:
 
     def _hand_over(self, point: CheckpointDraft | None, changes: dict[str, LogChange], save: Save | None) -> Handover:
         """Let the session's copy be what the save makes of it, and the turn's next commit write that."""
-        pending, copy = self.live.pending, self.live.copy
+        pending, copy = self.live.pending, self.live.replica
         if save is not None:
             for name, (kept, more) in self._after(changes).items():
                 held = copy.logs.get(name)
@@ -164,7 +163,7 @@ class RuntimeWriter:
                     if more or name in changes:
                         pending.add(name, more)
                 else:
-                    pending.begin_anew(name, [*held[:kept], *more], kept)
+                    pending.reset_log(name, [*held[:kept], *more], kept)
             pending.document = {n: v for n, v in pending.document.items() if n not in save.removed} | dict(
                 save.document
             )
@@ -176,8 +175,8 @@ class RuntimeWriter:
                 copy.logs.pop(name, None)
         copied = {name: (items, len(items)) for name, items in copy.logs.items() if name in self._plan.logs}
         carries = save is not None and save.carries
-        pending.ahead = Handover(changes, copied, point, saves=save is not None, carries=carries)
-        return pending.ahead
+        pending.handover = Handover(changes, copied, point, saves=save is not None, carries=carries)
+        return pending.handover
 
     def _after(self, changes: Mapping[str, LogChange]) -> dict[str, _Standing]:
         logs = dict(self._logs)
@@ -193,5 +192,5 @@ class RuntimeWriter:
 
     def _stand(self) -> None:
         """Stand at the session's head, with nothing written ahead of it."""
-        copy = self.live.copy
+        copy = self.live.replica
         self._logs = {name: (len(copy.logs.get(name, ())), []) for name in self._plan.logs}

@@ -46,4 +46,4 @@ class StateCache:
 
     def drop(self, key: SessionKey) -> None:
         """Drop a state."""
-        self._states.take(key)
+        self._states.pop(key)

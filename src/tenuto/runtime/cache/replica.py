@@ -1,4 +1,4 @@
-"""The runtime's own copy of a session: what the store holds, kept in step with every commit of the turn that has it."""
+"""One session in memory: what the store holds, kept in step with every commit of the turn that has it."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from tenuto.argument import MAPPING
 from tenuto.codec import JSON, encode
 from tenuto.model.commit import Receipt
 from tenuto.model.input import Input
-from tenuto.model.run import RunStatus
+from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
 from tenuto.runtime.conversation.frame import FRAME
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.session_view import MESSAGES, Changes, LogView, Session, profile_after
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import MESSAGES, Changes, LogView, Session, profile_after
 from tenuto.writing.changes import Base
 
 
@@ -34,8 +34,8 @@ class Replica:
 
     Logs are lists that are only added to, so that views of them stay what they were; a log that begins anew is a new
     list. `last_run` is the session's current run and how it stands, None if it never had one. `queue` is what was known
-    of its open input when the stream stood at `event_seq`; while it is `undisturbed`, none of that was for the turn
-    under way. `heard` is the operation of our last commit.
+    of its open input when the stream stood at `event_seq`; while it is `no_steering`, none of that was for the turn
+    under way. `acknowledges` is the operation of our last commit.
     """
 
     key: SessionKey
@@ -59,24 +59,26 @@ class Replica:
     frame_at: int | None = None
     event_seq: int = 0
     queue: "QueueView | None" = None
-    undisturbed: bool = False
-    heard: str | None = None
+    no_steering: bool = False
+    acknowledges: str | None = None
     is_conversation: bool = True
     projected: Any = None
 
     @classmethod
-    def of(cls, record: SessionRecord) -> "Replica":
-        """Return the copy of a loaded record; of its last run, only that there is one is known."""
+    def of(
+        cls, record: SessionRecord, definition: Definition | None, run: Run | None, *, is_conversation: bool
+    ) -> "Replica":
+        """Return the replica of a loaded record; messages that are not a conversation are not judged."""
         head = record.head
         assert head is not None
-        copy = cls(
+        replica = cls(
             key=head.key,
             life=head.life,
             version=head.version,
             commit_number=head.commit_number,
             generation=head.generation,
             status=head.status,
-            definition=Definition.read(head.profile.definition),
+            definition=definition,
             profile=head.profile,
             document={name: value for name, value in record.state.items() if name not in record.logs},
             logs={name: record.state[name] for name in record.logs},
@@ -87,25 +89,21 @@ class Replica:
             created_at=head.created_at,
             updated_at=head.updated_at,
             size=len(encode(record.state)),
+            last_run=(run.run_id, run.status) if run else None,
+            is_conversation=is_conversation,
         )
-        copy.judge()
-        return copy
+        replica.reindex()
+        return replica
 
-    def judge(self, upto: int | None = None) -> None:
+    def reindex(self, upto: int | None = None) -> None:
         """Take stock of the conversation as it stands; the history is that of its first `upto` messages, or of all."""
         messages = self.logs.get(MESSAGES, []) if self.is_conversation else []
         self.history = History.of(messages[:upto])
         self.frame_at = next((at for at in range(len(messages) - 1, -1, -1) if is_frame(messages[at])), None)
 
-    def judge_as(self, *, conversation: bool) -> None:
-        """Say whether the session's messages are a conversation; what is none is not judged."""
-        if conversation is not self.is_conversation:
-            self.is_conversation = conversation
-            self.judge()
-
     @property
     def base(self) -> Base:
-        """What a turn on this copy starts from."""
+        """What a turn on this replica starts from."""
         return Base(version=self.version, ends=self.ends)
 
     @property
@@ -114,7 +112,7 @@ class Replica:
         return self.logs.get(MESSAGES, [])
 
     def value(self) -> Session:
-        """Return the session as it is now; later changes of this copy do not reach it."""
+        """Return the session as it is now; later changes of this replica do not reach it."""
         return Session(
             key=self.key,
             status=self.status,
@@ -132,49 +130,49 @@ class Replica:
         )
 
     @property
-    def quiet(self) -> bool:
+    def queue_empty(self) -> bool:
         """Whether no input was open when the stream stood at `event_seq`."""
         return self.queue is not None and not self.queue.more and not self.queue.inputs
 
-    def seen(self, stamp: Stamp) -> None:
+    def note_stamp(self, stamp: Stamp) -> None:
         """Note how the stream stands, and whether input is open."""
         if not stamp.has_input:
             self.queue = QueueView()
         elif stamp.event_seq != self.event_seq:
             self.queue = None
-        self.event_seq, self.undisturbed = stamp.event_seq, not stamp.steers
+        self.event_seq, self.no_steering = stamp.event_seq, not stamp.steers
 
-    def looked(self, inputs: Sequence[Input], *, more: bool) -> None:
+    def note_queue(self, inputs: Sequence[Input], *, more: bool) -> None:
         """Note the open input, in order, and whether there is more of it; what is not simply due next is not kept."""
         plain = all(each.boundary is None and each.run_id is None and each.due_at is None for each in inputs)
         self.queue = QueueView(deque(inputs), more) if plain else None
-        self.undisturbed = plain and not more
-        if self.undisturbed and inputs:
+        self.no_steering = plain and not more
+        if self.no_steering and inputs:
             self.event_seq = max(self.event_seq, inputs[-1].seq)  # where the stream stood when the last one came in
 
-    def took(self, given: Input) -> None:
+    def pop_queue(self, given: Input) -> None:
         """Note that a turn of ours began with an input."""
         if self.queue is not None and self.queue.inputs and self.queue.inputs[0].input_id == given.input_id:
             self.queue.inputs.popleft()
         else:
             self.queue = None
 
-    def disturbed(self) -> None:
+    def invalidate_queue(self) -> None:
         """Note that something came in: what is open has to be looked at."""
-        self.queue, self.undisturbed = None, False
+        self.queue, self.no_steering = None, False
 
-    def told(self, events: int, event_seq: int) -> None:
+    def note_events(self, events: int, event_seq: int) -> None:
         """Note events of ours that brought the stream to a number; if others' came between, something came in."""
         if event_seq != self.event_seq + events:
-            self.disturbed()
+            self.invalidate_queue()
         self.event_seq = event_seq
 
     def landed(self, receipt: Receipt, *, saved: bool, events: int = 0) -> None:
         """Note a commit of ours."""
-        self.told(events, receipt.event_seq)
+        self.note_events(events, receipt.event_seq)
         self.commit_number = receipt.commit_number
         self.generation = receipt.generation
-        self.heard = receipt.operation_id
+        self.acknowledges = receipt.operation_id
         self.updated_at = receipt.committed_at
         if saved:
             self.version = receipt.version
@@ -193,7 +191,7 @@ class Replica:
             else:
                 self.add(name, change.items)
             if name == MESSAGES:
-                self.judge()
+                self.reindex()
         self.status, self.definition, self.profile = after.status, after.definition, profile_after(changes, after)
 
     def add(self, name: str, items: Sequence[Any]) -> None:
@@ -209,3 +207,12 @@ class Replica:
 def is_frame(message: Any) -> bool:
     """Tell whether an entry of the conversation is a frame's mark."""
     return isinstance(message, MAPPING) and message.get("role") == FRAME
+
+
+def rough_size(value: Any) -> int:
+    """Return about how much text a value is, without making it."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, MAPPING):
+        return sum(len(name) + rough_size(each) for name, each in value.items())
+    return sum(map(rough_size, value)) if isinstance(value, list) else 8

@@ -1,47 +1,31 @@
 """Making a call to the outside from a turn: once, on record, or in doubt."""
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tenuto.codec import JSON, dumps, encode, loads
 from tenuto.errors import CommitTooLarge, EffectCalledTwice, EffectInDoubt, InvalidHistory, InvalidInput, StoreError
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
-from tenuto.runtime.calls.effect_journal import InDoubt, Known, Place, check_same, failed, place_of, replayed
+from tenuto.runtime.calls.arguments import check_callable, sized
+from tenuto.runtime.calls.suspension import wait_all
 from tenuto.runtime.conversation.history import result_message
-from tenuto.runtime.session_view import MESSAGES
-from tenuto.runtime.turn.arguments import check_callable, sized
+from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.turn.context import TurnContext, leave_call
+from tenuto.runtime.turn.effect_journal import InDoubt, Known, Place, check_same, failed, place_of, replayed
+from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.bounds import check_flag, check_word
 from tenuto.store.facets.effects import check_effect
 from tenuto.writing.error_record import error_record
-
-if TYPE_CHECKING:
-    from tenuto.runtime.turn.turn import Turn
-
-_calling: ContextVar["tuple[Turn, Place] | None"] = ContextVar("calling", default=None)
-"""The effect whose call is being made, and whose it is; a call may lead to turns of other sessions."""
 
 Call: TypeAlias = Callable[[], Awaitable[JSON]]
 Record: TypeAlias = Callable[[JSON, JSON], None]
 
 
-def call_under_way(turn: "Turn") -> Place | None:
-    """Return the effect of a turn that this is part of: it is done or not done, and cannot suspend."""
-    found = _calling.get()
-    return found[1] if found is not None and found[0] is turn else None
-
-
-def namespace_here(turn: "Turn") -> str:
-    """Return the namespace of what a turn calls here: none, or that of the call it is part of."""
-    outer = call_under_way(turn)
-    return "" if outer is None else f"{outer.namespace}/{outer.key}".removeprefix("/")
-
-
 async def call_effect(
-    turn: "Turn",
+    turn: TurnContext,
     place: Place,
     call: Call,
     request: JSON,
@@ -59,7 +43,7 @@ async def call_effect(
     check_flag(idempotent, "idempotent")
     kind = EffectKind(check_word(kind, EffectKind, "kind"))
     # What the caller changes later is not what was asked; it may come to stand in a wait's metadata.
-    asked = sized(dumps({"request": request}, "effect"), f"request of {place}", _most(turn))
+    asked = sized(dumps({"request": request}, "effect"), f"request of {place}", turn.room)
     request = loads(asked, "request")["request"]
     turn.check_stop()
     known = turn.journal.find(place)
@@ -80,7 +64,7 @@ async def call_effect(
         if known is not None and known.status is not EffectStatus.STARTED:
             return replayed(place, known)
     begins = known is None or not known.mine
-    if begins and kind is EffectKind.MODEL and not call_under_way(turn) and (left := turn.open_calls):
+    if begins and kind is EffectKind.MODEL and not turn.call_under_way() and (left := turn.open_calls):
         raise InvalidHistory(
             f"The call {left[0]['id']!r} has no result; the model is not asked before it has one.",
             call_id=left[0]["id"],
@@ -109,20 +93,23 @@ async def call_effect(
     return result
 
 
-async def _make_sure(turn: "Turn") -> None:
+def start_call(turn: TurnContext, call_id: str, request: JSON, *, idempotent: bool) -> None:
+    """Put a tool call on record as begun with the next commit, beside the message that makes it."""
+    place = Place("", turn.step, call_id)
+    if turn.journal.find(place) is None:
+        started = turn.journal.start(place, EffectKind.TOOL, request, idempotent=idempotent, call_id=call_id)
+        turn.pending.effects.append(started)
+
+
+async def _make_sure(turn: TurnContext) -> None:
     try:
         await turn.writer.make_sure()
     except StoreError as error:
-        turn.note_store(error)
+        turn.note_store_failure(error)
         raise
 
 
-def _most(turn: "Turn") -> int:
-    """Return how big what is asked, or comes back, may be: it stands in its commit up to four times."""
-    return turn.writer.store.budget.max_bytes // 4
-
-
-async def _save(turn: "Turn") -> None:
+async def _save(turn: TurnContext) -> None:
     """Write what came back; results that no commit has room for together become errors of their calls."""
     while True:
         try:
@@ -132,8 +119,8 @@ async def _save(turn: "Turn") -> None:
                 raise
 
 
-def shorten_result(turn: "Turn") -> bool:
-    """See `Turn.shorten_result`."""
+def shorten_result(turn: TurnContext) -> bool:
+    """Turn the largest result that is not written into its call's error; return whether there was one."""
     effects = turn.pending.effects
     came_back = [
         (len(encode(each.result)), at, each)
@@ -148,18 +135,18 @@ def shorten_result(turn: "Turn") -> bool:
     told = error_record(CommitTooLarge(f"Its result was not kept: no commit had room for {size:,} characters."))
     effects[at] = replace(change, result=None, error=told)
     known = turn.journal.failed(place_of(change), told)
-    messages = turn.copy.messages
+    messages = turn.replica.messages
     for index in range(turn.pending.written(MESSAGES), len(messages)):
         if known.call_id is not None and messages[index].get("tool_call_id") == known.call_id:
             messages[index] = result_message(known.call_id, None, told)
     return True
 
 
-async def _called(turn: "Turn", place: Place, call: Call, record: Record | None) -> JSON:
-    before = _calling.set((turn, place))
+async def _called(turn: TurnContext, place: Place, call: Call, record: Record | None) -> JSON:
+    before = turn.enter_call(place)
     try:
         result = await call()
-        text = sized(dumps(result, f"result of {place}"), f"result of {place}", _most(turn))
+        text = sized(dumps(result, f"result of {place}"), f"result of {place}", turn.room)
     except Exception as error:
         told = error_record(error)
         turn.pending.effects.append(turn.journal.finish(place, error=told))
@@ -167,25 +154,26 @@ async def _called(turn: "Turn", place: Place, call: Call, record: Record | None)
             record(None, told)
         raise failed(place, told, error) from error
     finally:
-        _calling.reset(before)
+        leave_call(before)
     turn.pending.effects.append(turn.journal.finish(place, result=result))
     if record is not None:
         record(result, None)
     return loads(text, f"result of {place}")  # a program that changes it changes nothing on record
 
 
-async def _settled(turn: "Turn", place: Place, known: Known, *, idempotent: bool) -> Known | None:
+async def _settled(turn: TurnContext, place: Place, known: Known, *, idempotent: bool) -> Known | None:
     """Decide about a call in doubt: None makes it again; otherwise what is known of it now."""
     again = known.kind is EffectKind.MODEL or idempotent or known.idempotent
     policy = InDoubt.RETRY if again else turn.in_doubt
     if policy is InDoubt.RETRY:
         return None
-    if policy is InDoubt.FAIL or call_under_way(turn):
-        raise nobody_knows(turn, place)
+    if policy is InDoubt.FAIL or turn.call_under_way():
+        raise in_doubt_error(turn, place)
     metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
     if known.call_id is not None:
         metadata["call_id"] = known.call_id
-    answer: Any = await turn.wait(f"in_doubt:{place}", kind=WaitKind.IN_DOUBT, metadata=metadata)
+    wanted = WaitFor(signal_id=f"in_doubt:{place}", kind=WaitKind.IN_DOUBT, metadata=metadata)
+    answer: Any = wait_all(turn, [wanted])[0]
     if answer.get("outcome") == "retry":
         return None
     settle(turn, place, answer)
@@ -193,7 +181,7 @@ async def _settled(turn: "Turn", place: Place, known: Known, *, idempotent: bool
     return turn.journal.find(place)
 
 
-def settle(turn: "Turn", place: Place, answer: Any) -> tuple[JSON, JSON]:
+def settle(turn: TurnContext, place: Place, answer: Any) -> tuple[JSON, JSON]:
     """Put on record what somebody said became of a call in doubt; return its result and its error."""
     error = answer.get("error") if answer.get("outcome") == "failed" else None
     if answer.get("outcome") == "failed" and error is None:
@@ -203,7 +191,7 @@ def settle(turn: "Turn", place: Place, answer: Any) -> tuple[JSON, JSON]:
     return result, error
 
 
-def nobody_knows(turn: "Turn", place: Place) -> EffectInDoubt:
+def in_doubt_error(turn: TurnContext, place: Place) -> EffectInDoubt:
     """Say that a call is in doubt where it cannot be asked about."""
     return EffectInDoubt(
         f"Nobody knows whether the effect {place} of {turn.key} was carried out; settle it, then send again.",

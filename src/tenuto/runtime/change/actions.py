@@ -8,14 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tenuto.argument import MAPPING, check_items, check_kind, check_map
-from tenuto.codec import JSON, dumps
-from tenuto.errors import InvalidInput
+from tenuto.argument import check_items, check_kind, check_map
+from tenuto.codec import JSON
 from tenuto.model.run import StopKind
 from tenuto.model.session import SessionStatus
-from tenuto.runtime.conversation.history import check_message
-from tenuto.runtime.definition import Task, check_tasks
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.definition import Task, check_tasks
+from tenuto.runtime.session.session_view import Session
 
 if TYPE_CHECKING:
     from tenuto.runtime.change.fork import Forked
@@ -51,19 +49,6 @@ class SendMessage:
     async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
         """See `Deed.perform`."""
         return await runtime.send(session.key, self.message, key=self.key)
-
-
-def as_message(message: Any) -> dict[str, Any]:
-    """Return a message as it stands in the log; a text is the user's."""
-    if isinstance(message, str):
-        message = {"role": "user", "content": message}
-    if not isinstance(message, MAPPING) or message.get("role") not in ("user", "system"):
-        raise InvalidInput("A message to a session is a text, or a mapping with the role 'user' or 'system'.")
-    if not message.get("content"):
-        raise InvalidInput("A message needs some content.")
-    check_message(message)
-    dumps(dict(message), "message")
-    return dict(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from tenuto.errors import InvalidInput, SessionNotFound
 from tenuto.ids import new_id
 from tenuto.model.session import Key, Profile, SessionKey, SessionStatus, as_key
 from tenuto.runtime.change.pipeline import Pipeline
-from tenuto.runtime.definition import Definition
-from tenuto.runtime.program import Programs, ProgramTraits, traits_of
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.program.program import Programs, traits_of
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.store.store import Store
 
 

@@ -22,8 +22,9 @@ from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.outcome import Outcome
-from tenuto.runtime.session_view import MESSAGES, Session
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.session_view import MESSAGES, Session
+from tenuto.runtime.turn.start_point import start_point
 from tenuto.store.facets.inbox import check_key
 from tenuto.store.store import Store
 
@@ -40,7 +41,7 @@ async def point_before(store: Store, key: SessionKey, to: str | int) -> Checkpoi
     """Return the session as it was before a run, or at a checkpoint's commit."""
     if isinstance(to, str):
         run = await store.runs.get(to, tenant=key.tenant)
-        point = await begin_point(store, run) if run is not None and run.key == key else None
+        point = await start_point(store, run) if run is not None and run.key == key else None
     else:
         point = await store.checkpoints.get(key, to)
     if point is None:
@@ -53,28 +54,30 @@ async def commit_after(store: Store, key: SessionKey, run_id: str) -> int | None
     run = await store.runs.get(run_id, tenant=key.tenant)
     if run is None or run.key != key:
         raise InvalidInput(f"{key} has no run {run_id!r} to fork at.", run_id=run_id)
-    begun = await begin_point(store, run)
+    begun = await start_point(store, run)
     following = next((r for r in await store.runs.of_session(key, limit=1, before=run.number + 2)), None)
     if begun is None:
         raise _not_kept(key, run_id)
-    if following is not None and following.number > run.number and await begin_point(store, following) is None:
+    if following is not None and following.number > run.number and await start_point(store, following) is None:
         raise _not_kept(key, run_id)
     later = await store.checkpoints.points(key, after=begun.commit_number, limit=1)
     return later[0].commit_number if later else None
 
 
-async def refuse_open(store: Store, copy: Replica, at: int | None, history: History) -> InvalidHistory:
+async def refuse_open(store: Store, replica: Replica, at: int | None, history: History) -> InvalidHistory:
     """Return the refusal of a fork inside an open call; it names the nearest points that lie inside none."""
     nearest: list[int] = []
-    async for point in _around(store, copy.key, copy.commit_number if at is None else at):
-        if not (await _history_at(store, copy, point)).open:
+    async for point in _around(store, replica.key, replica.commit_number if at is None else at):
+        if not (await _history_at(store, replica, point)).open:
             nearest.append(point.commit_number)
         if len(nearest) == _NEAREST:
             break
     call = next(iter(history.open))
     near = f"; forks can be made at {', '.join(map(str, nearest))}" if nearest else ""
     return InvalidHistory(
-        f"{copy.key} cannot be forked there: the call {call!r} has no result yet{near}.", call_id=call, nearest=nearest
+        f"{replica.key} cannot be forked there: the call {call!r} has no result yet{near}.",
+        call_id=call,
+        nearest=nearest,
     )
 
 
@@ -92,9 +95,9 @@ async def _around(store: Store, key: SessionKey, at: int) -> AsyncIterator[Check
         yield point
 
 
-async def _history_at(store: Store, copy: Replica, point: Checkpoint) -> History:
-    end = point.ends.get(MESSAGES) if copy.is_conversation else None
-    entries = [] if end is None else await store.logs.read(copy.key, MESSAGES, end=end)
+async def _history_at(store: Store, replica: Replica, point: Checkpoint) -> History:
+    end = point.ends.get(MESSAGES) if replica.is_conversation else None
+    entries = [] if end is None else await store.logs.read(replica.key, MESSAGES, end=end)
     return History.of(entry.value for entry in entries)
 
 
@@ -156,19 +159,19 @@ async def fork(store: Store, new: NewFork, target: SessionKey, load: Load, admit
     if operation_id is not None and (known := await store.receipt(target, operation_id)) is not None:
         return known
     for look in range(_LOOKS):
-        copy, _ = await load(new.source)
+        replica, _ = await load(new.source)
         at = await commit_after(store, new.source, new.at) if isinstance(new.at, str) else new.at
         point = None if at is None else await store.checkpoints.get(new.source, at)
-        history = copy.history if point is None else await _history_at(store, copy, point)
+        history = replica.history if point is None else await _history_at(store, replica, point)
         if history.open and (at is None or point is not None):
-            raise await refuse_open(store, copy, at, history)
-        admit(copy)
+            raise await refuse_open(store, replica, at, history)
+        admit(replica)
         try:
             return await store.fork(
                 new.source,
                 target,
                 at=at,
-                expected_commit=copy.commit_number if at is None else None,
+                expected_commit=replica.commit_number if at is None else None,
                 first=new.first(),
                 operation_id=operation_id,
             )
@@ -183,17 +186,6 @@ async def fork(store: Store, new: NewFork, target: SessionKey, load: Load, admit
                 operation_id=new.key,
             ) from error
     raise AssertionError("unreachable")
-
-
-async def begin_point(store: Store, run: Run) -> Checkpoint | None:
-    """Return the session as it was before a run of the runtime; None means that the run is a graph's own."""
-    point = await store.checkpoints.get(run.key, run.commit_number)
-    return point if point is not None and _is_ours(point) else None
-
-
-def _is_ours(point: Checkpoint) -> bool:
-    """Tell whether a checkpoint is of the session before a commit, and not one of a graph within a run."""
-    return point.run_id is None
 
 
 def _not_kept(key: SessionKey, run_id: str) -> ForkPointNotRetained:

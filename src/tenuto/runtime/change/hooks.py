@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from tenuto.errors import InvalidInput
-from tenuto.runtime.session_view import Session
+from tenuto.runtime.session.session_view import Session
 
 
 class Stage(StrEnum):

@@ -19,10 +19,17 @@ from tenuto.model.session import Profile, SessionKey, SessionStatus
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.actions import Action
 from tenuto.runtime.change.hooks import Controller, Stage, same_session
-from tenuto.runtime.change.status import check_transition
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.info import head_of
-from tenuto.runtime.session_view import MESSAGES, Changes, Session, changes_between, check_names, definition_profile
+from tenuto.runtime.session.info import head_of
+from tenuto.runtime.session.session_view import (
+    MESSAGES,
+    Changes,
+    Session,
+    changes_between,
+    check_names,
+    definition_profile,
+)
+from tenuto.runtime.session.status import check_transition
 from tenuto.runtime.stream.notices import (
     ActionFailed,
     HookFailed,
@@ -34,11 +41,11 @@ from tenuto.runtime.stream.notices import (
     SessionSaved,
     failure,
 )
-from tenuto.runtime.turn.abandon import told_parent
-from tenuto.runtime.turn.remains import given_up
+from tenuto.runtime.turn.abandon import abandon_run
 from tenuto.store.store import Store
 from tenuto.writing.error_record import shown
 from tenuto.writing.lane_claim import under
+from tenuto.writing.log_tracker import operation_of
 
 T = TypeVar("T")
 
@@ -95,14 +102,14 @@ class Pipeline:
         await self._listeners.tell(SessionSaved(key=key, version=session.version, status=str(session.status)))
         return session
 
-    async def look(self, copy: Replica) -> Session:
+    async def look(self, replica: Replica) -> Session:
         """Let the controllers see a session that is only read; nothing is saved."""
         try:
-            session = await self._stage(Stage.AFTER_LOAD, copy.value())
+            session = await self._stage(Stage.AFTER_LOAD, replica.value())
         except Exception as error:
-            await self.load_failed(copy.key, error, str(Stage.AFTER_LOAD))
+            await self.load_failed(replica.key, error, str(Stage.AFTER_LOAD))
             raise
-        notice = SessionLoaded(key=copy.key, version=session.version, status=str(session.status))
+        notice = SessionLoaded(key=replica.key, version=session.version, status=str(session.status))
         await self._listeners.tell(notice)
         return session
 
@@ -138,7 +145,7 @@ class Pipeline:
 
     async def execute(
         self,
-        copy: Replica,
+        replica: Replica,
         lane: Lane,
         action: Action,
         *,
@@ -151,16 +158,16 @@ class Pipeline:
         The state is saved only if it changed; a change of definition, metadata or status alone moves no head. The
         session as it was before a change of its state is left to be rewound to and forked from.
         """
-        name, before = name or type(action).__name__, copy.value()
-        loaded = await self.look(copy)
-        loading = SessionLoaded(key=copy.key, version=loaded.version, status=str(loaded.status))
+        name, before = name or type(action).__name__, replica.value()
+        loaded = await self.look(replica)
+        loading = SessionLoaded(key=replica.key, version=loaded.version, status=str(loaded.status))
         stage = "action"
         try:
             after = same_session(loaded, await action.apply(loaded), name)
             stage = str(Stage.AFTER_ACTION)
             after = await self._stage(Stage.AFTER_ACTION, after)
         except Exception as error:
-            notice = ActionFailed(key=copy.key, stage=stage, action=name, input_id=input_id, **failure(error))
+            notice = ActionFailed(key=replica.key, stage=stage, action=name, input_id=input_id, **failure(error))
             await self._listeners.tell(notice)
             raise
         stage = str(Stage.BEFORE_SAVE)
@@ -168,71 +175,76 @@ class Pipeline:
             after = await self._stage(Stage.BEFORE_SAVE, after)
             stage = "save"
             executed = SessionActionExecuted(
-                key=copy.key,
+                key=replica.key,
                 action=name,
-                before_version=copy.version,
+                before_version=replica.version,
                 before_status=str(loaded.status),
                 after_status=str(after.status),
                 input_id=input_id,
             )
             await self._listeners.tell(executed)
             changes = changes_between(before, after)
-            check_transition(copy.key, copy.status, after.status, copy.version)
-            saved = SessionSaved(key=copy.key, version=copy.version + int(changes.moves_head), status=str(after.status))
+            check_transition(replica.key, replica.status, after.status, replica.version)
+            saved = SessionSaved(
+                key=replica.key, version=replica.version + int(changes.moves_head), status=str(after.status)
+            )
             events = tuple(notice.event() for notice in (loading, executed, saved))
-            receipt = await self._save(copy, lane, changes, after, name, {"events": events, "consume": consume})
+            receipt = await self._save(replica, lane, changes, after, name, {"events": events, "consume": consume})
         except Exception as error:
-            await self._listeners.tell(SaveFailed(key=copy.key, stage=stage, **failure(error)))
+            await self._listeners.tell(SaveFailed(key=replica.key, stage=stage, **failure(error)))
             raise
-        copy.take(changes, after)
-        copy.landed(receipt, saved=changes.moves_head)
-        session = await self._after_commit(Stage.AFTER_SAVE, copy.value())
+        replica.take(changes, after)
+        replica.landed(receipt, saved=changes.moves_head)
+        session = await self._after_commit(Stage.AFTER_SAVE, replica.value())
         await self._listeners.tell(saved)
         return session
 
     async def _save(
-        self, copy: Replica, lane: Lane, changes: Changes, after: Session, name: str, parts: dict[str, Any]
+        self, replica: Replica, lane: Lane, changes: Changes, after: Session, name: str, parts: dict[str, Any]
     ) -> Receipt:
-        gives_up = False
-        if copy.is_conversation and (change := changes.logs.get(MESSAGES)):
-            history = History.of(after.messages[: change.kept]) if change.anew else copy.history
-            gives_up = len(after.messages) < len(copy.messages)
-            history.judged(change.items, () if gives_up else copy.history.open)
+        abandons = False
+        if replica.is_conversation and (change := changes.logs.get(MESSAGES)):
+            history = History.of(after.messages[: change.kept]) if change.anew else replica.history
+            abandons = len(after.messages) < len(replica.messages)
+            history.judged(change.items, () if abandons else replica.history.open)
         if changes.moves_head:
             parts["checkpoint"] = NewCheckpoint(step=0, cursor={"action": name}, before=True)
         commit = under(
             lane,
-            expected_version=copy.version,
+            expected_version=replica.version,
             save=changes.moves_head,
             document=changes.document,
             removed=changes.removed,
-            logs={name: change.write(copy.ends.get(name)) for name, change in changes.logs.items()},
-            schema_version=copy.schema_version if changes.moves_head else None,
+            logs={name: operation_of(change, replica.ends.get(name)) for name, change in changes.logs.items()},
+            schema_version=replica.schema_version if changes.moves_head else None,
             profile=changes.profile,
             status=changes.status,
-            statuses=frozenset({copy.status}),
+            statuses=frozenset({replica.status}),
             **parts,
         )
         for look in count(1):
             try:
-                return await self._store.commit(replace(commit, **await self._given_up(copy)) if gives_up else commit)
+                return await self._store.commit(
+                    replace(commit, **await self._abandoned(replica)) if abandons else commit
+                )
             except WaitNotOpen:  # answered at this very moment, and not to be given up any more: look again
-                if not gives_up or look == _LOOKS:
+                if not abandons or look == _LOOKS:
                     raise
         raise AssertionError("unreachable")
 
-    async def _given_up(self, copy: Replica) -> dict[str, Any]:
+    async def _abandoned(self, replica: Replica) -> dict[str, Any]:
         """Return what takes back a suspended run whose conversation is taken from under it.
 
         It does not go on, also if all it waited for is answered; a parent that waits for it is told.
         """
-        if copy.last_run is None or copy.last_run[1] is not RunStatus.SUSPENDED:
+        if replica.last_run is None or replica.last_run[1] is not RunStatus.SUSPENDED:
             return {}
-        run_id = copy.last_run[0]
-        settled, owed = given_up(await self._store.waits.of_session(copy.key, run_id=run_id), copy.key.tenant)
-        run = await self._store.runs.get(run_id, tenant=copy.key.tenant)
-        if run is not None and (told := await told_parent(self._store, run)) is not None:
-            owed.append(told)
+        run_id = replica.last_run[0]
+        run = await self._store.runs.get(run_id, tenant=replica.key.tenant)
+        if run is None:
+            return {}  # deleted meanwhile: the commit is refused
+        waits = await self._store.waits.of_session(replica.key, run_id=run_id)
+        settled, owed = await abandon_run(self._store, run, waits)
         return {"settle_waits": tuple(settled), "outgoing": tuple(owed), "rolls_back": run_id}
 
     async def _stage(self, stage: Stage, session: Session) -> Session:

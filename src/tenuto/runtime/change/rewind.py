@@ -9,7 +9,7 @@ from tenuto.codec import JSON, encode
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.fork import point_before
-from tenuto.runtime.session_view import KeptLog, Session
+from tenuto.runtime.session.session_view import KeptLog, Session
 from tenuto.runtime.turn.pending import Pending
 from tenuto.store.store import Store
 
@@ -30,41 +30,41 @@ class GoBack:
         return replace(session, document=MappingProxyType(document), logs=MappingProxyType(dict(self.logs)))
 
 
-async def going_back(store: Store, copy: Replica, to: str | int) -> GoBack:
+async def going_back(store: Store, replica: Replica, to: str | int) -> GoBack:
     """Return the action that takes a session back to before a run, or to a checkpoint's commit."""
-    point = await point_before(store, copy.key, to)
-    return GoBack(point, await logs_at(store, copy, point))
+    point = await point_before(store, replica.key, to)
+    return GoBack(point, await logs_at(store, replica, point))
 
 
-async def logs_at(store: Store, copy: Replica, point: Checkpoint) -> dict[str, Sequence[Any]]:
+async def logs_at(store: Store, replica: Replica, point: Checkpoint) -> dict[str, Sequence[Any]]:
     """Return a session's logs as they were at a checkpoint; those it had not yet are empty.
 
     A log that only grew since is a part of what it is now; one that began anew since is read where it was.
     """
-    logs: dict[str, Sequence[Any]] = {name: [] for name in copy.logs}
+    logs: dict[str, Sequence[Any]] = {name: [] for name in replica.logs}
     for name, end in point.ends.items():
-        now = copy.ends.get(name)
+        now = replica.ends.get(name)
         if "/" in name:
             continue  # of a run alone
         if now is not None and now[:2] == end[:2] and end.position <= now.position:
-            logs[name] = copy.logs[name][: end.position]
+            logs[name] = replica.logs[name][: end.position]
         else:
-            entries = await store.logs.read(copy.key, name, end=end)
+            entries = await store.logs.read(replica.key, name, end=end)
             logs[name] = KeptLog((entry.value for entry in entries), end)
     return logs
 
 
 async def rewind(store: Store, pending: Pending, point: Checkpoint) -> None:
     """Take a turn's session back to a checkpoint, as part of what it writes next."""
-    copy, document = pending.copy, own_fields(point)
-    pending.document |= {n: v for n, v in document.items() if _same(copy.document.get(n, _NOTHING), v) is v}
-    pending.removed |= copy.document.keys() - document.keys()
-    copy.document = dict(document)
-    for name, items in (await logs_at(store, copy, point)).items():
+    replica, document = pending.replica, own_fields(point)
+    pending.document |= {n: v for n, v in document.items() if _same(replica.document.get(n, _NOTHING), v) is v}
+    pending.removed |= replica.document.keys() - document.keys()
+    replica.document = dict(document)
+    for name, items in (await logs_at(store, replica, point)).items():
         if isinstance(items, KeptLog):
-            pending.begin_anew(name, items, len(items), items.end)
-        elif len(items) != len(copy.logs[name]):
-            pending.begin_anew(name, items, len(items))
+            pending.reset_log(name, items, len(items), items.end)
+        elif len(items) != len(replica.logs[name]):
+            pending.reset_log(name, items, len(items))
 
 
 def own_fields(point: Checkpoint) -> dict[str, JSON]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tenuto.argument import MAPPING
-from tenuto.codec import JSON, encode
-from tenuto.errors import InvalidHistory
+from tenuto.codec import JSON, dumps, encode
+from tenuto.errors import InvalidHistory, InvalidInput
 from tenuto.quote import quote
 
 Message = Mapping[str, Any]
@@ -228,3 +228,16 @@ def _result_of(call_id: str, messages: Sequence[dict[str, Any]], made_at: int, g
         if any(call["id"] == call_id for call in calls_of(message)):
             return None
     return None
+
+
+def as_message(message: Any) -> dict[str, Any]:
+    """Return a message as it stands in the log; a text is the user's."""
+    if isinstance(message, str):
+        message = {"role": "user", "content": message}
+    if not isinstance(message, MAPPING) or message.get("role") not in ("user", "system"):
+        raise InvalidInput("A message to a session is a text, or a mapping with the role 'user' or 'system'.")
+    if not message.get("content"):
+        raise InvalidInput("A message needs some content.")
+    check_message(message)
+    dumps(dict(message), "message")
+    return dict(message)

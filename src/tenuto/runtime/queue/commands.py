@@ -7,7 +7,8 @@ from typing import Any
 from tenuto.codec import JSON, dumps, loads
 from tenuto.errors import ActionNotRegistered, InvalidInput
 from tenuto.model.input import InputKind
-from tenuto.runtime.change.actions import COMMANDS, Action, as_message
+from tenuto.runtime.change.actions import COMMANDS, Action
+from tenuto.runtime.conversation.history import as_message
 
 
 class Commands:

@@ -12,11 +12,11 @@ from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.actions import SendMessage
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.queue.commands import Commands
-from tenuto.runtime.queue.first_message import begins_turn, first_message_of, notice_message
-from tenuto.runtime.queue.refusal import NOT_HERE, refusal_in, refuse
-from tenuto.runtime.session_view import MESSAGES
-from tenuto.runtime.turn.begin import TurnFactory
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.run.begin import TurnFactory
+from tenuto.runtime.run.first_message import begins_turn, first_message_of, notice_message
+from tenuto.runtime.run.refusal import NOT_HERE, refusal_in, refuse
+from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.store.store import Store
 from tenuto.writing.error_record import error_record
 from tenuto.writing.lane_claim import free_lane, under
@@ -27,95 +27,95 @@ _log = logging.getLogger("tenuto.runtime")
 class InputHandler:
     """Takes input: each is consumed by the one commit that does what it asks for."""
 
-    def __init__(self, store: Store, beginnings: TurnFactory, pipeline: Pipeline, commands: Commands) -> None:
+    def __init__(self, store: Store, factory: TurnFactory, pipeline: Pipeline, commands: Commands) -> None:
         self._store = store
-        self._beginnings = beginnings
+        self._factory = factory
         self._pipeline = pipeline
         self._commands = commands
         self._left: set[str] = set()
 
-    def is_for_others(self, given: Input) -> bool:
+    def is_for_others(self, queued: Input) -> bool:
         """Tell whether an input is an action that only another process can read; what is behind it goes on."""
-        if given.kind is not InputKind.COMMAND or given.unreadable is not None:
+        if queued.kind is not InputKind.COMMAND or queued.unreadable is not None:
             return False
         try:
-            self._commands.read(given.body)
+            self._commands.read(queued.body)
         except ActionNotRegistered as error:
             if error.action not in self._left:
                 self._left.add(error.action)
-                _log.warning("The input %s of %s is left to others: %s", given.input_id, given.key, error)
+                _log.warning("The input %s of %s is left to others: %s", queued.input_id, queued.key, error)
             return True
         except Exception:
             return False  # whoever takes it finds out
         return False
 
-    async def take(self, copy: Replica, lane: Lane, given: Input) -> Turn | None:
+    async def handle(self, replica: Replica, lane: Lane, queued: Input) -> TurnContext | None:
         """Take one input: a message begins a turn, a command is executed, a wake that finds nothing to do is over.
 
         The turn that it began has the lane; if there is none, the lane is free. What nobody could ever take is settled
         as refused. What stands in the way here, or for the moment, is raised, and the input stays queued.
         """
         try:
-            if given.unreadable is not None:
-                raise StoredDataCorrupt(given.unreadable, key=given.key)
-            live = await self._taken(copy, lane, given)
+            if queued.unreadable is not None:
+                raise StoredDataCorrupt(queued.unreadable, key=queued.key)
+            turn = await self._taken(replica, lane, queued)
         except (ClaimLost, WaitNotOpen):
-            live = None  # cancelled, or what is given up was answered, at this very moment
+            turn = None  # cancelled, or what is queued up was answered, at this very moment
         except Exception as error:
-            refusal = error if given.unreadable is not None else refusal_in(error)
+            refusal = error if queued.unreadable is not None else refusal_in(error)
             if refusal is None:
                 raise
-            await self.refuse(given, refusal)
-            live = None
-        if live is None:
+            await self.refuse(queued, refusal)
+            turn = None
+        if turn is None:
             await free_lane(self._store, lane)
-        return live
+        return turn
 
-    async def refuse(self, given: Input, error: Exception) -> None:
+    async def refuse(self, queued: Input, error: Exception) -> None:
         """Settle an input as refused, and tell of it."""
-        if await refuse(self._store, given, error) and begins_turn(given):
-            await self._pipeline.deed_failed(given.key, SendMessage.__name__, error)
+        if await refuse(self._store, queued, error) and begins_turn(queued):
+            await self._pipeline.deed_failed(queued.key, SendMessage.__name__, error)
 
-    async def _taken(self, copy: Replica, lane: Lane, given: Input) -> Turn | None:
-        if begins_turn(given):
-            return await self._beginnings.begin(
-                copy, lane, await first_message_of(self._store, given, copy), warm=False
+    async def _taken(self, replica: Replica, lane: Lane, queued: Input) -> TurnContext | None:
+        if begins_turn(queued):
+            return await self._factory.begin(
+                replica, lane, await first_message_of(self._store, queued, replica), warm=False
             )
-        if given.kind is InputKind.COMMAND:
-            await self._command(copy, lane, given)
+        if queued.kind is InputKind.COMMAND:
+            await self._command(replica, lane, queued)
         else:
-            await self._woken(copy, lane, given)
+            await self._woken(replica, lane, queued)
         return None
 
-    async def _command(self, copy: Replica, lane: Lane, given: Input) -> None:
-        consume = (Consume(input_id=given.input_id),)
+    async def _command(self, replica: Replica, lane: Lane, queued: Input) -> None:
+        consume = (Consume(input_id=queued.input_id),)
         try:
-            action = self._commands.read(given.body)
-            await self._pipeline.execute(copy, lane, action, consume=consume, input_id=given.input_id)
+            action = self._commands.read(queued.body)
+            await self._pipeline.execute(replica, lane, action, consume=consume, input_id=queued.input_id)
         except (ClaimLost, WaitNotOpen, StoreError, *NOT_HERE):
             raise  # the command is not at fault: it waits for the next runner
         except Exception as error:
             if isinstance(error, TenutoError) and error.retryable:
                 raise
-            await self._consumed(lane, given, error_record(error))
+            await self._consumed(lane, queued, error_record(error))
 
-    async def _woken(self, copy: Replica, lane: Lane, given: Input) -> None:
-        told = notice_message(given, self._beginnings.declared(copy))
+    async def _woken(self, replica: Replica, lane: Lane, queued: Input) -> None:
+        told = notice_message(queued, self._factory.traits_of(replica.definition))
         if told is None:
-            await self._consumed(lane, given)
+            await self._consumed(lane, queued)
             return
         await self._store.commit(
             under(
                 lane,
-                expected_version=copy.version,
+                expected_version=replica.version,
                 save=True,
                 logs={MESSAGES: Append(items=(told,))},
-                consume=(Consume(input_id=given.input_id, log=MESSAGES, item=0),),
+                consume=(Consume(input_id=queued.input_id, log=MESSAGES, item=0),),
             )
         )
 
-    async def _consumed(self, lane: Lane, given: Input, error: JSON = None) -> None:
+    async def _consumed(self, lane: Lane, queued: Input, error: JSON = None) -> None:
         """Be done with an input that changes nothing, and tell of its failure if it failed."""
-        failed = NewEvent(type=EventType.SESSION_ACTION_FAILED, data={"input_id": given.input_id, "error": error})
-        consume = (Consume(input_id=given.input_id),)
+        failed = NewEvent(type=EventType.SESSION_ACTION_FAILED, data={"input_id": queued.input_id, "error": error})
+        consume = (Consume(input_id=queued.input_id),)
         await self._store.commit(under(lane, consume=consume, events=() if error is None else (failed,)))

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from contextvars import ContextVar
 from enum import StrEnum
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from tenuto.codec import JSON
@@ -17,6 +18,7 @@ from tenuto.errors import (
     LaneLost,
     OperationConflict,
     RunNotLive,
+    SessionDeleted,
     StatusRefused,
     StoreError,
     TenutoError,
@@ -24,17 +26,18 @@ from tenuto.errors import (
 )
 from tenuto.model.input import Cancelled, Input, InputKind, InputStatus, NewInput
 from tenuto.model.session import SessionKey
-from tenuto.runtime.outcome import FINAL, Outcome, OutcomeStatus
-from tenuto.runtime.outcomes import Outcomes
-from tenuto.runtime.queue.dispatcher import Dispatcher, OlderInputDue
-from tenuto.runtime.queue.first_message import FirstMessage, rolling_back, sent_before
-from tenuto.runtime.queue.refusal import as_raised
-from tenuto.runtime.queue.stop_watch import tell_stop
-from tenuto.runtime.turn.runner import Runner
-from tenuto.runtime.turn.turn import Turn
+from tenuto.runtime.queue.dispatcher import Dispatcher, OlderInputDue, Progress
+from tenuto.runtime.run.first_message import FirstMessage, rolling_back, sent_before
+from tenuto.runtime.run.live_turns import LiveTurns
+from tenuto.runtime.run.refusal import as_raised
+from tenuto.runtime.session.outcome import FINAL, Outcome, OutcomeStatus
+from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.store.host import is_dead
 from tenuto.store.store import Store
 from tenuto.writing.lane_claim import in_line
+
+T = TypeVar("T")
 
 _log = logging.getLogger("tenuto.runtime")
 
@@ -66,11 +69,11 @@ class Sender:
     What is done for senders who wait is in `background` until it is over.
     """
 
-    def __init__(self, store: Store, dispatcher: Dispatcher, runner: Runner) -> None:
-        self.background: set[asyncio.Future[bool]] = set()
+    def __init__(self, store: Store, dispatcher: Dispatcher, live: LiveTurns) -> None:
+        self.background: set[asyncio.Future[Progress]] = set()
         self._store = store
         self._dispatcher = dispatcher
-        self._runner = runner
+        self._live = live
         self._outcomes = Outcomes(store)
         self._arriving: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
 
@@ -82,26 +85,26 @@ class Sender:
         input_key: str | None,
         body: JSON,
         when_busy: WhenBusy = WhenBusy.REJECT,
-    ) -> Turn | Input:
-        """Begin a turn with a message if the session is idle: on the copy in memory, or with the lane and a load.
+    ) -> TurnContext | Input:
+        """Begin a turn with a message if the session is idle: on the replica in memory, or with the lane and a load.
 
         What was left undone before it comes first. For a message whose key is known, its first input is returned. A
         session that is busy is `LaneBusy`, or the message is queued, and its input returned.
         """
-        given = FirstMessage(message=message, body=body, key=input_key)
-        begun = await self._in_order_of_arrival(key, given, when_busy, warm=True)
-        while not isinstance(begun, Turn | Input):
+        first = FirstMessage(message=message, body=body, key=input_key)
+        begun = await self._in_order_of_arrival(key, first, when_busy, warm=True)
+        while not isinstance(begun, TurnContext | Input):
             with suppress(LaneLost, RunNotLive, VersionConflict):  # of the turn of others: look again who has it now
                 await begun
-            begun = await self._in_order_of_arrival(key, given, when_busy, warm=False)
+            begun = await self._in_order_of_arrival(key, first, when_busy, warm=False)
         return begun
 
     async def _in_order_of_arrival(
-        self, key: SessionKey, given: FirstMessage, when_busy: WhenBusy, *, warm: bool
-    ) -> Turn | Input | Awaitable[None]:
+        self, key: SessionKey, first: FirstMessage, when_busy: WhenBusy, *, warm: bool
+    ) -> TurnContext | Input | Awaitable[None]:
         """Let who came first in this process begin first, or be queued first; nobody waits long for a slow one."""
         if key in (inside := _beginning.get()):  # a listener, or a hook, that sends to the session it is called for
-            return await self._begin_or_queue(key, given, when_busy, warm=warm)
+            return await self._begin_or_queue(key, first, when_busy, warm=warm)
         self._store.backend.check_use()
         arriving = self._arriving.setdefault(key, asyncio.Lock())
         mine = not arriving.locked() and await arriving.acquire()
@@ -111,63 +114,63 @@ class Sender:
                     mine = await arriving.acquire()
         token = _beginning.set(inside | {key})
         try:
-            return await self._begin_or_queue(key, given, when_busy, warm=warm)
+            return await self._begin_or_queue(key, first, when_busy, warm=warm)
         finally:
             _beginning.reset(token)
             if mine:
                 arriving.release()
 
     async def _begin_or_queue(
-        self, key: SessionKey, given: FirstMessage, when_busy: WhenBusy, *, warm: bool
-    ) -> Turn | Input | Awaitable[None]:
+        self, key: SessionKey, first: FirstMessage, when_busy: WhenBusy, *, warm: bool
+    ) -> TurnContext | Input | Awaitable[None]:
         try:
             if warm:
-                if (live := await self._dispatcher.begin_warm(key, given)) is not None:
-                    return live
-                if (known := await sent_before(self._store, key, given)) is not None:
-                    return await self._again(known, given, when_busy)
-            return await self._dispatcher.begin_cold(key, given)
+                if (turn := await self._dispatcher.begin_warm(key, first)) is not None:
+                    return turn
+                if (known := await sent_before(self._store, key, first)) is not None:
+                    return await self._again(known, first, when_busy)
+            return await self._dispatcher.begin_cold(key, first)
         except LaneBusy:
             if when_busy is WhenBusy.REJECT:
-                if (known := await sent_before(self._store, key, given)) is not None:
+                if (known := await sent_before(self._store, key, first)) is not None:
                     return known  # it is this very message that keeps the session busy
                 raise
         except OperationConflict:
-            if (known := await sent_before(self._store, key, given)) is None:
+            if (known := await sent_before(self._store, key, first)) is None:
                 raise
-            return await self._again(known, given, when_busy)  # the key's input says beside it what it takes back
+            return await self._again(known, first, when_busy)  # the key's input says beside it what it takes back
         except OlderInputDue:
             when_busy = WhenBusy.QUEUE
-        return await self._queue(key, given, when_busy)
+        return await self._queue(key, first, when_busy)
 
-    async def _queue(self, key: SessionKey, given: FirstMessage, when_busy: WhenBusy) -> Input:
+    async def _queue(self, key: SessionKey, first: FirstMessage, when_busy: WhenBusy) -> Input:
         """Queue a message durably; if it needs room, the same transaction asks the run under way to stop."""
-        body = rolling_back(given.body) if when_busy is WhenBusy.ROLLBACK else given.body
+        body = rolling_back(first.body) if when_busy is WhenBusy.ROLLBACK else first.body
         try:
-            return await self._enqueue(key, given.key, body, interrupts=when_busy in _MAKE_ROOM)
+            return await self._enqueue(key, first.key, body, interrupts=when_busy in _MAKE_ROOM)
         except OperationConflict:
-            if (known := await sent_before(self._store, key, given)) is None:
+            if (known := await sent_before(self._store, key, first)) is None:
                 raise
-            return await self._again(known, given, when_busy)
+            return await self._again(known, first, when_busy)
 
-    async def _again(self, known: Input, given: FirstMessage, when_busy: WhenBusy) -> Input:
+    async def _again(self, known: Input, first: FirstMessage, when_busy: WhenBusy) -> Input:
         """Return the input of a message that was sent before; if it still waits, make sure that room is made for it.
 
         One that was sent to wait its turn takes nothing back, whatever its repeat says.
         """
         if known.status is not InputStatus.OPEN or when_busy not in _MAKE_ROOM:
             return known
-        plain = known.digest == self._store.inbox.digest(InputKind.MESSAGE, given.body)
+        plain = known.digest == self._store.inbox.digest(InputKind.MESSAGE, first.body)
         if plain and when_busy is WhenBusy.ROLLBACK:
             return known
-        body = given.body if plain else rolling_back(given.body)
-        return await self._enqueue(known.key, given.key, body, interrupts=True)
+        body = first.body if plain else rolling_back(first.body)
+        return await self._enqueue(known.key, first.key, body, interrupts=True)
 
     async def _enqueue(self, key: SessionKey, input_key: str | None, body: JSON, *, interrupts: bool) -> Input:
         new = NewInput(kind=InputKind.MESSAGE, body=body, key=input_key)
         queued = await self._store.inbox.enqueue(key, new, interrupts=_REASON if interrupts else None)
         if queued.stopped is not None and queued.stop is not None:
-            tell_stop(self._runner, queued.stopped, queued.stop)
+            self._live.stop(queued.stopped, queued.stop)
         return queued.input
 
     async def settled(self, key: SessionKey, input_id: str, when_busy: WhenBusy = WhenBusy.QUEUE) -> Outcome:
@@ -179,7 +182,7 @@ class Sender:
         """
         clock = asyncio.get_running_loop().time
         pause, rest, rests_until = _FIRST_POLL, _FIRST_REST, 0.0
-        with self._dispatcher.awaited.outcome_of(input_id) as done:
+        with self._dispatcher.waiters.outcome_of(input_id) as done:
             while True:
                 outcome = await self._outcome(input_id, key.tenant)
                 if outcome.status in FINAL:
@@ -229,19 +232,19 @@ class Sender:
     async def _advance_to(self, key: SessionKey, input_id: str) -> bool:
         """Do what is due up to an input. A caller that goes away cuts off its own turn only, not those of others."""
         wanted = True
-        working = asyncio.ensure_future(self._dispatcher.advance(key, until=input_id, go_on=lambda: wanted))
+        working = asyncio.ensure_future(self._dispatcher.advance(key, until=input_id, should_continue=lambda: wanted))
         self.background.add(working)
         working.add_done_callback(self._done_in_background)
         try:
-            return await asyncio.shield(working)
+            return (await asyncio.shield(working)).worked
         except asyncio.CancelledError:
             wanted = False
-            if any(live.invocation.input_id == input_id for live in self._runner.live.values()):
+            if any(turn.invocation.input_id == input_id for turn in self._live):
                 working.cancel()
                 await asyncio.wait([working])
             raise
 
-    def _done_in_background(self, working: "asyncio.Future[bool]") -> None:
+    def _done_in_background(self, working: "asyncio.Future[Progress]") -> None:
         self.background.discard(working)
         if not working.cancelled():
             working.exception()  # whoever waits for it hears of it
@@ -249,3 +252,21 @@ class Sender:
 
 def _is_ours(error: Exception) -> bool:
     return isinstance(error, TenutoError)
+
+
+async def within_life(store: Store, key: SessionKey, life: int, work: Awaitable[T]) -> T:
+    """Do something with a session; if it fails because the session was deleted meanwhile, that is `SessionDeleted`."""
+    try:
+        return await work
+    except TenutoError as error:
+        found = life
+        with suppress(TenutoError):
+            found = await store.life(key)
+        if found == life or isinstance(error, SessionDeleted):
+            raise
+        raise SessionDeleted(
+            f"{key} was deleted while its turn was waited for; what was sent to it is gone with it.",
+            key=key,
+            expected_life=life,
+            found_life=found,
+        ) from error

@@ -7,18 +7,18 @@ import math
 import random
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tenuto.errors import InvalidInput, SessionNotFound, StatusRefused, StoreError, TenutoError
 from tenuto.model.run import Run
 from tenuto.model.session import Kind, SessionKey
 from tenuto.quote import quote
+from tenuto.runtime.queue.dispatcher import Dispatcher
 from tenuto.runtime.queue.orphans import end_orphan_without_session
-from tenuto.runtime.queue.refusal import NOT_HERE
+from tenuto.runtime.run.refusal import NOT_HERE
+from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.store.host import worker_is_dead
-
-if TYPE_CHECKING:
-    from tenuto.runtime.runtime import SessionRuntime
+from tenuto.store.store import Store
 
 _log = logging.getLogger("tenuto.worker")
 
@@ -62,8 +62,18 @@ class Worker:
     Several workers on one store do not get in each other's way: whoever has a session's lane works on it.
     """
 
-    def __init__(self, runtime: "SessionRuntime", *, concurrency: int = 8, poll: float = POLL_SECONDS) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        store: Store,
+        dispatcher: Dispatcher,
+        deliveries: Deliveries,
+        *,
+        concurrency: int = 8,
+        poll: float = POLL_SECONDS,
+    ) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._deliveries = deliveries
         if type(concurrency) is not int or concurrency < 1:
             raise InvalidInput(f"A worker needs a concurrency of 1 or more, got {quote(concurrency)}.")
         self._concurrency = concurrency
@@ -113,7 +123,7 @@ class Worker:
             return started
         try:
             await self._tidy()
-            delivered = await self._runtime.deliver()
+            delivered = await self._deliveries.deliver_due()
             self._found.extend(await self._due())
         except StoreError as error:
             if self._until_idle:
@@ -128,7 +138,7 @@ class Worker:
         now = asyncio.get_running_loop().time()
         if now - self._tidied_at >= _TIDY_SECONDS:
             self._tidied_at = now
-            await self._runtime.store.upkeep.finish_deletes()
+            await self._store.upkeep.finish_deletes()
 
     def _start(self) -> int:
         """Take in hand what was found, as far as there is room; return how much that is."""
@@ -145,7 +155,7 @@ class Worker:
 
         Those that were left alone for a while do not hide the others.
         """
-        store, now = self._runtime.store, asyncio.get_running_loop().time()
+        store, now = self._store, asyncio.get_running_loop().time()
         self._left = {key: left for key, left in self._left.items() if left.until + _LONGEST_PAUSE > now}
         self._found.clear()
         lost = [] if self._busy and now - self._searched_at < self._poll else await self._lost()
@@ -162,7 +172,7 @@ class Worker:
         return found
 
     async def _lost(self) -> list[SessionKey]:
-        store = self._runtime.store
+        store = self._store
         self._searched_at = asyncio.get_running_loop().time()
         runs = list(await store.lanes.orphans(_PAGE))
         running = await store.runs.running(limit=_PAGE)
@@ -180,7 +190,7 @@ class Worker:
     async def _end(self, run: Run) -> None:
         """End a lost run that no session goes on with; one that cannot be ended does not keep the others from it."""
         try:
-            await end_orphan_without_session(self._runtime.store, run)
+            await end_orphan_without_session(self._store, run)
         except StoreError:
             raise
         except TenutoError as error:
@@ -197,7 +207,7 @@ class Worker:
     async def _advance(self, key: SessionKey) -> bool:
         worked, for_good = False, False
         try:
-            worked = await self._runtime.advance(key, go_on=lambda: not self._ending)
+            worked = (await self._dispatcher.advance(key, should_continue=lambda: not self._ending)).worked
         except (*NOT_HERE, SessionNotFound, StatusRefused) as error:
             for_good = True
             self._report(key, error)

@@ -9,6 +9,7 @@ from tenuto.codec import JSON
 from tenuto.errors import StoreError, TenutoError
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.run import RunRef
+from tenuto.writing.retry import ask_again
 from tenuto.writing.run_writer import RunWriter
 
 BOUNDARIES = frozenset({EventType.RUN_STARTED, EventType.REPLY_SAVED, EventType.REWOUND})
@@ -20,9 +21,6 @@ FLUSH_BYTES = 1024 * 1024
 
 _MOST_ALONG = 1000
 """How many chunks a commit takes along."""
-
-_TRIES = 5
-_FIRST_PAUSE = 0.05
 
 
 class Chunks:
@@ -150,16 +148,10 @@ class Chunks:
         if not self._unsure:
             return
         last: Any = self._unsure[-1].data
-        pause = _FIRST_PAUSE
-        for left in reversed(range(_TRIES)):
-            try:
-                stored = await self._is_stored(last["n"])
-                break
-            except StoreError:
-                if not left:
-                    raise
-                await asyncio.sleep(pause)
-                pause *= 2
+        try:
+            stored = await self._is_stored(last["n"])
+        except StoreError as error:
+            stored = await ask_again(error, lambda: self._is_stored(last["n"]))
         lost = [] if stored else self._unsure
         self._unsure, self._waiting = [], lost + self._waiting
         self._sizes = [0] * len(lost) + self._sizes

@@ -26,13 +26,12 @@ from tenuto.model.outgoing import CHILD_LOST, OutboxKind, Outgoing, OutgoingStat
 from tenuto.model.run import Run, RunStatus, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
-from tenuto.runtime.calls.answer import AnswerDesk
-from tenuto.runtime.change.actions import as_message
 from tenuto.runtime.change.create import NewSession, SessionCreator
-from tenuto.runtime.change.fork import begin_point
-from tenuto.runtime.queue.stop_watch import stop_run
-from tenuto.runtime.tree.outbox_body import token_of
-from tenuto.runtime.turn.runner import Runner
+from tenuto.runtime.conversation.history import as_message
+from tenuto.runtime.run.live_turns import LiveTurns
+from tenuto.runtime.tree.answer import AnswerDesk
+from tenuto.runtime.turn.outbox_body import token_of
+from tenuto.runtime.turn.start_point import start_point
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_inputs, all_sent
 
@@ -61,9 +60,9 @@ def pause_before(kind: str, attempts: int) -> float | None:
 class Deliveries:
     """Hands over what is pending in the outbox."""
 
-    def __init__(self, store: Store, runner: Runner, answers: AnswerDesk, creations: SessionCreator) -> None:
+    def __init__(self, store: Store, live: LiveTurns, answers: AnswerDesk, creations: SessionCreator) -> None:
         self._store = store
-        self._runner = runner
+        self._live = live
         self._answers = answers
         self._creations = creations
 
@@ -224,10 +223,10 @@ class Deliveries:
         if await self._token_of_run(run) != body["token"]:
             return bool(queued) or not await self._is_to_begin(item)  # it works for somebody else, or did
         if run.status is RunStatus.RUNNING:
-            await stop_run(self._store, self._runner, child, run.run_id, StopKind.INTERRUPT, "its parent waits no more")
+            await self._live.request_stop(child, run.run_id, StopKind.INTERRUPT, "its parent waits no more")
             return True
         if run.status is RunStatus.SUSPENDED:
-            await self._answers.give_up(run)
+            await self._answers.abandon(run)
         return True
 
     async def _is_to_begin(self, item: Outgoing) -> bool:
@@ -241,5 +240,5 @@ class Deliveries:
         return False
 
     async def _token_of_run(self, run: Run) -> str | None:
-        point = await begin_point(self._store, run)
+        point = await start_point(self._store, run)
         return token_of(point.cursor) if point else None

@@ -1,90 +1,55 @@
-"""The run before a turn: whom it was for, and what it left open, given up or taken back for a new message."""
+"""Abandoning what a run waits for: its waits are settled, its children stopped, and a parent that waits is notified."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
-from tenuto.model.outgoing import NewOutgoing
-from tenuto.model.run import Run, RunStatus
-from tenuto.model.wait import Wait, WaitKind
-from tenuto.runtime.calls.tools import answer_message
-from tenuto.runtime.change.fork import begin_point
-from tenuto.runtime.change.rewind import rewind
-from tenuto.runtime.conversation.history import not_executed, outcome_unknown
-from tenuto.runtime.session_view import MESSAGES
-from tenuto.runtime.turn.remains import given_up, is_answered_call, result_for_parent
-from tenuto.runtime.turn.turn import Turn
+from tenuto.model.commit import SettleWait
+from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.run import Run
+from tenuto.model.session import SessionKey
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.runtime.turn.start_point import reply_to
 from tenuto.store.store import Store
-from tenuto.writing.pages import all_effects
 
 
-async def roll_back(store: Store, live: Turn, run_id: str) -> None:
-    """Go back to before the invocation of a run that was stopped for this turn; one that completed since stays.
+class Abandoned(NamedTuple):
+    """What a commit writes to abandon waits: their settlements, and what is owed to other sessions."""
 
-    What it waits for is void, and its children are stopped. Calls that were open before it have the results they got
-    since: whatever stood for them was given up when it began.
-    """
-    run = await store.runs.get(run_id, tenant=live.key.tenant)
-    last = live.copy.last_run
-    if run is None or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
-        return
-    runs = await store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant)
-    if not runs:
-        return  # deleted at this very moment: the commit is refused
-    found = await begin_point(store, runs[0])
-    if found is None:
-        if run.status is RunStatus.SUSPENDED:
-            await give_up(store, live, run_id)
-        return
-    if run.status is RunStatus.SUSPENDED:
-        await _void(store, live, run, await store.waits.of_session(live.key, run_id=run_id, status=None))
-    since = list(live.copy.messages)
-    await rewind(store, live.pending, found)
-    _close(live, {message["tool_call_id"]: message for message in since if _is_result(message)})
-    live.first_entry = {name: len(items) for name, items in live.copy.logs.items()}
-    live.pending.further["rolls_back"] = run_id
+    settled: list[SettleWait]
+    owed: list[NewOutgoing]
 
 
-async def give_up(store: Store, live: Turn, run_id: str) -> None:
-    """Settle what a suspended run still waits for, and give each of its open calls a result."""
-    waits = await store.waits.of_session(live.key, run_id=run_id, status=None)
-    run = await store.runs.get(run_id, tenant=live.key.tenant)
-    if run is not None and not run.rolled_back:
-        await _void(store, live, run, waits)
-    known = {str(w.metadata["call_id"]): answer_message(w) for w in waits if is_answered_call(w)}
-    doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == WaitKind.IN_DOUBT}
-    doubtful |= {str(each.call_id) for each in await all_effects(store, live.key, in_doubt=True)}
-    _close(live, {call: outcome_unknown(call) for call in doubtful} | known)
+def abandon_waits(waits: Iterable[Wait], tenant: str, status: WaitStatus = WaitStatus.ABANDONED) -> Abandoned:
+    """Return what settles the open ones among these waits; a child that is waited for is owed a stop."""
+    found = Abandoned([], [])
+    for wait in waits:
+        if wait.status is not WaitStatus.OPEN:
+            continue
+        found.settled.append(SettleWait(wait_id=wait.wait_id, status=status))
+        if wait.kind == WaitKind.CHILD:
+            target = SessionKey(str(wait.metadata["child"]), tenant=tenant)
+            found.owed.append(NewOutgoing(kind=OutboxKind.STOP, target=target, body={"token": wait.metadata["token"]}))
+    return found
 
 
-async def _void(store: Store, live: Turn, run: Run, waits: Sequence[Wait]) -> None:
-    """Settle what nobody waits for any more; children are told to stop, and a parent that this was given up."""
-    settled, owed = given_up(waits, live.key.tenant)
-    live.pending.settled.extend(settled)
-    live.pending.outgoing.extend(owed)
-    if (told := await told_parent(store, run)) is not None:
-        live.pending.outgoing.append(told)
+async def abandon_run(store: Store, run: Run, waits: Iterable[Wait]) -> Abandoned:
+    """Return what abandons a suspended run with these waits; a parent that waits for the run is owed an answer."""
+    found = abandon_waits(waits, run.key.tenant)
+    error = {"category": "child_abandoned", "message": "The child received a new message and abandoned this request."}
+    answer = result_for_parent(await reply_to(store, run), run.key, status="abandoned", error=error)
+    if answer is not None:
+        found.owed.append(answer)
+    return found
 
 
-def _close(live: Turn, known: Mapping[str, Any]) -> None:
-    """Give each open call its known result, or say that it was abandoned."""
-    for call in list(live.copy.history.open):
-        result = known.get(call) or not_executed(call, "it was abandoned for a new message")
-        live.pending.add(MESSAGES, [result])
-
-
-def _is_result(message: Any) -> bool:
-    return isinstance(message, Mapping) and message.get("role") == "tool"
-
-
-async def told_parent(store: Store, run: Run) -> NewOutgoing | None:
-    """Return what tells a parent that the run it waits for is given up, if one does."""
-    error = {"category": "child_abandoned", "message": "The child was told something else and gave this up."}
-    return result_for_parent(await reply_to(store, run), run.key, status="abandoned", error=error)
-
-
-async def reply_to(store: Store, run: Run) -> JSON:
-    """Return whom a run is for, as it was noted when it began."""
-    point = await begin_point(store, run)
-    cursor: Any = point.cursor if point else None
-    return cursor.get("for") if isinstance(cursor, Mapping) else None
+def result_for_parent(
+    asker: Any, key: SessionKey, *, status: str, output: JSON = None, error: JSON = None
+) -> NewOutgoing | None:
+    """Return how a child's turn went, for the parent that waits for it; None if nobody does."""
+    if not isinstance(asker, Mapping):
+        return None
+    target = SessionKey(str(asker["parent"]), tenant=key.tenant)
+    body = {"token": asker["token"], "child": key.session_id, "status": status}
+    body |= {"result": output} if error is None else {"error": error}
+    return NewOutgoing(kind=OutboxKind.RESULT, target=target, body=body)

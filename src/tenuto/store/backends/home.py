@@ -11,11 +11,14 @@ _open: "WeakSet[Any]" = WeakSet()
 
 
 class Home:
-    """Refuses a backend's work anywhere but where it was opened; a check costs no more than one look at the loop."""
+    """Refuses a backend's work anywhere but where it was opened; a check costs no more than one look at the loop.
+
+    A backend that was opened outside any event loop is at home in the first one that uses it.
+    """
 
     def __init__(self, backend: object) -> None:
         self.closed = False
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = asyncio._get_running_loop()
         self._pid = os.getpid()
         _open.add(backend)
 
@@ -24,7 +27,7 @@ class Home:
         if self.closed:
             raise StoreClosed("The store is closed; open it again.")
         if asyncio._get_running_loop() is not self._loop:
-            raise self._refusal()
+            self._settle()
 
     def close(self) -> bool:
         """Take note that the store is closed; tell whether its connections are to be closed now.
@@ -34,7 +37,7 @@ class Home:
         if self.closed:
             return False
         if not self.is_forked and not self.is_over and asyncio._get_running_loop() is not self._loop:
-            raise self._refusal()
+            self._settle()
         self.closed = True
         return not self.is_forked
 
@@ -46,7 +49,13 @@ class Home:
     @property
     def is_over(self) -> bool:
         """Whether the event loop that opened the store is closed, so that its tasks and streams are gone."""
-        return self._loop.is_closed()
+        return self._loop is not None and self._loop.is_closed()
+
+    def _settle(self) -> None:
+        """Be at home in the running event loop, if this is nowhere at home yet."""
+        if self._loop is not None or self.is_forked:
+            raise self._refusal()
+        self._loop = asyncio._get_running_loop()
 
     def _refusal(self) -> StoreMisused:
         if self.is_forked:

@@ -1,4 +1,7 @@
-"""SQL kept as SQL: named queries and numbered migrations, read from their files."""
+"""SQL kept as SQL: named queries and numbered migrations, read from their files.
+
+Public, for backends of others too: one whose database speaks a dialect of ours, `sqlite` or `postgres`, runs our text.
+"""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ class Migration:
 
 @cache
 def queries(backend: str) -> dict[str, str]:
-    """Return a backend's statements by name; the sentence under each name is for the reader."""
+    """Return the statements of a dialect by name; the sentence under each name is for the reader."""
     text = files(f"tenuto.store.backends.{backend}").joinpath("queries.sql").read_text()
     _, *parts = _NAME.split(text)
     blocks = zip(parts[::2], parts[1::2], strict=True)
@@ -28,7 +31,7 @@ def queries(backend: str) -> dict[str, str]:
 
 @cache
 def migrations(backend: str) -> tuple[Migration, ...]:
-    """Return a backend's migrations in order; their numbers count from 1 without gaps."""
+    """Return the migrations of a dialect in order; their numbers count from 1 without gaps."""
     folder = files(f"tenuto.store.backends.{backend}").joinpath("migrations")
     found = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
     steps = tuple(

@@ -1,17 +1,6 @@
-"""The contract of a store, as a pytest suite that every backend has to pass whole.
+"""The contract of a store, as a pytest suite that every backend has to pass.
 
-To certify a backend of your own, give pytest two fixtures and import the modules:
-
-    @pytest.fixture
-    async def harness(): ...          # see tenuto.testing.harness.Harness
-
-    @pytest.fixture
-    async def store(harness):
-        return await harness.open()
-
-    from tenuto.testing.contract.records import *
-    from tenuto.testing.contract.commits import *
-    ...
-
-The tests are plain async functions (asyncio_mode = "auto"). Nothing sleeps: time is a fake clock's.
+One import runs all of it: `from tenuto.testing.contract.all import *`, in a test file beside a conftest with the
+fixtures `harness` (`tenuto.testing.harness.Harness`) and `store` (what its `open` gives). The tests are async
+functions for the mode "auto" of pytest-asyncio. Nothing sleeps: time is a fake clock's. See docs/backends.md.
 """

@@ -16,9 +16,9 @@ from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import damaged, not_refused
+from tenuto.testing.checks import damaged, not_refused
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
 
 NOT_A_DATE = 900_000_000_000_000_000
 HERE = "(SELECT sid FROM session WHERE session_id = 's-2')"
@@ -91,6 +91,7 @@ PASSED_OVER: dict[str, tuple[str, Callable[[Store], Awaitable[list[str]]]]] = {
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("damage", PASSED_OVER)
 async def test_what_cannot_be_read_is_passed_over_and_named_once(
     harness: Harness, damage: str, caplog: pytest.LogCaptureFixture
@@ -110,6 +111,7 @@ async def test_what_cannot_be_read_is_passed_over_and_named_once(
     assert await store.inbox.next_due() is not None
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_a_list_names_what_it_had_to_leave_out(harness: Harness) -> None:
     """Not even its name can be shown as a key."""
     store = await damaged(harness, await _three(harness), PASSED_OVER["kind"][0])
@@ -120,6 +122,7 @@ async def test_a_list_names_what_it_had_to_leave_out(harness: Harness) -> None:
     assert (await store.list(limit=10)).damaged == ()
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_a_whole_page_of_damage_hides_no_later_row(harness: Harness) -> None:
     """However many there are, those behind them are found."""
     store = await harness.open()
@@ -141,6 +144,7 @@ GC_DAMAGE = {
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("damage", GC_DAMAGE)
 async def test_collection_passes_over_a_family_it_cannot_read(harness: Harness, damage: str) -> None:
     """Nothing of that family goes, the others' garbage does, and the report says which it was."""
@@ -154,6 +158,7 @@ async def test_collection_passes_over_a_family_it_cannot_read(harness: Harness, 
     assert record.state["messages"] == ["b"]
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_expiry_passes_over_what_it_cannot_read(harness: Harness) -> None:
     """The others are deleted; the damaged one is named, whatever could be done about it."""
     clock = FakeClock()
@@ -161,9 +166,7 @@ async def test_expiry_passes_over_what_it_cannot_read(harness: Harness) -> None:
     for name in ("s-1", "s-2", "s-3"):
         await a_session(store, name, "a", profile=Profile(expires_at=await store.moment()))
     sql = "UPDATE session SET kind = 'zombie' WHERE session_id = 's-2'"
-    await store.aclose()
-    await harness.damage(sql)
-    store = await harness.open(clock=clock)
+    store = await damaged(harness, store, sql, clock=clock)
     clock.advance(10)
     report = await store.upkeep.expire()
     assert [key.session_id for key in report.deleted] == ["s-1", "s-3"]
@@ -171,6 +174,7 @@ async def test_expiry_passes_over_what_it_cannot_read(harness: Harness) -> None:
     assert "'s-2'" in report.damaged[0]
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_pruning_passes_over_what_it_cannot_read(harness: Harness) -> None:
     """Chunks of the other runs go, and the report says which run stays."""
     clock = FakeClock()
@@ -180,9 +184,8 @@ async def test_pruning_passes_over_what_it_cannot_read(harness: Harness) -> None
         begin = BeginRun(run_id=f"run-{name}", invocation_id=f"inv-{name}")
         chunks = (NewEvent(type=EventType.CHUNK, data=1), NewEvent(type=EventType.CHUNK, data=2))
         await store.commit(a_commit(key, run=begin, events=chunks, end=EndRun(status=RunStatus.COMPLETED)))
-    await store.aclose()
-    await harness.damage(f"UPDATE event SET body = '[[\"chunk\",' WHERE session = {HERE}")
-    store = await harness.open(clock=clock)
+    sql = f"UPDATE event SET body = '[[\"chunk\",' WHERE session = {HERE}"
+    store = await damaged(harness, store, sql, clock=clock)
     clock.advance(10)
     report = await store.upkeep.prune(chunks_older_than=1)
     assert report.chunks == 2
@@ -206,11 +209,12 @@ async def test_pruning_ends_whatever_events_are_called(store: Store) -> None:
 
 BROKEN_READS = {
     "events are a number": f"UPDATE event SET body = '5' WHERE session = {HERE}",
-    "events are no pairs": f"UPDATE event SET body = '[1,2]' WHERE session = {HERE}",
+    "events are not pairs": f"UPDATE event SET body = '[1,2]' WHERE session = {HERE}",
     "a mark without numbers": f"UPDATE event SET body = '[[\"elided\",null]]' WHERE session = {HERE}",
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("damage", BROKEN_READS)
 async def test_a_stream_that_cannot_be_read_is_a_typed_error(harness: Harness, damage: str) -> None:
     """Whatever the row holds; the other streams can be read."""
@@ -220,6 +224,7 @@ async def test_a_stream_that_cannot_be_read_is_a_typed_error(harness: Harness, d
     assert (await store.events.read("s-1")).events
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_a_damaged_holder_is_a_typed_error_for_its_session_alone(harness: Harness) -> None:
     """Not a `KeyError` or `TypeError` from within."""
     store = await _three(harness)

@@ -12,13 +12,13 @@ from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionRecord, SessionStatus
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import outcomes, rows, unchanged, values
+from tenuto.testing.checks import outcomes, rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message
 from tenuto.testing.harness import Harness
 
 
 async def test_a_save_raises_both_numbers_and_reads_back_equal(store: Store) -> None:
-    """C1: document, components, logs and definition come back as written."""
+    """Document, components, logs and definition come back as written."""
     key, created = await a_session(store, None, message("a"), state={"old": 1, "gone": 2})
     receipt = await store.commit(
         a_commit(
@@ -52,7 +52,7 @@ async def test_a_save_raises_both_numbers_and_reads_back_equal(store: Store) -> 
 
 
 async def test_a_commit_that_does_not_move_the_head_raises_only_the_commit_number(store: Store) -> None:
-    """C1, helix 4: profile, status, run, checkpoint, wait and event commits leave the version as it is."""
+    """Profile, status, run, checkpoint, wait and event commits leave the version as it is."""
     key, _ = await a_session(store, None, "a", state={"x": 1})
     before = await store.load(key)
     begin = BeginRun(run_id="r-1", invocation_id="inv-1")
@@ -78,7 +78,7 @@ async def test_a_commit_that_does_not_move_the_head_raises_only_the_commit_numbe
 
 
 async def test_save_with_the_current_version_lands_and_with_an_older_one_does_not(store: Store) -> None:
-    """Instr 2: version + 1, or a write conflict with expected and found; without one the last write wins."""
+    """Version + 1, or a write conflict with expected and found; without one the last write wins."""
     key, _ = await a_session(store, None, "a", state={"x": 0})
     record = await store.load(key)
     assert record is not None
@@ -98,7 +98,7 @@ async def test_save_with_the_current_version_lands_and_with_an_older_one_does_no
 async def test_a_save_with_the_current_version_survives_a_commit_that_moves_no_head(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instr 2: a title set between the save's look and its write does not change the version it expects."""
+    """A title set between the save's look and its write does not change the version it expects."""
     store, other = await harness.open(), await harness.open()
     key, _ = await a_session(store, None, "a")
     transact = store.backend.transact
@@ -118,7 +118,7 @@ async def test_a_save_with_the_current_version_survives_a_commit_that_moves_no_h
 async def test_a_save_without_a_version_wins_over_what_came_between(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instr 2: another writer's entries between look and write are not mixed into the saved record."""
+    """Another writer's entries between look and write are not mixed into the saved record."""
     store, other = await harness.open(), await harness.open()
     key, _ = await a_session(store, None, "a")
     transact = store.backend.transact
@@ -137,7 +137,7 @@ async def test_a_save_without_a_version_wins_over_what_came_between(
 
 
 async def test_saving_a_whole_record_appends_what_grew_and_resets_what_changed(store: Store) -> None:
-    """C1, C12: a grown log adds its new entries only; any other change gives it a new branch; a missing field goes."""
+    """A grown log adds its new entries only; any other change gives it a new branch; a missing field goes."""
     key, created = await a_session(store, None, "a", "b", state={"notes": ["n"], "x": 1, "y": 2}, logs={"notes"})
     record = SessionRecord(session_id=key.session_id, state={"messages": ["a", "b", "c"], "notes": ["other"], "x": 5})
     receipt = await store.save(key, record)
@@ -152,7 +152,7 @@ async def test_saving_a_whole_record_appends_what_grew_and_resets_what_changed(s
 
 @pytest.mark.parametrize("moving", ["save", "profile"])
 async def test_of_two_commits_on_one_version_one_lands(store: Store, moving: str) -> None:
-    """C2: the other is a write conflict, and the stored state is one writer's, no mixture."""
+    """The other is a write conflict, and the stored state is one writer's, no mixture."""
     key, _ = await a_session(store, None, "m")
     number = {"save": {"expected_version": 1}, "profile": {"expected_commit": 1}}[moving]
 
@@ -175,7 +175,7 @@ async def test_of_two_commits_on_one_version_one_lands(store: Store, moving: str
 
 
 async def test_of_twenty_compare_and_sets_exactly_one_wins(harness: Harness) -> None:
-    """C2: twenty tasks over two open stores; each loser is told expected and found."""
+    """Twenty tasks over two open stores; each loser learns what it expected and what it found."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     tasks = (stores[n % 2].commit(a_save(key, f"m{n}", document={"n": n}, expected_version=1)) for n in range(20))
@@ -189,7 +189,7 @@ async def test_of_twenty_compare_and_sets_exactly_one_wins(harness: Harness) -> 
 
 
 async def test_concurrent_commits_and_event_batches_get_distinct_consecutive_numbers(harness: Harness) -> None:
-    """Helix 10: over two open stores; a refused commit leaves no hole in either sequence."""
+    """Over two open stores; a refused commit leaves no hole in either sequence."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     lane = await stores[0].lanes.acquire(key, an_owner())
@@ -213,7 +213,7 @@ async def test_concurrent_commits_and_event_batches_get_distinct_consecutive_num
 
 
 async def test_read_modify_commit_with_retry_loses_no_change(harness: Harness) -> None:
-    """T3: eight tasks, five changes each, ends at version 1 + 40 with every change present."""
+    """Eight tasks, five changes each, ends at version 1 + 40 with every change present."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0], state={"count": 0})
 
@@ -238,7 +238,7 @@ async def test_read_modify_commit_with_retry_loses_no_change(harness: Harness) -
 
 
 async def test_while_an_id_is_deleted_and_recreated_versions_only_rise(harness: Harness) -> None:
-    """T3: every stale copy is refused; what landed was read from the life it landed in."""
+    """Every stale copy is refused; what landed was read from the life it landed in."""
     writer, deleter = await harness.open(), await harness.open()
     key, _ = await a_session(writer, state={"life": 1})
     seen: list[int] = []
@@ -274,7 +274,7 @@ async def test_while_an_id_is_deleted_and_recreated_versions_only_rise(harness: 
 
 
 async def test_a_stale_copy_of_a_former_life_never_wins(store: Store) -> None:
-    """T3: after delete and recreate the old version and life are refused, each by itself."""
+    """After delete and recreate the old version and life are refused, each by itself."""
     key, _ = await a_session(store, None, "a")
     old = await store.load(key)
     assert old is not None

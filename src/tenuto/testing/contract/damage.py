@@ -9,9 +9,9 @@ from tenuto.errors import StoredDataCorrupt
 from tenuto.model.commit import BeginRun, NewCheckpoint, OpenWait, Reset
 from tenuto.model.session import Profile, SessionFilter
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import damaged, not_refused
+from tenuto.testing.checks import damaged, not_refused
 from tenuto.testing.factories import a_commit, a_save, a_session
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
 
 
 async def _three(harness: Harness) -> Store:
@@ -30,48 +30,49 @@ HERE = "session_id = 's-2'"
 MINE = "(SELECT sid FROM session WHERE session_id = 's-2')"
 
 BROKEN_SESSIONS = {
-    "document is no JSON": f"UPDATE session SET document = '{{broken' WHERE {HERE}",
+    "document is not JSON": f"UPDATE session SET document = '{{broken' WHERE {HERE}",
     "document is empty": f"UPDATE session SET document = '' WHERE {HERE}",
     "document is a list": f"UPDATE session SET document = '[1]' WHERE {HERE}",
     "document is null": f"UPDATE session SET document = 'null' WHERE {HERE}",
-    "held is no JSON": f"UPDATE session SET held = '{{' WHERE {HERE}",
+    "held is not JSON": f"UPDATE session SET held = '{{' WHERE {HERE}",
     "held is a list": f"UPDATE session SET held = '[1]' WHERE {HERE}",
-    "heads are no JSON": f"UPDATE session SET heads = '{{\"messages\":' WHERE {HERE}",
+    "heads are not JSON": f"UPDATE session SET heads = '{{\"messages\":' WHERE {HERE}",
     "heads are a list": f"UPDATE session SET heads = '[1]' WHERE {HERE}",
     "heads have two parts": f"UPDATE session SET heads = '{{\"messages\": [1, 2]}}' WHERE {HERE}",
     "heads have no numbers": f'UPDATE session SET heads = \'{{"messages": ["a", "b", "c"]}}\' WHERE {HERE}',
     "unknown status": f"UPDATE session SET status = 'zombie' WHERE {HERE}",
-    "created_at is no date": f"UPDATE session SET created_at = 900000000000000000 WHERE {HERE}",
-    "updated_at is no date": f"UPDATE session SET updated_at = 900000000000000000 WHERE {HERE}",
-    "tags are no JSON": f"UPDATE profile SET tags = '[\"t' WHERE session = {MINE}",
+    "created_at is not a date": f"UPDATE session SET created_at = 900000000000000000 WHERE {HERE}",
+    "updated_at is not a date": f"UPDATE session SET updated_at = 900000000000000000 WHERE {HERE}",
+    "tags are not JSON": f"UPDATE profile SET tags = '[\"t' WHERE session = {MINE}",
     "tags are a number": f"UPDATE profile SET tags = '5' WHERE session = {MINE}",
-    "metadata is no JSON": f"UPDATE profile SET metadata = 'x' WHERE session = {MINE}",
-    "definition is no JSON": f"UPDATE profile SET definition = 'x' WHERE session = {MINE}",
-    "fork point is no point": f"UPDATE profile SET forked_from = '{{\"a\": 1}}' WHERE session = {MINE}",
-    "expiry is no date": f"UPDATE profile SET expires_at = 900000000000000000 WHERE session = {MINE}",
+    "metadata is not JSON": f"UPDATE profile SET metadata = 'x' WHERE session = {MINE}",
+    "definition is not JSON": f"UPDATE profile SET definition = 'x' WHERE session = {MINE}",
+    "fork point is not a point": f"UPDATE profile SET forked_from = '{{\"a\": 1}}' WHERE session = {MINE}",
+    "expiry is not a date": f"UPDATE profile SET expires_at = 900000000000000000 WHERE session = {MINE}",
     "profile is gone": f"DELETE FROM profile WHERE session = {MINE}",
-    "entry is no JSON": f"UPDATE entry SET body = '{{' WHERE session = {MINE} AND position = 1",
+    "entry is not JSON": f"UPDATE entry SET body = '{{' WHERE session = {MINE} AND position = 1",
     "entry is two values": f"UPDATE entry SET body = '1,2' WHERE session = {MINE} AND position = 1",
     "entry is empty": f"UPDATE entry SET body = '' WHERE session = {MINE} AND position = 1",
 }
 SEEN_IN_A_LIST = {
-    "heads are no JSON",
+    "heads are not JSON",
     "heads are a list",
     "heads have two parts",
     "heads have no numbers",
     "profile is gone",
     "unknown status",
-    "created_at is no date",
-    "updated_at is no date",
-    "tags are no JSON",
+    "created_at is not a date",
+    "updated_at is not a date",
+    "tags are not JSON",
     "tags are a number",
-    "expiry is no date",
+    "expiry is not a date",
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("damage", BROKEN_SESSIONS)
 async def test_a_damaged_session_is_an_error_at_load_and_hides_no_other(harness: Harness, damage: str) -> None:
-    """T8, instr 27: load names the session; the list still has all three, and says what it could not read."""
+    """Load names the session; the list still has all three, and says what it could not read."""
     store = await damaged(harness, await _three(harness), BROKEN_SESSIONS[damage])
     with pytest.raises(StoredDataCorrupt) as refused:
         await store.load("s-2")
@@ -87,21 +88,23 @@ async def test_a_damaged_session_is_an_error_at_load_and_hides_no_other(harness:
         assert record.state == {"messages": ["a", "b"], "big": sound * 1000, "x": 1}
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_a_load_names_the_damaged_field(harness: Harness) -> None:
-    """T8: session and field are in the message and in the error's data."""
-    store = await damaged(harness, await _three(harness), BROKEN_SESSIONS["document is no JSON"])
+    """Session and field are in the message and in the error's data."""
+    store = await damaged(harness, await _three(harness), BROKEN_SESSIONS["document is not JSON"])
     with pytest.raises(StoredDataCorrupt) as refused:
         await store.load("s-2")
     assert "document" in refused.value.message
     assert "document" in str(refused.value.details())
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("time", ["''", "'yesterday'", "1.5"])
 async def test_a_malformed_stored_time_is_an_error(harness: Harness, time: str) -> None:
-    """Instr 27: text, nothing or a fraction where a time should be, in a database that lets one in."""
+    """The damage is text, nothing or a fraction where a time should be, in a database that lets one in."""
     store = await _three(harness)
-    # PostgreSQL's column type refuses what SQLite's lets in; there the nearest damage is a number that is no date.
-    value = time if harness.name == "sqlite" else "900000000000000000"
+    # A strict column type lets only numbers in; there the nearest damage is one that is not a date.
+    value = time if Capability.LOOSE_COLUMN_TYPES in harness.capabilities else "900000000000000000"
     store = await damaged(
         harness,
         store,
@@ -120,8 +123,9 @@ async def test_a_malformed_stored_time_is_an_error(harness: Harness, time: str) 
     assert await not_refused(StoredDataCorrupt, calls) == {}
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_damaged_runs_checkpoints_and_waits_are_errors(harness: Harness) -> None:
-    """T8: broken JSON and unknown words, each where it is read."""
+    """Broken JSON and unknown words, each where it is read."""
     store = await damaged(
         harness,
         await _three(harness),
@@ -145,6 +149,7 @@ async def test_damaged_runs_checkpoints_and_waits_are_errors(harness: Harness) -
     assert await not_refused(StoredDataCorrupt, calls) == {}
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize(
     "sql",
     [
@@ -155,7 +160,7 @@ async def test_damaged_runs_checkpoints_and_waits_are_errors(harness: Harness) -
     ids=["no body", "unknown encoding", "broken body"],
 )
 async def test_a_held_value_that_cannot_be_read_is_an_error(harness: Harness, sql: str) -> None:
-    """D3: at load and at the checkpoint that holds it, naming the field; never None."""
+    """At load and at the checkpoint that holds it, naming the field; never None."""
     store = await damaged(harness, await _three(harness), sql)
     with pytest.raises(StoredDataCorrupt) as refused:
         await store.load("s-2")
@@ -187,7 +192,7 @@ DAMAGED_LINEAGE = {
     "lineage too long": LINEAGE.format("[[1,1,5]]"),
     "no lineage": LINEAGE.format("[]"),
     "lineage to nowhere": LINEAGE.format("[[99,1,4]]"),
-    "lineage is no JSON": LINEAGE.format("[["),
+    "lineage is not JSON": LINEAGE.format("[["),
     "lineage is a number": LINEAGE.format("5"),
     "lineage has short steps": LINEAGE.format("[[1,1]]"),
     "lineage has no numbers": LINEAGE.format('[[1,1,"4"]]'),
@@ -195,9 +200,10 @@ DAMAGED_LINEAGE = {
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("damage", DAMAGED_LINEAGE)
 async def test_damaged_lineage_is_an_error_on_every_read_that_meets_it(harness: Harness, damage: str) -> None:
-    """C13: on range, last-N and whole reads; never a shorter history."""
+    """On range, last-N and whole reads; never a shorter history."""
     store = await harness.open()
     await a_session(store, "source", *range(4))
     await store.fork("source", "fork")
@@ -214,8 +220,9 @@ async def test_damaged_lineage_is_an_error_on_every_read_that_meets_it(harness: 
     assert await not_refused(StoredDataCorrupt, calls) == {}
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_a_missing_parent_is_an_error_also_for_a_fork_without_entries_of_its_own(harness: Harness) -> None:
-    """C13: the fork stands right at the end of its parent."""
+    """The fork stands right at the end of its parent."""
     store = await harness.open()
     await a_session(store, "source", *range(4))
     await store.fork("source", "fork")
@@ -228,8 +235,9 @@ async def test_a_missing_parent_is_an_error_also_for_a_fork_without_entries_of_i
     assert await not_refused(StoredDataCorrupt, calls) == {}
 
 
+@needs(Capability.DAMAGE_SQL)
 async def test_a_commit_that_builds_on_damaged_lineage_is_refused(harness: Harness) -> None:
-    """C13: a fork or a rewind of it does not spread the damage."""
+    """A fork or a rewind of it does not spread the damage."""
     store = await harness.open()
     await a_session(store, "source", *range(4))
     receipt = await store.fork("source", "fork")

@@ -13,9 +13,10 @@ from tenuto.model.commit import Append, BeginRun, Budget, Held, NewCheckpoint, O
 from tenuto.model.event import NewEvent
 from tenuto.model.session import Profile, SessionRecord
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import rows, statements, unchanged
+from tenuto.testing.checks import rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 ELSEWHERE = """
 import asyncio, json, sys
@@ -59,7 +60,7 @@ def _text(size: int, letter: str = "x") -> str:
 
 
 async def test_big_values_pass_through_processes_that_do_not_know_them(harness: Harness) -> None:
-    """D1, C15: a second process commits without touching them, a third reads them all, and the first receipt."""
+    """A second process commits without touching them, a third reads them all, and the first receipt."""
     store = await harness.open()
     big = {"known": _text(5000), "@plugin.unknown": {"deep": [_text(2000, "é")]}, "small": 1}
     await store.create("s", state=big | {"m": ["a"]}, logs={"m"}, operation_id="first")
@@ -70,7 +71,7 @@ async def test_big_values_pass_through_processes_that_do_not_know_them(harness: 
 
 
 async def test_values_are_held_by_hash_from_1_kib_on(store: Store) -> None:
-    """D1: 1,023 bytes of JSON stand in the document, 1,024 in a row of their own; bytes, not characters."""
+    """1,023 bytes of JSON stand in the document, 1,024 in their own row; bytes, not characters."""
     state = {"below": _text(1023), "at": _text(1024), "wide": "é" * 510, "wider": "é" * 511}
     await store.create("s", state=state)
     assert [len(row["body"].encode()) for row in await rows(store, "content")] == [1024, 1024]
@@ -82,8 +83,9 @@ async def test_values_are_held_by_hash_from_1_kib_on(store: Store) -> None:
     assert record.state == state
 
 
+@needs(Capability.PROBES)
 async def test_an_unchanged_big_field_writes_nothing_and_a_changed_one_gets_a_new_hash(store: Store) -> None:
-    """D2: the body is neither written again nor touched; a removed field is gone."""
+    """The body is neither written again nor touched; a removed field is gone."""
     await store.create("s", state={"big": _text(3000), "other": _text(2000, "o"), "small": 0})
     before = await rows(store, "content", "hash", "body")
     with statements(store) as ran:
@@ -99,7 +101,7 @@ async def test_an_unchanged_big_field_writes_nothing_and_a_changed_one_gets_a_ne
 
 
 async def test_a_field_moves_between_small_and_big_and_back(store: Store) -> None:
-    """D2: it is in one place at a time, also in a commit that names a held value or removes one."""
+    """It is in one place at a time, also in a commit that names a held value or removes one."""
     await store.create("s", state={"a": 1, "b": _text(2000)})
     (held,) = [row["hash"] for row in await rows(store, "content")]
     steps: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -121,7 +123,7 @@ async def test_a_field_moves_between_small_and_big_and_back(store: Store) -> Non
 
 
 async def test_equal_values_share_one_body(store: Store) -> None:
-    """D2: two fields, two sessions, a checkpoint and a fork; one more letter is another body."""
+    """Two fields, two sessions, a checkpoint and a fork; one more letter is another body."""
     big = _text(4000)
     await store.create("one", state={"a": big, "b": big})
     await store.create("two", state={"c": big})
@@ -141,7 +143,7 @@ async def test_equal_values_share_one_body(store: Store) -> None:
 
 
 async def test_a_body_stays_while_any_session_or_checkpoint_reaches_it(store: Store) -> None:
-    """D2: changing the field in one session leaves the other's, and a checkpoint's, readable after gc."""
+    """Changing the field in one session leaves the other's, and a checkpoint's, readable after gc."""
     big = _text(4000)
     await store.create("one", state={"a": big})
     await store.create("two", state={"a": big})
@@ -155,8 +157,9 @@ async def test_a_body_stays_while_any_session_or_checkpoint_reaches_it(store: St
     assert (two.state, latest.document) == ({"a": big}, {"d": _text(2000, "d")})
 
 
+@needs(Capability.PROBES)
 async def test_a_commit_at_its_byte_budget_passes_and_one_byte_over_does_not(harness: Harness) -> None:
-    """C11: names of fields and logs, items, document, checkpoint, waits, events and profile all count; refused before
+    """Names of fields and logs, items, document, checkpoint, waits, events and profile all count; refused before
     the transaction.
     """
     store = await harness.open(budget=Budget(max_bytes=3000, max_rows=1000))
@@ -191,7 +194,7 @@ async def test_a_commit_at_its_byte_budget_passes_and_one_byte_over_does_not(har
 
 
 async def test_an_unchanged_big_value_counts_no_bytes(harness: Harness) -> None:
-    """C11: left out or named by its hash, it fits any budget."""
+    """Left out or named by its hash, it fits any budget."""
     store = await harness.open(budget=Budget(max_bytes=3000))
     key, _ = await a_session(store, state={"held": _text(2900)})
     (held,) = [row["hash"] for row in await rows(store, "content")]
@@ -203,7 +206,7 @@ async def test_an_unchanged_big_value_counts_no_bytes(harness: Harness) -> None:
 
 
 async def test_a_commit_at_its_row_budget_passes_and_one_row_over_does_not(harness: Harness) -> None:
-    """C11: entries, bodies, waits and events each count as rows."""
+    """Entries, bodies, waits and events each count as rows."""
     store = await harness.open(budget=Budget(max_rows=6))
     key, _ = await a_session(store)
     begin = BeginRun(run_id="r", invocation_id="i")
@@ -224,7 +227,7 @@ async def test_a_commit_at_its_row_budget_passes_and_one_row_over_does_not(harne
 
 
 async def test_create_and_save_keep_to_the_budget_too(harness: Harness) -> None:
-    """C11: state, logs and schema version of a create, and a whole record."""
+    """State, logs and schema version of a create, and a whole record."""
     store = await harness.open(budget=Budget(max_bytes=3000, max_rows=5))
     key = a_key()
     async with unchanged(store):
@@ -238,7 +241,7 @@ async def test_create_and_save_keep_to_the_budget_too(harness: Harness) -> None:
 
 
 async def test_the_profile_of_a_create_counts_towards_its_budget(harness: Harness) -> None:
-    """C11: a definition or metadata over the budget is refused as in a commit."""
+    """A definition or metadata over the budget is refused as in a commit."""
     store = await harness.open(budget=Budget(max_bytes=3000))
     async with unchanged(store):
         for profile in (
@@ -251,7 +254,7 @@ async def test_the_profile_of_a_create_counts_towards_its_budget(harness: Harnes
 
 
 async def test_a_document_of_100_mb_is_refused(store: Store) -> None:
-    """C11: a typed refusal under the default budget, and the store goes on."""
+    """A typed refusal under the default budget, and the store goes on."""
     key, _ = await a_session(store)
     async with unchanged(store):
         with pytest.raises(CommitTooLarge) as refused:
@@ -259,3 +262,28 @@ async def test_a_document_of_100_mb_is_refused(store: Store) -> None:
     assert (refused.value.size, refused.value.budget) == (100_000_004, Budget().max_bytes)
     assert refused.value.category == "commit_budget_exceeded"
     assert (await store.commit(a_save(key, document={"huge": _text(1_000_000)}))).version == 2
+
+
+async def test_the_names_and_the_number_of_fields_count_in_a_commits_budget(harness: Harness) -> None:
+    """A commit of names alone can be as big as one of values."""
+    store = await harness.open(budget=Budget(max_bytes=10_000, max_rows=100))
+    key, _ = await a_session(store)
+    big = [f"{n:03}{'n' * 200}" for n in range(60)]
+    parts: dict[str, dict[str, Any]] = {
+        "document": {"document": dict.fromkeys(big, 1)},
+        "logs": {"logs": {name: Append() for name in big}},
+        "removed": {"removed": frozenset(big)},
+    }
+    async with unchanged(store):
+        for name, part in parts.items():
+            with pytest.raises(CommitTooLarge) as refused:
+                await store.commit(a_commit(key, save=True, **part))
+            assert refused.value.measure == "bytes", name
+        many = {f"f{n}": 1 for n in range(101)}
+        for part in ({"document": many}, {"logs": {name: Append() for name in many}}):
+            with pytest.raises(CommitTooLarge) as refused:
+                await store.commit(a_commit(key, save=True, **part))
+            assert (refused.value.measure, refused.value.size) == ("fields", 101)
+        with pytest.raises(CommitTooLarge):
+            await store.commit(a_commit(key, checkpoint=NewCheckpoint(step=1, document=many)))
+    await store.commit(a_save(key, document=dict(list(many.items())[:100])))

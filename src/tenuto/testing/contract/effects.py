@@ -20,10 +20,11 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
+from tenuto.testing.checks import not_refused, rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_session, a_turn, an_id, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, statements
 
 
 def _start(key: str = "pay", request: Any = "7 EUR", **parts: Any) -> StartEffect:
@@ -65,7 +66,7 @@ async def _scene(store: Store, key: SessionKey | None = None) -> _Scene:
 
 
 async def test_a_started_and_finished_effect_reads_back_equal_after_reopen(harness: Harness) -> None:
-    """H1: a result or an error, whichever came back, in whatever order effects are asked for."""
+    """A result or an error, whichever came back, in whatever order effects are asked for."""
     store = await harness.open()
     scene = await _scene(store)
     place: dict[str, Any] = {"namespace": "outer/inner", "step": 3}
@@ -86,7 +87,7 @@ async def test_a_started_and_finished_effect_reads_back_equal_after_reopen(harne
 
 
 async def test_a_call_started_and_finished_in_one_commit_is_one_row(store: Store) -> None:
-    """H1: so a model's result may ride with the next commit; the repeat of it adds nothing."""
+    """So a model's result may ride with the next commit; the repeat of it adds nothing."""
     scene = await _scene(store)
     commit = scene.commit(_start("ask", kind=EffectKind.MODEL), FinishEffect(key="ask", result="fine"))
     await store.commit(commit)
@@ -97,7 +98,7 @@ async def test_a_call_started_and_finished_in_one_commit_is_one_row(store: Store
 
 
 async def test_the_same_effect_with_another_request_is_a_mismatch_that_names_both(store: Store) -> None:
-    """H2: another body or kind, while it is started and when it is done, also after its body is gone."""
+    """Another body or kind, while it is started and when it is done, also after its body is gone."""
     scene = await _scene(store)
     await scene.write(_start())
     first = await scene.get()
@@ -117,7 +118,7 @@ async def test_the_same_effect_with_another_request_is_a_mismatch_that_names_bot
 
 
 async def test_a_done_effect_is_not_started_again(store: Store) -> None:
-    """H1: done, failed and settled alike; the refusal says which, and nothing changes."""
+    """Done, failed and settled alike; the refusal says which, and nothing changes."""
     scene = await _scene(store)
     await scene.write(_start("done"), _start("failed"), _start("settled"))
     await scene.write(FinishEffect(key="done"), FinishEffect(key="failed", error="e"), SettleEffect(key="settled"))
@@ -130,7 +131,7 @@ async def test_a_done_effect_is_not_started_again(store: Store) -> None:
 
 
 async def test_an_outcome_needs_a_start_and_comes_once(store: Store) -> None:
-    """H5: unknown, twice in one commit, or started twice in one."""
+    """Unknown, twice in one commit, or started twice in one."""
     scene = await _scene(store)
     await scene.write(_start("begun"))
     wrong: dict[str, tuple[EffectChange, ...]] = {
@@ -147,8 +148,9 @@ async def test_an_outcome_needs_a_start_and_comes_once(store: Store) -> None:
         assert await not_refused(EffectNotOpen, calls) == {}
 
 
+@needs(Capability.PROBES)
 async def test_an_effect_outside_a_run_or_malformed_is_refused_before_any_statement(store: Store) -> None:
-    """H5: with an empty key or an unknown kind too."""
+    """So is an empty key or an unknown kind."""
     key, _ = await a_session(store)
     begin = BeginRun(run_id=new_id(), invocation_id=new_id())
     commits = {
@@ -168,7 +170,6 @@ async def test_an_effect_outside_a_run_or_malformed_is_refused_before_any_statem
 
 
 async def test_effects_belong_to_what_a_commit_means(store: Store) -> None:
-    """C4."""
     scene = await _scene(store)
     start = scene.commit(_start())
     await store.commit(start)
@@ -190,7 +191,7 @@ async def test_effects_belong_to_what_a_commit_means(store: Store) -> None:
 
 
 async def test_a_loop_and_another_origin_do_not_collide(store: Store) -> None:
-    """DESIGN 7: the key is origin, namespace, step and key."""
+    """The key is origin, namespace, step and key."""
     scene = await _scene(store)
     await scene.write(_start(request=1), _start(request=2, step=1), _start(request=3, namespace="n"))
     await scene.write(end=RunStatus.FAILED, disarm=True)
@@ -203,7 +204,7 @@ async def test_a_loop_and_another_origin_do_not_collide(store: Store) -> None:
 
 
 async def test_a_resumed_run_finds_the_effects_of_its_origin(store: Store) -> None:
-    """H1: under another invocation of the chain and another run, the key is the same."""
+    """Under another invocation of the chain and another run, the key is the same."""
     scene = await _scene(store)
     await scene.write(_start(), FinishEffect(key="pay", result="paid"))
     await scene.write(end=RunStatus.SUSPENDED)
@@ -218,7 +219,7 @@ async def test_a_resumed_run_finds_the_effects_of_its_origin(store: Store) -> No
 
 
 async def test_an_effect_is_in_doubt_once_its_runner_is_not_the_live_one(harness: Harness) -> None:
-    """H3, H7: not while it runs; from the takeover's attempt on, and after its run has ended. A known outcome never."""
+    """Not while it runs; from the takeover's attempt on, and after its run has ended. A known outcome never."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     scene = await _scene(store)
@@ -238,7 +239,7 @@ async def test_an_effect_is_in_doubt_once_its_runner_is_not_the_live_one(harness
 
 
 async def test_a_displaced_runner_records_no_result(harness: Harness) -> None:
-    """H3: the lane fences; and neither can the successor finish what he did not start."""
+    """The lane fences; and neither can the successor finish what he did not start."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     scene = await _scene(store)
@@ -258,7 +259,7 @@ async def test_a_displaced_runner_records_no_result(harness: Harness) -> None:
 
 
 async def test_an_effect_in_doubt_is_started_again_or_settled(harness: Harness) -> None:
-    """H7: a retry makes it the new runner's; a settlement has the outcome somebody decided on."""
+    """A retry makes it the new runner's; a settlement has the outcome somebody decided on."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     scene = await _scene(store)
@@ -304,7 +305,7 @@ async def test_an_effect_is_settled_by_hand_after_its_run_has_ended(store: Store
 async def test_bodies_go_with_the_completion_of_the_origin_and_with_nothing_else(
     store: Store, status: RunStatus
 ) -> None:
-    """DESIGN 7: digests stay; another origin's bodies, and what is in doubt, stay too.
+    """Digests stay; another origin's bodies, and what is in doubt, stay too.
 
     Of a call that was begun and done with the completion nothing is left: nobody can ask for it.
     """
@@ -329,7 +330,7 @@ async def test_bodies_go_with_the_completion_of_the_origin_and_with_nothing_else
 
 
 async def test_a_resumed_origins_completion_drops_the_bodies_of_its_former_runs(store: Store) -> None:
-    """DESIGN 7: also when the resumed run itself journals nothing, or is one commit."""
+    """It does so even if the resumed run itself journals nothing, or is one commit."""
     scene = await _scene(store)
     await scene.write(_start(), FinishEffect(key="pay", result=1))
     await scene.write(end=RunStatus.SUSPENDED)
@@ -339,7 +340,7 @@ async def test_a_resumed_origins_completion_drops_the_bodies_of_its_former_runs(
 
 
 async def test_delete_removes_exactly_that_sessions_effects(store: Store) -> None:
-    """H4: counted; a fork takes none along."""
+    """They are counted, and a fork takes none along."""
     scene, other = await _scene(store), await _scene(store)
     await scene.write(_start("a"), _start("b"))
     await other.write(_start("c"))
@@ -352,7 +353,7 @@ async def test_delete_removes_exactly_that_sessions_effects(store: Store) -> Non
 
 
 async def test_pruning_a_run_takes_its_effects_but_for_those_in_doubt(harness: Harness) -> None:
-    """D8: counted; the runs that stay keep theirs."""
+    """They are counted, and the runs that stay keep theirs."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     scene = await _scene(store)
@@ -367,20 +368,8 @@ async def test_pruning_a_run_takes_its_effects_but_for_those_in_doubt(harness: H
     assert await scene.doubts() == ["doubt"]
 
 
-async def test_starting_and_finishing_an_effect_need_no_look(store: Store) -> None:
-    """The journal costs one small commit each: the guards are in the writes."""
-    scene = await _scene(store)
-    await scene.write(_start("first"))
-    with statements(store) as seen:
-        await scene.write(_start())
-        await scene.write(FinishEffect(key="pay", result=1))
-    if store.backend.name != "memory":
-        rest = "insert_receipts"  # the run's row stays as it is
-        assert seen == ["move_session", "insert_effects", rest, "move_session", "finish_effects", rest]
-
-
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_an_effect_leaves_no_trace(store: Store) -> None:
-    """C8."""
     scene = await _scene(store)
     await scene.write(_start("old"), _start("again"))
     commit = scene.commit(_start("new"), _start("again"), FinishEffect(key="old", result=1), end=RunStatus.COMPLETED)

@@ -13,9 +13,10 @@ from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import damaged, fail_at_each_statement, probed, rows, unchanged, values
+from tenuto.testing.checks import rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_key, a_session, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, probed
 
 
 async def _begins(store: Store) -> Commit:
@@ -48,7 +49,7 @@ async def _begins(store: Store) -> Commit:
 
 
 async def _folds(store: Store) -> Commit:
-    """A commit that goes on with a run, moves its branch onto the head's and ends it."""
+    """A commit that continues a run, moves its branch onto the head's and ends it."""
     key, _ = await a_session(store, None, "a")
     run_id = new_id()
     begin = BeginRun(run_id=run_id, invocation_id=new_id())
@@ -58,8 +59,9 @@ async def _folds(store: Store) -> Commit:
     return a_commit(key, run=RunRef(run_id=run_id), save=True, logs=logs, end=end)
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_a_commit_leaves_no_trace(store: Store) -> None:
-    """C8: the receipt included; repeated with its operation id the commit then lands, once."""
+    """The receipt included; repeated with its operation id the commit then lands, once."""
     commit = await _begins(store)
     receipt, failed = await fail_at_each_statement(store, lambda: store.commit(commit))
     assert not receipt.replayed
@@ -83,8 +85,9 @@ async def test_a_failure_at_any_statement_of_a_commit_leaves_no_trace(store: Sto
     assert values(await store.logs.read(commit.key, "messages")) == ["a", "c"]
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_a_fold_leaves_no_trace(store: Store) -> None:
-    """C8: a run's branch is moved onto the head's whole or not at all."""
+    """A run's branch is moved onto the head's whole or not at all."""
     commit = await _folds(store)
     receipt, failed = await fail_at_each_statement(store, lambda: store.commit(commit))
     assert not receipt.replayed
@@ -92,8 +95,9 @@ async def test_a_failure_at_any_statement_of_a_fold_leaves_no_trace(store: Store
     assert values(await store.logs.read(commit.key, "messages")) == ["a", "b", "c"]
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_a_create_leaves_no_trace(store: Store) -> None:
-    """C8: no row of a session that was not created."""
+    """No row of a session that was not created."""
     key = a_key()
     state = {"m": ["a"], "big": "b" * 2000}
 
@@ -105,8 +109,9 @@ async def test_a_failure_at_any_statement_of_a_create_leaves_no_trace(store: Sto
     assert {"insert_session", "hold_contents", "insert_entries", "put_profile", "insert_receipts"} <= set(failed)
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_a_fork_leaves_no_trace(store: Store) -> None:
-    """C8: neither a half fork nor a mark on its source."""
+    """Neither a half fork nor a mark on its source."""
     source, _ = await a_session(store, None, "a", state={"big": "b" * 2000})
     key = a_key()
     receipt, failed = await fail_at_each_statement(store, lambda: store.fork(source, key, operation_id="op"))
@@ -114,43 +119,34 @@ async def test_a_failure_at_any_statement_of_a_fork_leaves_no_trace(store: Store
     assert {"insert_session", "share_branches", "insert_branches", "touch_contents", "insert_receipts"} <= set(failed)
 
 
-def _break(harness: Harness, table: str) -> str:
-    """Return a trigger that refuses every insert into a table, after the row was written where that can be."""
-    if harness.name == "sqlite":
-        return f"CREATE TRIGGER broken AFTER INSERT ON {table} BEGIN SELECT RAISE(FAIL, 'injected'); END"
-    return (
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'injected'; END $$;"
-        f"CREATE TRIGGER broken AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
-    )
-
-
-def _mend(harness: Harness, table: str) -> str:
-    """Return the statement that removes the trigger again."""
-    if harness.name == "sqlite":
-        return "DROP TRIGGER broken"
-    return f"DROP TRIGGER broken ON {table}; DROP FUNCTION refuse"
-
-
+@needs(Capability.TRIGGERS)
 async def test_a_statement_that_the_database_itself_refuses_leaves_no_trace(harness: Harness) -> None:
-    """C8: a real trigger of somebody else's on each table in turn; without it the commit lands."""
+    """A real trigger of somebody else's on each table in turn; without it the commit lands."""
     store = await harness.open()
     commit = await _begins(store)
     for table in ("run", "branch", "entry", "checkpoint", "wait", "event", "content", "holding", "receipt"):
-        store = await damaged(harness, store, _break(harness, table))
+        await store.aclose()
+        await harness.refuse_inserts(table)
+        store = await harness.open()
         async with unchanged(store):
             with pytest.raises(StoreError) as refused:
                 await store.commit(commit)
         assert not refused.value.retryable, table
         assert await store.receipt(commit.key, commit.operation_id) is None
-        store = await damaged(harness, store, _mend(harness, table))
+        await store.aclose()
+        await harness.accept_inserts(table)
+        store = await harness.open()
     assert not (await store.commit(commit)).replayed
 
 
+@needs(Capability.TRIGGERS)
 async def test_a_failed_commit_does_not_take_its_neighbours_down(harness: Harness) -> None:
-    """C8: commits of other sessions under way at the same time land, each with its own answer."""
+    """Commits of other sessions under way at the same time land, each with its own answer."""
     store = await harness.open()
     keys = [(await a_session(store, None, "a"))[0] for _ in range(6)]
-    store = await damaged(harness, store, _break(harness, "checkpoint"))
+    await store.aclose()
+    await harness.refuse_inserts("checkpoint")
+    store = await harness.open()
     commits = [a_commit(key, save=True, logs={"messages": Append(items=("b",))}) for key in keys]
     begin = BeginRun(run_id=new_id(), invocation_id=new_id())
     commits[2] = replace(commits[2], run=begin, checkpoint=NewCheckpoint(step=1))
@@ -160,8 +156,9 @@ async def test_a_failed_commit_does_not_take_its_neighbours_down(harness: Harnes
         assert values(await store.logs.read(key, "messages")) == (["a"] if n == 2 else ["a", "b"])
 
 
+@needs(Capability.PROBES)
 async def test_a_refused_commit_does_not_take_its_neighbours_down(store: Store) -> None:
-    """C8: the same for a guard that misses and for a fault between two statements."""
+    """The same for a guard that misses and for a fault between two statements."""
     keys = [(await a_session(store, None, "a"))[0] for _ in range(6)]
     commits = [a_commit(key, save=True, logs={"messages": Append(items=("b",))}) for key in keys]
     commits[1] = replace(commits[1], expected_version=7)

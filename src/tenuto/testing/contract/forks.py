@@ -22,15 +22,16 @@ from tenuto.model.input import InputKind, NewInput
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.store import Store
+from tenuto.testing.checks import messages_of, rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import messages_of, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 
 @pytest.mark.parametrize("how", ["reset", "rewind", "last write wins", "whole record"])
 async def test_what_leaves_the_head_reads_whole_until_gc(store: Store, how: str) -> None:
-    """C12: no commit removes anything; gc with no grace then takes what nobody reaches."""
+    """No commit removes anything; gc with no grace then takes what nobody reaches."""
     key, created = await a_session(store, None, "a", "b", "c")
     old = created.ends["messages"]
     before = await rows(store, "entry")
@@ -60,7 +61,7 @@ async def test_what_leaves_the_head_reads_whole_until_gc(store: Store, how: str)
 
 
 async def test_a_rewind_copies_no_entry_and_raises_the_version(store: Store) -> None:
-    """C12: back to each earlier commit and on from there; positions go on from where it went back to."""
+    """Back to each earlier commit and on from there; positions go on from where it went back to."""
     key, created = await a_session(store, None, "a", "b")
     grown = await store.commit(a_save(key, "c", "d"))
     count = len(await rows(store, "entry"))
@@ -80,7 +81,7 @@ async def test_a_rewind_copies_no_entry_and_raises_the_version(store: Store) -> 
 
 
 async def test_a_fork_copies_no_entry_and_goes_its_own_way(store: Store) -> None:
-    """C12: one branch per log, whatever the history's length; neither side sees the other's later entries."""
+    """One branch per log, whatever the history's length; neither side sees the other's later entries."""
     source, _ = await a_session(store, None, *range(200), state={"notes": ["n"], "x": 1}, logs={"notes"})
     fork, second = a_key(), a_key()
     before = await store.dump()
@@ -103,7 +104,7 @@ async def test_a_fork_copies_no_entry_and_goes_its_own_way(store: Store) -> None
 
 
 async def test_a_fork_rewinds_into_its_sources_part_of_the_history(store: Store) -> None:
-    """C12: the kept place lies on the source's branch, and still nothing is copied."""
+    """The kept place lies on the source's branch, and still nothing is copied."""
     source, _ = await a_session(store, None, "a", "b", "c")
     fork = a_key()
     receipt = await store.fork(source, fork)
@@ -115,8 +116,9 @@ async def test_a_fork_rewinds_into_its_sources_part_of_the_history(store: Store)
     assert (await messages_of(store, fork), await messages_of(store, source)) == (["a"], ["a", "b", "c"])
 
 
+@needs(Capability.PROBES)
 async def test_the_cost_of_fork_and_rewind_does_not_grow_with_history(store: Store) -> None:
-    """C12, law 5: the same statements for three entries and for three thousand, and for a fork of forks."""
+    """The same statements for three entries and for three thousand, and for a fork of forks."""
     ran: list[list[str]] = []
     for count in (3, 3000):
         source, created = await a_session(store, None, *range(count))
@@ -138,7 +140,7 @@ async def test_the_cost_of_fork_and_rewind_does_not_grow_with_history(store: Sto
 
 
 async def test_a_fork_takes_nothing_along_that_changes(store: Store) -> None:
-    """A5: no run, wait, event, lane or receipt; status active; the profile is the source's with changes over it."""
+    """No run, wait, event, lane or receipt; status active; the profile is the source's with changes over it."""
     source, _ = await a_session(store, None, "a", profile=Profile(agent="A", title="T", tags=("t",), parent="p"))
     lane = await store.lanes.acquire(source, an_owner())
     run_id = new_id()
@@ -160,7 +162,7 @@ async def test_a_fork_takes_nothing_along_that_changes(store: Store) -> None:
 
 
 async def test_a_fork_at_a_checkpoint_has_its_document_and_logs(store: Store) -> None:
-    """A5: the state as the checkpoint had it, whatever the head is now; a missing one names those near."""
+    """The state as the checkpoint had it, whatever the head is now; a missing one names those near."""
     key, _ = await a_session(store, None, "a", state={"x": 0}, schema_version="v1")
     begin = BeginRun(run_id="r-1", invocation_id="inv-1")
     big = "b" * 3000
@@ -190,7 +192,7 @@ async def test_a_fork_at_a_checkpoint_has_its_document_and_logs(store: Store) ->
 async def test_a_fork_at_a_checkpoint_from_before_its_commit_lacks_what_the_commit_wrote(
     store: Store, how: str
 ) -> None:
-    """A5: the run's logs as they were, or the head's where the run begins; collection leaves them alone."""
+    """The run's logs as they were, or the head's where the run begins; collection leaves them alone."""
     key, _ = await a_session(store, None, "a", "b", state={"x": 0}, schema_version="v1")
     begin = BeginRun(run_id=an_id("run"), invocation_id=an_id("inv"))
     if how.startswith("goes on"):
@@ -222,7 +224,7 @@ async def test_a_fork_at_a_checkpoint_from_before_its_commit_lacks_what_the_comm
 
 
 async def test_a_checkpoint_from_before_the_first_commit_forks_into_an_empty_session(store: Store) -> None:
-    """A5: there was no log yet."""
+    """There was no such log yet."""
     key = a_key()
     point = NewCheckpoint(step=0, before=True)
     begin = BeginRun(run_id=an_id("run"), invocation_id=an_id("inv"))
@@ -236,8 +238,9 @@ async def test_a_checkpoint_from_before_the_first_commit_forks_into_an_empty_ses
     assert record.state == {}
 
 
+@needs(Capability.PROBES)
 async def test_a_checkpoint_from_before_has_the_heads_document_and_sends_none_of_it(store: Store) -> None:
-    """A5: under its schema version, big values by their hash, and still whole once the head has let them go."""
+    """Under its schema version, big values by their hash, and still whole once the head has let them go."""
     big = "x" * 5000
     key, _ = await a_session(store, None, "a", state={"small": 1, "big": big}, schema_version="v1")
     lane = await store.lanes.acquire(key, an_owner())
@@ -257,7 +260,7 @@ async def test_a_checkpoint_from_before_has_the_heads_document_and_sends_none_of
 
 
 async def test_a_checkpoint_from_before_is_the_same_where_the_commit_needed_no_look(store: Store) -> None:
-    """A5: under a lane, turn after turn, each begin leaves the session as the turn before it left it."""
+    """Under a lane, turn after turn, each begin leaves the session as the turn before it left it."""
     key, _ = await a_session(store, None, "a")
     lane = await store.lanes.acquire(key, an_owner())
     seen: list[list[object]] = []
@@ -273,7 +276,7 @@ async def test_a_checkpoint_from_before_is_the_same_where_the_commit_needed_no_l
 async def test_a_run_taken_over_elsewhere_leaves_its_former_place_in_a_checkpoint_from_before(
     harness: Harness,
 ) -> None:
-    """A5: what the run had written, though it goes on at the head that moved meanwhile."""
+    """What the run had written, though it goes on at the head that moved meanwhile."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store, None, "a")
@@ -297,7 +300,7 @@ async def test_a_run_taken_over_elsewhere_leaves_its_former_place_in_a_checkpoin
 
 
 async def test_a_fork_of_nothing_and_onto_a_live_id_are_refused(store: Store) -> None:
-    """A2, A4: typed, and nothing is created."""
+    """The refusal is typed, and nothing is created."""
     source, _ = await a_session(store, None, "a")
     target, _ = await a_session(store, None, "b")
     async with unchanged(store):
@@ -311,7 +314,7 @@ async def test_a_fork_of_nothing_and_onto_a_live_id_are_refused(store: Store) ->
 
 
 async def test_a_branch_of_a_former_life_cannot_be_brought_back(store: Store) -> None:
-    """A3: a fork may keep its entries alive, but the id's next life does not reach them."""
+    """A fork may keep its entries alive, but the id's next life does not reach them."""
     key, created = await a_session(store, None, "old secret")
     fork = a_key()
     await store.fork(key, fork)
@@ -325,7 +328,7 @@ async def test_a_branch_of_a_former_life_cannot_be_brought_back(store: Store) ->
 
 
 async def test_a_fork_brings_its_first_input_in_its_own_transaction(store: Store) -> None:
-    """C9: it is queued as by an enqueue, its id is in the receipt, and a repeat has both."""
+    """It is queued as by an enqueue, its id is in the receipt, and a repeat has both."""
     source, _ = await a_session(store, None, "a")
     key, new = a_key(), NewInput(kind=InputKind.MESSAGE, body={"say": "hello"}, key="k")
     receipt = await store.fork(source, key, first=new, operation_id="op")
@@ -344,7 +347,7 @@ async def test_a_fork_brings_its_first_input_in_its_own_transaction(store: Store
 
 
 async def test_a_fork_expects_its_source_at_a_commit(store: Store) -> None:
-    """C9: one that moved on is refused and nothing is written; a repeat is not judged by where the source is now."""
+    """One that moved on is refused and nothing is written; a repeat is not judged by where the source is now."""
     source, created = await a_session(store, None, "a")
     moved = await store.commit(a_save(source, "b"))
     async with unchanged(store):
@@ -359,7 +362,7 @@ async def test_a_fork_expects_its_source_at_a_commit(store: Store) -> None:
 
 
 async def test_a_fork_stays_within_its_tenant(store: Store) -> None:
-    """C9: it shares entries with its source."""
+    """It shares entries with its source."""
     source, _ = await a_session(store, None, "a")
     async with unchanged(store):
         with pytest.raises(InvalidInput):
@@ -367,7 +370,7 @@ async def test_a_fork_stays_within_its_tenant(store: Store) -> None:
 
 
 async def test_a_sessions_own_points_are_read_from_either_side(store: Store) -> None:
-    """C9: those that a run left for itself are not among them."""
+    """Those that a run left for itself are not among them."""
     key, _ = await a_session(store, None, "a")
     own = []
     for each in range(4):

@@ -46,7 +46,7 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, LogEnd, SessionKey, SessionStatus
 from tenuto.model.token_usage import NewUsage
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import rows, unchanged
+from tenuto.testing.checks import rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner
 
 START = StartEffect(key="call", kind=EffectKind.TOOL, request=1)
@@ -165,7 +165,7 @@ MISSES: dict[str, tuple[type[TenutoError], Callable[[Scene], dict[str, Any]]]] =
 
 
 async def test_a_commit_with_any_failing_guard_changes_nothing(store: Store) -> None:
-    """Helix 5: document, logs, branches, checkpoints, runs, waits, events, receipts and lane; then it lands."""
+    """Document, logs, branches, checkpoints, runs, waits, events, receipts and lane; then it lands."""
     scene = await _scene(store)
     for guard, (error, miss) in MISSES.items():
         async with unchanged(store):
@@ -178,7 +178,7 @@ async def test_a_commit_with_any_failing_guard_changes_nothing(store: Store) -> 
 
 
 async def test_a_refused_guard_says_what_was_found(store: Store) -> None:
-    """Helix 5: category and data of each refusal (DESIGN 7)."""
+    """Each refusal has its category and its data."""
     scene = await _scene(store)
     wanted: dict[str, tuple[str, dict[str, Any]]] = {
         "life": ("session_deleted", {"expected_life": 2, "found_life": 1}),
@@ -200,7 +200,7 @@ async def test_a_refused_guard_says_what_was_found(store: Store) -> None:
 
 
 async def test_guards_are_checked_in_the_order_of_the_law(store: Store) -> None:
-    """Helix 5, law 2: with everything wrong the first guard speaks; mend it, and the next does."""
+    """With everything wrong the first guard speaks; mend it, and the next does."""
     scene = await _scene(store)
     order = [
         "life",
@@ -229,7 +229,7 @@ async def test_guards_are_checked_in_the_order_of_the_law(store: Store) -> None:
 
 
 async def test_a_commit_under_a_disarmed_lane_is_refused(store: Store) -> None:
-    """Helix 5: the generation is the last holder's, but the lane is not held; only a re-arm may go on."""
+    """The generation is the last holder's, but the lane is not held; only a re-arm may go on."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     await store.commit(a_save(key, "a", generation=lane.generation))
@@ -242,7 +242,7 @@ async def test_a_commit_under_a_disarmed_lane_is_refused(store: Store) -> None:
 
 
 async def test_a_laned_commit_of_a_run_that_is_not_the_sessions_current_one_is_refused(store: Store) -> None:
-    """Helix 5, DESIGN 11: a run that began without the lane cannot write under it."""
+    """A run that began without the lane cannot write under it."""
     key, _ = await a_session(store)
     await store.commit(a_commit(key, run=BeginRun(run_id="bare", invocation_id="inv-bare")))
     lane = await store.lanes.acquire(key, an_owner())
@@ -253,7 +253,7 @@ async def test_a_laned_commit_of_a_run_that_is_not_the_sessions_current_one_is_r
 
 
 async def test_a_profile_or_status_change_needs_a_live_session(store: Store) -> None:
-    """Helix 5: there is nothing to change about an id that was never saved."""
+    """There is nothing to change about an id that was never saved."""
     key = a_key()
     changes: tuple[dict[str, Any], ...] = (
         {"profile": {"title": "T"}},
@@ -268,7 +268,7 @@ async def test_a_profile_or_status_change_needs_a_live_session(store: Store) -> 
 
 
 async def test_a_mode_can_be_set_once(store: Store) -> None:
-    """A2: the same mode again is fine, another one is refused."""
+    """The same mode again is fine, another one is refused."""
     key, _ = await a_session(store)
     await store.commit(a_commit(key, profile={"mode": "chat"}))
     await store.commit(a_commit(key, profile={"mode": "chat", "title": "T"}))
@@ -286,7 +286,7 @@ async def test_a_mode_can_be_set_once(store: Store) -> None:
     ids=["another id", "another tenant", "another kind"],
 )
 async def test_a_commit_that_names_something_of_another_session_is_refused(store: Store, other: SessionKey) -> None:
-    """A3: a run, wait, checkpoint's ends or branch of B in a commit for A; nothing changes on either side."""
+    """A run, wait, checkpoint's ends or branch of B in a commit for A; nothing changes on either side."""
     mine = SessionKey("mine")
     receipts = {}
     for key in (mine, other):
@@ -322,7 +322,7 @@ async def test_a_commit_that_names_something_of_another_session_is_refused(store
 
 
 async def test_a_log_place_that_does_not_exist_is_refused(store: Store) -> None:
-    """C10: unknown branch, position beyond a branch's end, another log's branch, ends that do not exist."""
+    """Unknown branch, position beyond a branch's end, another log's branch, ends that do not exist."""
     key, created = await a_session(store, None, "a", "b", state={"notes": ["n"]}, logs={"notes"})
     end = created.ends["messages"]
     begin = BeginRun(run_id="fresh", invocation_id="fresh")
@@ -348,7 +348,7 @@ async def test_a_log_place_that_does_not_exist_is_refused(store: Store) -> None:
 
 
 async def test_an_unknown_branch_is_refused_at_position_0_too(store: Store) -> None:
-    """C10: nothing is kept of it, but naming what is not there is a mistake."""
+    """Nothing is kept of it, but naming what is not there is a mistake."""
     key, created = await a_session(store, None, "a")
     async with unchanged(store):
         place = LogEnd(created.ends["messages"].session, 99, 0)
@@ -358,7 +358,7 @@ async def test_an_unknown_branch_is_refused_at_position_0_too(store: Store) -> N
 
 @pytest.mark.parametrize("write", [Append(items=("x",)), Reset(items=("x",))], ids=["append", "reset"])
 async def test_a_log_operation_on_a_field_that_is_not_a_log_is_refused(store: Store, write: Append | Reset) -> None:
-    """C10: on the head and on a run; a field changes its kind only by a migration, which removes it first."""
+    """This holds on the head and on a run; a field changes its kind only by a migration, which removes it first."""
     key, _ = await a_session(store, None, "a", state={"topic": "t", "big": "b" * 2000})
     begin = BeginRun(run_id="fresh", invocation_id="fresh")
     async with unchanged(store):
@@ -380,7 +380,7 @@ async def test_a_log_operation_on_a_field_that_is_not_a_log_is_refused(store: St
 
 
 async def test_parts_that_need_each_other_are_refused_alone(store: Store) -> None:
-    """C10: a commit that cannot mean anything never reaches a transaction."""
+    """A commit that cannot mean anything never reaches a transaction."""
     key, _ = await a_session(store)
     meaningless: tuple[dict[str, Any], ...] = (
         {"document": {"x": 1}},
@@ -402,7 +402,7 @@ async def test_parts_that_need_each_other_are_refused_alone(store: Store) -> Non
 async def test_a_commit_that_knows_where_the_stream_stands_is_refused_once_anybody_queued_or_told_anything(
     store: Store,
 ) -> None:
-    """Law 2: so a runner need not look into the inbox before each commit; its own commits are no surprise to it."""
+    """So a runner need not look into the inbox before each commit; its own commits do not count."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     fence = {"generation": lane.generation, "life": lane.life}

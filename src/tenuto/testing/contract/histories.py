@@ -14,7 +14,7 @@ from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, Receipt
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Key, SessionKey
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import messages_of, rows, unchanged, values
+from tenuto.testing.checks import messages_of, rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn
 
 COMPLETED = EndRun(status=RunStatus.COMPLETED)
@@ -57,7 +57,7 @@ async def _places(store: Store, key: Key) -> list[tuple[int, int, str]]:
 
 
 async def test_a_turn_with_no_earlier_write_appends_to_the_heads_branch(store: Store) -> None:
-    """C12: one branch however many turns, and nothing becomes unreachable."""
+    """One branch however many turns, and nothing becomes unreachable."""
     key, created = await a_session(store, None, "a")
     for item in ("b", "c"):
         receipt = await store.commit(a_turn(key, None, item))
@@ -69,7 +69,7 @@ async def test_a_turn_with_no_earlier_write_appends_to_the_heads_branch(store: S
 
 
 async def test_reads_by_range_last_n_and_all(store: Store) -> None:
-    """C12: positions, commit numbers and order; a range past the end is what there is."""
+    """Positions, commit numbers and order; a range past the end is what there is."""
     key, _ = await a_session(store, None, 0, 1)
     await store.commit(a_save(key, 2, 3, 4, schema_version="v2"))
     read, tail = store.logs.read, store.logs.tail
@@ -97,7 +97,7 @@ async def test_reads_by_range_last_n_and_all(store: Store) -> None:
 
 
 async def test_reads_cross_branches_in_order(store: Store) -> None:
-    """C12: a range, the last few and the whole of a history that lies on four branches of two sessions."""
+    """A range, the last few and the whole of a history that lies on four branches of two sessions."""
     source, _ = await a_session(store, None, 0, 1, 2, 3)
     fork = a_key()
     await store.fork(source, fork)
@@ -122,7 +122,7 @@ async def test_reads_cross_branches_in_order(store: Store) -> None:
 
 
 async def test_a_read_up_to_an_end_of_another_session_is_refused(store: Store) -> None:
-    """A6: a read by key gives that session only, whatever place it names."""
+    """A read by key gives that session only, whatever place it names."""
     mine, _ = await a_session(store, None, "mine")
     theirs, receipt = await a_session(store, None, "secret", key=SessionKey("theirs", tenant="t2"))
     with pytest.raises(TenutoError):
@@ -133,7 +133,7 @@ async def test_a_read_up_to_an_end_of_another_session_is_refused(store: Store) -
 
 
 async def test_a_run_that_writes_before_its_end_writes_on_a_branch_of_its_own(store: Store) -> None:
-    """C9: the head does not see it before the save."""
+    """The head does not see it before the save."""
     key, created = await a_session(store, None, "a")
     receipt = await _run(store, key, "r-1", "b")
     run, head = await store.runs.get("r-1"), await store.head(key)
@@ -149,7 +149,7 @@ async def test_a_run_that_writes_before_its_end_writes_on_a_branch_of_its_own(st
 
 
 async def test_a_save_moves_the_runs_entries_onto_the_heads_branch_keeping_positions(store: Store) -> None:
-    """C9: afterwards one branch holds all, and the run's checkpoints still read what they read."""
+    """Afterwards one branch holds all, and the run's checkpoints still read what they read."""
     key, created = await a_session(store, None, "a")
     first = await _run(store, key, "r-1", "b")
     second = await _step(store, key, "r-1", "c")
@@ -168,7 +168,7 @@ async def test_a_save_moves_the_runs_entries_onto_the_heads_branch_keeping_posit
 
 
 async def test_a_run_goes_on_after_its_save(store: Store) -> None:
-    """C9: save, checkpoint, save: each save leaves the head at the run's end, and every checkpoint reads on."""
+    """Save, checkpoint, save: each save leaves the head at the run's end, and every checkpoint reads on."""
     key, _ = await a_session(store, None, "a")
     points = [(await _run(store, key, "r-1", "b"), ["a", "b"])]
     points.append((await _step(store, key, "r-1", save=True), ["a", "b"]))
@@ -182,7 +182,7 @@ async def test_a_run_goes_on_after_its_save(store: Store) -> None:
 
 
 async def test_the_first_save_of_a_headless_id_makes_the_runs_branch_the_heads(store: Store) -> None:
-    """C9: a run that began before its session was ever saved."""
+    """A run that began before its session was ever saved."""
     key = a_key()
     first = await _run(store, key, "r-1", "a")
     assert await store.head(key) is None
@@ -192,7 +192,7 @@ async def test_the_first_save_of_a_headless_id_makes_the_runs_branch_the_heads(s
 
 
 async def test_a_run_branch_that_a_fork_shares_is_not_moved(store: Store) -> None:
-    """C9: the head goes to the run's branch instead, and the fork reads what it was forked from."""
+    """The head goes to the run's branch instead, and the fork reads what it was forked from."""
     key, created = await a_session(store, None, "a")
     first = await _run(store, key, "r-1", "b", "c")
     fork = a_key()
@@ -213,7 +213,7 @@ async def test_a_run_branch_that_a_fork_shares_is_not_moved(store: Store) -> Non
 
 @pytest.mark.parametrize(("count", "moved"), [(1000, True), (1001, False)])
 async def test_a_run_branch_of_more_than_1000_rows_is_not_moved(store: Store, count: int, moved: bool) -> None:
-    """C9: the head goes to it; either way everything reads on."""
+    """The head goes to it; either way everything reads on."""
     key, created = await a_session(store, None, "a")
     first = await _run(store, key, "r-1", *range(count - 1))
     saved = await _step(store, key, "r-1", count - 1, save=True, end=COMPLETED)
@@ -226,7 +226,7 @@ async def test_a_run_branch_of_more_than_1000_rows_is_not_moved(store: Store, co
 
 
 async def test_a_log_with_a_slash_lives_on_the_run_only(store: Store) -> None:
-    """C9: it never reaches a head, is not folded, and a fork does not take it along."""
+    """It never reaches a head, is not folded, and a fork does not take it along."""
     key, _ = await a_session(store, None, "a")
     begin = BeginRun(run_id="r-1", invocation_id="inv-1")
     logs = {"messages": Append(items=("b",)), "inner/steps": Append(items=("s1",))}
@@ -251,7 +251,7 @@ async def test_a_log_with_a_slash_lives_on_the_run_only(store: Store) -> None:
 
 
 async def test_a_checkpoint_of_a_failed_run_reads_its_entries_after_other_turns_have_gone_on(store: Store) -> None:
-    """C9, D6: also after a collection, and the failed run's entries are on no head."""
+    """That holds after a collection too, and the failed run's entries are on no head."""
     key, _ = await a_session(store, None, "a")
     first = await _run(store, key, "r-1", "b")
     await _step(store, key, "r-1", end=FAILED, checkpoint=None)
@@ -267,7 +267,7 @@ async def test_a_checkpoint_of_a_failed_run_reads_its_entries_after_other_turns_
 
 
 async def test_a_run_resumed_from_a_failed_ones_checkpoint_builds_on_its_entries(store: Store) -> None:
-    """C9: the new run's save leaves the head after the old run's entries; the old checkpoint reads as before."""
+    """The new run's save leaves the head after the old run's entries; the old checkpoint reads as before."""
     key, created = await a_session(store, None, "a")
     first = await _run(store, key, "r-1", "b")
     await _step(store, key, "r-1", end=FAILED, checkpoint=None)
@@ -288,7 +288,7 @@ async def test_a_run_resumed_from_a_failed_ones_checkpoint_builds_on_its_entries
 
 
 async def test_of_two_last_write_wins_runs_the_last_is_the_head_and_the_other_stays_until_gc(store: Store) -> None:
-    """C9, C12: no mixture; the overwritten entries read whole, then go."""
+    """No mixture; the overwritten entries read whole, then go."""
     key, _ = await a_session(store, None, "a", state={"who": "nobody"})
     pinned = await _run(store, key, "r-1", "one-1")
     await _run(store, key, "r-2", "two-1")
@@ -309,7 +309,7 @@ async def test_of_two_last_write_wins_runs_the_last_is_the_head_and_the_other_st
 
 
 async def test_a_run_that_expects_its_base_is_refused_when_the_head_moved_on(store: Store) -> None:
-    """C9: with an expected version a write conflict; the run's own entries stay for a resume."""
+    """With an expected version it is a write conflict; the run's own entries stay for a resume."""
     key, _ = await a_session(store, None, "a")
     await _run(store, key, "r-1", "b")
     await store.commit(a_turn(key, None, "other"))
@@ -323,7 +323,7 @@ async def test_a_run_that_expects_its_base_is_refused_when_the_head_moved_on(sto
 
 
 async def test_an_append_with_a_base_goes_after_that_base(store: Store) -> None:
-    """C9, C12: at the head's end it is a plain append; elsewhere it branches there, and the rest stays until gc."""
+    """At the head's end it is a plain append; elsewhere it branches there, and the rest stays until gc."""
     key, created = await a_session(store, None, "a")
     base = created.ends["messages"]
     first = await store.commit(a_commit(key, save=True, logs={"messages": Append(items=("b",), base=base)}))

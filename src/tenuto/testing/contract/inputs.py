@@ -28,9 +28,10 @@ from tenuto.model.outgoing import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionRecord
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import damaged, not_refused, statements, unchanged
+from tenuto.testing.checks import damaged, not_refused, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 TOO_MUCH = 2**53
 
@@ -97,8 +98,9 @@ PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
+@needs(Capability.PROBES)
 async def test_a_value_that_is_not_json_is_refused_wherever_it_stands(store: Store) -> None:
-    """C14, instr 22: in every part of a commit, before any statement; the error names the path."""
+    """In every part of a commit, before any statement; the error names the path."""
     key, _ = await a_session(store, None, "a")
     async with unchanged(store):
         with statements(store) as ran:
@@ -111,7 +113,7 @@ async def test_a_value_that_is_not_json_is_refused_wherever_it_stands(store: Sto
 
 
 async def test_create_and_save_refuse_what_is_not_json(store: Store) -> None:
-    """C14: in the state, in the profile, and in what a log grew by."""
+    """In the state, in the profile, and in what a log grew by."""
     key, _ = await a_session(store, None, "a")
 
     def saving(state: Any) -> Callable[[], Awaitable[object]]:
@@ -129,7 +131,7 @@ async def test_create_and_save_refuse_what_is_not_json(store: Store) -> None:
 
 
 async def test_a_bad_entry_in_the_known_part_of_a_saved_log_is_refused(store: Store) -> None:
-    """C14: comparing a record with what is stored does not let a value through, or out untyped."""
+    """Comparing a record with what is stored does not let a value through, or out untyped."""
     key, _ = await a_session(store, None, [1, 2], "2030-01-01T00:00:00Z", "red")
 
     def saving(*items: Any) -> Callable[[], Awaitable[object]]:
@@ -144,7 +146,7 @@ async def test_a_bad_entry_in_the_known_part_of_a_saved_log_is_refused(store: St
 
 
 async def test_a_value_nested_as_deep_as_allowed_reads_back(store: Store) -> None:
-    """C14: a hundred levels stand; in a document, a log, a checkpoint and an event."""
+    """A hundred levels stand; in a document, a log, a checkpoint and an event."""
     deep = _nested(100)
     key, _ = await a_session(store, None, deep, state={"d": deep})
     begin = BeginRun(run_id="r", invocation_id="i")
@@ -160,7 +162,7 @@ async def test_a_value_nested_as_deep_as_allowed_reads_back(store: Store) -> Non
 
 @pytest.mark.parametrize("bad", ["a\0b", "a\ud800"], ids=["NUL", "lone surrogate"])
 async def test_a_text_no_backend_can_keep_is_refused_in_every_name(store: Store, bad: str) -> None:
-    """C14: the same typed refusal on every backend, for each text column a commit can fill or look up."""
+    """The same typed refusal on every backend, for each text column a commit can fill or look up."""
     key, _ = await a_session(store)
     begin = BeginRun(run_id="r", invocation_id="i")
     names: dict[str, dict[str, Any]] = {
@@ -191,7 +193,7 @@ async def test_a_text_no_backend_can_keep_is_refused_in_every_name(store: Store,
 
 @pytest.mark.parametrize("bad", [-1, TOO_MUCH, 2**63, True], ids=repr)
 async def test_a_number_out_of_range_is_refused_before_any_write(store: Store, bad: Any) -> None:
-    """C14: versions, generations, commit numbers, positions, steps, cursors and limits."""
+    """Versions, generations, commit numbers, positions, steps, cursors and limits."""
     key, created = await a_session(store, None, "a")
     end = created.ends["messages"]
     begin = BeginRun(run_id="r", invocation_id="i")
@@ -231,7 +233,7 @@ async def test_a_number_out_of_range_is_refused_before_any_write(store: Store, b
 
 @pytest.mark.parametrize("bad", [-1, TOO_MUCH, "1"], ids=repr)
 async def test_a_runs_numbers_out_of_range_are_refused_before_any_write(store: Store, bad: Any) -> None:
-    """C14: the base version, ends and attempt a run is begun, taken or named with."""
+    """The base version, ends and attempt a run is begun, taken or named with."""
     key, created = await a_session(store, None, "a")
     end = created.ends["messages"]._replace(position=bad)
     runs: dict[str, Any] = {
@@ -247,7 +249,7 @@ async def test_a_runs_numbers_out_of_range_are_refused_before_any_write(store: S
 
 
 async def test_an_impossible_ttl_or_age_is_refused(store: Store) -> None:
-    """C14: not positive, endless, not a number, or a day and more."""
+    """Refused are zero and less, infinity, what is not a number, and a day or more."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     begin: dict[str, Any] = {"run_id": "r", "invocation_id": "i"}
@@ -270,7 +272,7 @@ async def test_an_impossible_ttl_or_age_is_refused(store: Store) -> None:
 
 
 async def test_a_time_without_a_zone_is_refused(store: Store) -> None:
-    """C14: a deadline and an expiry."""
+    """Neither a deadline nor an expiry may."""
     key, _ = await a_session(store)
     naive = datetime(2030, 1, 1)
     run = BeginRun(run_id="r", invocation_id="i")
@@ -284,7 +286,7 @@ async def test_a_time_without_a_zone_is_refused(store: Store) -> None:
 
 
 async def test_a_record_of_another_id_is_refused(store: Store) -> None:
-    """C14: the record's id and the key's must agree."""
+    """The record's id and the key's must agree."""
     key, _ = await a_session(store)
     async with unchanged(store):
         with pytest.raises(InvalidInput):
@@ -292,7 +294,7 @@ async def test_a_record_of_another_id_is_refused(store: Store) -> None:
 
 
 async def test_a_record_that_changes_a_fields_kind_is_refused(store: Store) -> None:
-    """C10: a log saved as text, a document field declared as log."""
+    """A log saved as text, a document field declared as log."""
     key, _ = await a_session(store, None, "a", state={"topic": ["t"]})
     async with unchanged(store):
         for state, logs in (
@@ -316,9 +318,10 @@ COUNTERS: dict[str, Callable[[Store, Any], Awaitable[Any]]] = {
 }
 
 
+@needs(Capability.DAMAGE_SQL)
 @pytest.mark.parametrize("counter", COUNTERS)
 async def test_a_counter_at_its_limit_refuses_and_does_not_wrap(harness: Harness, counter: str) -> None:
-    """C14: every number that only rises, at 2^53 - 1."""
+    """Every number that only rises, at 2^53 - 1."""
     store = await harness.open()
     key, _ = await a_session(store, None, "a")
     store = await damaged(harness, store, f"UPDATE session SET {counter} = {LIMIT}")
@@ -328,7 +331,7 @@ async def test_a_counter_at_its_limit_refuses_and_does_not_wrap(harness: Harness
 
 
 async def test_a_log_end_with_parts_out_of_range_is_refused_at_read(store: Store) -> None:
-    """C14: a place no log can have is a typed error, not an empty history."""
+    """A place no log can have is a typed error, not an empty history."""
     key, created = await a_session(store, None, "a", "b")
     end = created.ends["messages"]
     for bad in (end._replace(position=-1), end._replace(position=TOO_MUCH), LogEnd(end.session, -1, 1)):

@@ -10,10 +10,11 @@ import pytest
 from tenuto.errors import InvalidInput
 from tenuto.model.session import ANY_TENANT, Kind, Profile, SessionFilter, SessionKey, SessionStatus, SessionSummary
 from tenuto.store.store import Store
+from tenuto.testing.checks import unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import statements, unchanged
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -72,7 +73,7 @@ FITS: list[tuple[dict[str, Any], list[str]]] = [
 
 
 async def test_each_filter_keeps_what_fits_and_nothing_else(harness: Harness) -> None:
-    """Instr 7: every condition given must hold; both times are exclusive; a filter may be a mapping too."""
+    """Every condition given must hold; both times are exclusive; a filter may be a mapping too."""
     store = await _two_sessions(harness)
     for condition, found in FITS:
         assert await _ids(store, **condition) == found, condition
@@ -80,7 +81,7 @@ async def test_each_filter_keeps_what_fits_and_nothing_else(harness: Harness) ->
 
 
 async def test_tenant_and_kind_are_the_defaults_unless_widened(store: Store) -> None:
-    """Instr 7, A6: `ANY_TENANT` is every tenant, and only that, since a caller may lack its own; None is every kind."""
+    """`ANY_TENANT` is every tenant, and only that, since a caller may lack its own; None is every kind."""
     keys = {
         "plain": SessionKey("x"),
         "other tenant": SessionKey("x", tenant="t2"),
@@ -104,7 +105,7 @@ async def test_tenant_and_kind_are_the_defaults_unless_widened(store: Store) -> 
 
 
 async def test_a_tag_is_matched_whole_whatever_other_tags_contain(store: Store) -> None:
-    """Instr 7: quotes, brackets and backslashes inside a tag do not make it look like another one."""
+    """Quotes, brackets and backslashes inside a tag do not make it look like another one."""
     tags = ["a", 'x"a', 'a"', 'b","a', "a\\", "[", "é", "%", "ab"]
     for number, tag in enumerate(tags):
         await store.create(f"s-{number}", profile=Profile(tags=("first", tag)))
@@ -113,7 +114,7 @@ async def test_a_tag_is_matched_whole_whatever_other_tags_contain(store: Store) 
 
 
 async def test_a_list_has_one_summary_per_live_session_newest_first(store: Store) -> None:
-    """Instr 7: without state; deleted sessions and ids without a head are not in it."""
+    """Without state; deleted sessions and ids without a head are not in it."""
     await a_session(
         store, "s-1", message("a"), message("b"), schema_version="v3", profile=Profile(title="T", agent="A")
     )
@@ -131,8 +132,9 @@ async def test_a_list_has_one_summary_per_live_session_newest_first(store: Store
     assert not hasattr(first, "state")
 
 
+@needs(Capability.PROBES)
 async def test_a_list_reads_no_log_entry_and_no_state(store: Store) -> None:
-    """Instr 7: the statements of a list are the same for one session and for thirty with long logs."""
+    """The statements of a list are the same for one session and for thirty with long logs."""
     await a_session(store, None, "m")
     with statements(store) as few:
         await store.list()
@@ -144,8 +146,9 @@ async def test_a_list_reads_no_log_entry_and_no_state(store: Store) -> None:
     assert not {"entries_of", "bodies_of", "contents_by_hash", "branch_by_id"} & set(many)
 
 
+@needs(Capability.PROBES)
 async def test_counts_are_read_without_reading_entries(store: Store) -> None:
-    """Instr 7: the head and `count` know the length of each log from one row."""
+    """The head and `count` know the length of each log from one row."""
     key, _ = await a_session(store, None, *range(7), state={"notes": ["a"]}, logs={"notes"})
     with statements(store) as ran:
         assert await store.logs.count(key, "messages") == 7
@@ -158,7 +161,7 @@ async def test_counts_are_read_without_reading_entries(store: Store) -> None:
 
 
 async def test_pages_join_to_the_whole_list(store: Store) -> None:
-    """Instr 7: every page size gives each session once, in the same order, and the last page has no next."""
+    """Every page size gives each session once, in the same order, and the last page has no next."""
     for number in range(7):
         await store.create(f"s-{number}", profile=Profile(user_id="u", parent="p"))
     whole = await store.list()
@@ -181,7 +184,7 @@ async def test_pages_join_to_the_whole_list(store: Store) -> None:
 
 
 async def test_paging_is_stable_while_sessions_come_and_go(store: Store) -> None:
-    """Instr 7: a session that lives through the whole listing is on exactly one page."""
+    """A session that lives through the whole listing is on exactly one page."""
     for number in range(12):
         await store.create(f"s-{number}")
     lasting = {f"s-{number}" for number in range(12)} - {"s-11", "s-8", "s-7", "s-2", "s-1"}
@@ -227,7 +230,7 @@ IMPOSSIBLE_VALUES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("bad", [BAD_FILTERS, IMPOSSIBLE_VALUES], ids=["unknown condition", "impossible value"])
 async def test_a_filter_that_cannot_mean_anything_is_refused(store: Store, bad: tuple[dict[str, Any], ...]) -> None:
-    """Instr 7, law 11: a typed error, not an empty list."""
+    """A typed error, not an empty list."""
     await a_session(store)
     async with unchanged(store):
         for conditions in bad:
@@ -236,7 +239,7 @@ async def test_a_filter_that_cannot_mean_anything_is_refused(store: Store, bad: 
 
 
 async def test_an_unknown_cursor_is_refused(store: Store) -> None:
-    """C14: only what a page gave as `next` continues a list."""
+    """Only what a page gave as `next` continues a list."""
     await a_session(store)
     for bad in ("", "x", "-1", "1.5", "１", " 1", str(2**53), "9" * 30):
         with pytest.raises(InvalidInput):
@@ -244,13 +247,13 @@ async def test_an_unknown_cursor_is_refused(store: Store) -> None:
 
 
 async def test_an_endless_cursor_is_refused_like_any_other(store: Store) -> None:
-    """C14: more digits than Python turns into a number."""
+    """More digits than Python turns into a number."""
     with pytest.raises(InvalidInput):
         await store.list(after="9" * 5000)
 
 
 async def test_an_impossible_limit_is_refused(store: Store) -> None:
-    """C14: a negative or over-range limit is a typed error."""
+    """A negative or over-range limit is a typed error."""
     bad: Any
     for bad in (-1, 2**53, 1.5, True, "3"):
         with pytest.raises(InvalidInput):
@@ -258,7 +261,7 @@ async def test_an_impossible_limit_is_refused(store: Store) -> None:
 
 
 async def test_a_status_change_moves_a_session_between_lists(store: Store) -> None:
-    """Instr 7, helix 4: the list follows the status, and the version stays."""
+    """The list follows the status, and the version stays."""
     key, created = await a_session(store)
     active = SessionFilter(status=SessionStatus.ACTIVE)
     (before,) = await store.list(active)

@@ -26,9 +26,10 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import fail_at_each_statement, unchanged
+from tenuto.testing.checks import unchanged
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement
 
 HELLO, REPLY, NEXT = message("hello"), message("hi", "assistant"), message("and?")
 
@@ -326,6 +327,7 @@ async def test_too_big_a_next_run_is_refused_by_the_budget(store: Store) -> None
             await store.commit(_passing_on(key, lane, following))
 
 
+@needs(Capability.PROBES)
 async def test_it_lands_whole_or_not_at_all_whichever_statement_fails(store: Store) -> None:
     key, lane = await _running(store)
     commit = _passing_on(key, lane, _next(key, await _queued(store, key), events=(NewEvent(type="began"),)))

@@ -13,17 +13,11 @@ from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.outgoing import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.session import Kind, SessionKey
 from tenuto.store.store import Store
+from tenuto.testing.checks import not_refused, outcomes, rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import (
-    fail_at_each_statement,
-    not_refused,
-    outcomes,
-    rows,
-    statements,
-    unchanged,
-)
 from tenuto.testing.factories import a_commit, a_key, a_session
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, statements
 
 PENDING, DELIVERED = OutgoingStatus.PENDING, OutgoingStatus.DELIVERED
 DONE, EXPIRED = OutgoingStatus.DONE, OutgoingStatus.EXPIRED
@@ -51,7 +45,7 @@ async def _deliver(store: Store, item: Outgoing) -> bool:
 
 
 async def test_outgoing_work_reads_back_equal_after_reopen(harness: Harness) -> None:
-    """I11a: it is in the commit that causes it, pending, with ids that the receipt names in order."""
+    """It is in the commit that causes it, pending, with ids that the receipt names in order."""
     store = await harness.open()
     key, _ = await a_session(store)
     due = datetime(2031, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -68,7 +62,7 @@ async def test_outgoing_work_reads_back_equal_after_reopen(harness: Harness) -> 
 
 
 async def test_a_repeat_returns_the_same_ids_and_sends_nothing_twice(store: Store) -> None:
-    """C16, I11a: also asked for by its receipt; other work under the operation id is a conflict."""
+    """Asking for the receipt gives the same; other work under the operation id is a conflict."""
     key, _ = await a_session(store)
     commit = a_commit(key, outgoing=(_to(), _to()))
     receipt = await store.commit(commit)
@@ -82,13 +76,13 @@ async def test_a_repeat_returns_the_same_ids_and_sends_nothing_twice(store: Stor
 
 
 async def test_a_refused_commit_sends_nothing(store: Store) -> None:
-    """C16, law 8."""
     key, _ = await a_session(store)
     async with unchanged(store):
         with pytest.raises(ClaimLost):
             await store.commit(a_commit(key, outgoing=(_to(),), consume=(Consume(input_id="nobody"),)))
 
 
+@needs(Capability.PROBES)
 async def test_malformed_outgoing_work_is_refused_before_any_statement(store: Store) -> None:
     key, _ = await a_session(store)
     wrong = {
@@ -105,7 +99,7 @@ async def test_malformed_outgoing_work_is_refused_before_any_statement(store: St
 
 
 async def test_pending_gives_what_is_due_of_all_sessions_the_longest_due_first(harness: Harness) -> None:
-    """I11a: reads only; nothing that is delivered, done, expired or not due yet."""
+    """Reads only; nothing that is delivered, done, expired or not due yet."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     keys = [(await a_session(store))[0] for _ in range(2)]
@@ -124,7 +118,7 @@ async def test_pending_gives_what_is_due_of_all_sessions_the_longest_due_first(h
 
 
 async def test_marking_compares_what_its_deliverer_saw(store: Store) -> None:
-    """I11b: a stale deliverer cannot mark; what is done or expired stays so."""
+    """A stale deliverer cannot mark; what is done or expired stays so."""
     key, _ = await a_session(store)
     (sent,) = await _sent(store, key, _to())
     marked = await store.outbox.mark(sent, DELIVERED)
@@ -146,7 +140,7 @@ async def test_marking_compares_what_its_deliverer_saw(store: Store) -> None:
 
 
 async def test_a_try_that_failed_is_due_again_later(harness: Harness) -> None:
-    """helix 41: a debt is kept until it is paid or its window ends; the tries are counted."""
+    """A debt is kept until it is paid or its window ends; the tries are counted."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -162,7 +156,7 @@ async def test_a_try_that_failed_is_due_again_later(harness: Harness) -> None:
 
 
 async def test_of_many_deliverers_one_marks(harness: Harness) -> None:
-    """I11b: from two stores at once."""
+    """The senders use two stores at once."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     (sent,) = await _sent(stores[0], key, _to())
@@ -172,7 +166,7 @@ async def test_of_many_deliverers_one_marks(harness: Harness) -> None:
 
 
 async def test_a_delivery_cut_off_before_its_mark_is_one_input_all_the_same(harness: Harness) -> None:
-    """I11b, F11: the receiver's key is the outbox id, also after the input was consumed; the sender's history is not
+    """The receiver's key is the outbox id, also after the input was consumed; the sender's history is not
     touched.
     """
     stores = [await harness.open(), await harness.open()]
@@ -194,7 +188,7 @@ async def test_a_delivery_cut_off_before_its_mark_is_one_input_all_the_same(harn
 
 
 async def test_the_next_due_time_is_that_of_the_first_pending_item(harness: Harness) -> None:
-    """I11a: of all sessions, past or future; what is delivered or final counts for nothing. Reads only."""
+    """Of all sessions, past or future; what is delivered or final counts for nothing. Reads only."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     assert await store.outbox.next_due() is None
@@ -217,7 +211,7 @@ async def test_the_next_due_time_is_that_of_the_first_pending_item(harness: Harn
 
 
 async def test_delete_removes_what_a_session_still_had_to_send(store: Store) -> None:
-    """A11: counted; what others send stays, and a fork sends nothing of it again."""
+    """They are counted; what others send stays, and a fork sends nothing of it again."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     await _sent(store, key, _to(), _to())
@@ -229,8 +223,8 @@ async def test_delete_removes_what_a_session_still_had_to_send(store: Store) -> 
     assert [row["outbox_id"] for row in await rows(store, "outgoing")] == [kept]
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_the_outbox_leaves_no_trace(store: Store) -> None:
-    """C8."""
     key, _ = await a_session(store)
     commit = a_commit(key, outgoing=(_to(),))
     receipt, failed = await fail_at_each_statement(store, lambda: store.commit(commit))

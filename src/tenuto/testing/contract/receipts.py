@@ -22,8 +22,8 @@ from tenuto.model.event import NewEvent
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.store import Store
+from tenuto.testing.checks import rows, unchanged, values
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import rows, unchanged, values
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner
 from tenuto.testing.harness import Harness
 
@@ -33,7 +33,7 @@ def _once(receipt: Receipt) -> Receipt:
 
 
 async def test_a_repeat_returns_the_first_receipt_and_writes_nothing(store: Store) -> None:
-    """C3: no second entry, event, run, checkpoint or wait."""
+    """No second entry, event, run, checkpoint or wait."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     commit = replace(
@@ -54,7 +54,7 @@ async def test_a_repeat_returns_the_first_receipt_and_writes_nothing(store: Stor
 
 
 async def test_a_changed_guard_or_clock_is_still_the_same_operation(harness: Harness) -> None:
-    """C3, helix 11: whatever version, generation or time the repeat names, it gets its receipt."""
+    """Whatever version, generation or time the repeat names, it gets its receipt."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -137,7 +137,7 @@ OTHER_CONTENT: dict[str, Callable[[Any], dict[str, Any]]] = {
 
 
 async def test_the_same_operation_id_with_other_content_is_a_conflict(store: Store) -> None:
-    """C4, C6: one rule for every part of a commit; the store computes the hash itself; nothing changes."""
+    """One rule for every part of a commit; the store computes the hash itself; nothing changes."""
     commit = await _full(store)
     first = await store.commit(commit)
     async with unchanged(store):
@@ -149,7 +149,7 @@ async def test_the_same_operation_id_with_other_content_is_a_conflict(store: Sto
 
 
 async def test_an_operation_id_belongs_to_its_session(store: Store) -> None:
-    """C4, A6: the same operation id in two sessions is two operations."""
+    """The same operation id in two sessions is two operations."""
     one, _ = await a_session(store, operation_id="op")
     two, _ = await a_session(store, operation_id="op")
     first = await store.commit(a_save(one, "a", operation_id="op-2"))
@@ -158,7 +158,7 @@ async def test_an_operation_id_belongs_to_its_session(store: Store) -> None:
 
 
 async def test_a_create_or_fork_with_other_content_under_its_operation_id_is_a_conflict(store: Store) -> None:
-    """C4: other state, logs, profile, source or point under the first call's operation id."""
+    """Other state, logs, profile, source or point under the first call's operation id."""
     source, _ = await a_session(store, None, "a")
     other, _ = await a_session(store, None, "b")
     key, fork = a_key(), a_key()
@@ -189,7 +189,7 @@ async def test_a_create_or_fork_with_other_content_under_its_operation_id_is_a_c
 
 @pytest.mark.parametrize("later", ["save", "rewind", "reset", "status", "delete of another"])
 async def test_a_landed_commit_keeps_its_receipt_whatever_came_later(store: Store, later: str) -> None:
-    """C5: also when its entries are no longer on the head."""
+    """It does so even when its entries have left the head."""
     key, created = await a_session(store, None, "a")
     another, _ = await a_session(store)
     commit = a_save(key, "b", expected_version=1)
@@ -214,7 +214,7 @@ async def test_a_landed_commit_keeps_its_receipt_whatever_came_later(store: Stor
 
 
 async def test_a_displaced_holder_still_gets_the_receipt_of_what_had_landed(harness: Harness) -> None:
-    """C5, helix 11: receipt before generation; its next write is refused, and the successor's lane is untouched."""
+    """Receipt before generation; its next write is refused, and the successor's lane is untouched."""
     clock = FakeClock()
     store, successor = await harness.open(clock=clock), await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -235,7 +235,7 @@ async def test_a_displaced_holder_still_gets_the_receipt_of_what_had_landed(harn
 
 
 async def test_the_same_commit_sent_many_times_at_once_applies_once(harness: Harness) -> None:
-    """C7: one applies, the others get its receipt, and the entry exists once."""
+    """One applies, the others get its receipt, and the entry exists once."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
     commit = a_save(key, "once", document={"x": 1}, events=(NewEvent(type="e"),))
@@ -247,7 +247,7 @@ async def test_the_same_commit_sent_many_times_at_once_applies_once(harness: Har
 
 
 async def test_a_lost_reply_is_resolved_by_repeating(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Helix 11: the commit landed, its reply did not; the repeat reports landed, whatever version it expects."""
+    """The commit landed, its reply did not; the repeat reports landed, whatever version it expects."""
     store, other = await harness.open(), await harness.open()
     key, _ = await a_session(store)
     commit = a_save(key, "once", expected_version=1)
@@ -273,7 +273,7 @@ async def test_a_lost_reply_is_resolved_by_repeating(harness: Harness, monkeypat
 async def test_a_driver_that_sends_a_commit_twice_adds_nothing_twice(
     store: Store, monkeypatch: pytest.MonkeyPatch, laned: bool
 ) -> None:
-    """Helix 12: create, three commits and a fork, each transaction run twice by the layer below."""
+    """Create, three commits and a fork, each transaction run twice by the layer below."""
     transact = store.backend.transact
 
     async def twice(*args: Any, **options: Any) -> Any:
@@ -299,7 +299,7 @@ async def test_a_driver_that_sends_a_commit_twice_adds_nothing_twice(
 
 
 async def test_a_receipt_goes_with_the_commit_that_has_heard_of_it(harness: Harness) -> None:
-    """Law 3: only what may still be repeated is kept; the commit that says so can itself be repeated."""
+    """Only what may still be repeated is kept; the commit that says so can itself be repeated."""
     store = await harness.open()
     key, _ = await a_session(store, operation_id="create")
     await store.commit(a_save(key, "a", operation_id="op-1"))
@@ -318,7 +318,7 @@ async def test_a_receipt_goes_with_the_commit_that_has_heard_of_it(harness: Harn
 
 
 async def test_a_refused_commit_lets_no_receipt_go(store: Store) -> None:
-    """Law 2: refused whole; and no commit has been heard of before it is made."""
+    """Refused whole; and no commit has been heard of before it is made."""
     key, _ = await a_session(store)
     first = await store.commit(a_save(key, "a", operation_id="op-1"))
     with pytest.raises(VersionConflict):
@@ -329,7 +329,7 @@ async def test_a_refused_commit_lets_no_receipt_go(store: Store) -> None:
 
 
 async def test_the_receipt_of_another_session_is_not_let_go(store: Store) -> None:
-    """Law 3: an operation id belongs to its session."""
+    """An operation id belongs to its session."""
     one, _ = await a_session(store)
     other, _ = await a_session(store)
     await store.commit(a_save(one, "a", operation_id="op-1"))
@@ -338,7 +338,7 @@ async def test_the_receipt_of_another_session_is_not_let_go(store: Store) -> Non
 
 
 async def test_receipts_are_there_after_reopen_until_pruned_by_age(harness: Harness) -> None:
-    """C15: an older one goes, a younger one stays."""
+    """An older one goes, a younger one stays."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store, operation_id="create")

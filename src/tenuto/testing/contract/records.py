@@ -10,15 +10,15 @@ import pytest
 
 from tenuto.errors import InvalidId, LaneBusy, OperationConflict, SessionExists, SessionNotFound, VersionConflict
 from tenuto.ids import new_id
-from tenuto.model.commit import BeginRun, EndRun, NewCheckpoint, OpenWait, SettleWait
+from tenuto.model.commit import BeginRun, NewCheckpoint, OpenWait
 from tenuto.model.event import NewEvent
-from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import ForkPoint, Kind, Profile, SessionKey, SessionRecord, SessionStatus
 from tenuto.store.store import Store
+from tenuto.testing.checks import outcomes, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import outcomes, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import statements
 
 BAD_IDS: dict[str, Any] = {
     "empty": "",
@@ -60,8 +60,9 @@ PROFILE = Profile(
 )
 
 
+@needs(Capability.PROBES)
 async def test_an_id_that_breaks_a_rule_is_refused_before_any_statement(store: Store) -> None:
-    """A1: each breach of the id rules, by every verb that takes a key, and in a tenant."""
+    """Each breach of the id rules, by every verb that takes a key, and in a tenant."""
     verbs: tuple[Callable[[Any], Awaitable[Any]], ...] = (
         store.create,
         store.load,
@@ -84,7 +85,7 @@ async def test_an_id_that_breaks_a_rule_is_refused_before_any_statement(store: S
 
 
 async def test_an_invocation_id_follows_the_same_rules(store: Store) -> None:
-    """A1: the id rules hold for invocation_id too (DESIGN 7)."""
+    """The rules for ids hold for `invocation_id` too."""
     key, _ = await a_session(store)
     async with unchanged(store):
         for bad in BAD_IDS.values():
@@ -93,7 +94,7 @@ async def test_an_invocation_id_follows_the_same_rules(store: Store) -> None:
 
 
 async def test_an_id_within_the_rules_names_its_own_session(store: Store) -> None:
-    """A1: what the rules allow works, up to 255 bytes, and reads back to the letter."""
+    """What the rules allow works, up to 255 bytes, and reads back to the letter."""
     good = ["x", "X", "x" * 255, "é" * 127, "a b", "...", "a.b:c|d", "日本", "Ünï", "a'b\"c;--%_", "%", "_"]
     for name in good:
         await store.create(name, state={"name": name})
@@ -105,7 +106,7 @@ async def test_an_id_within_the_rules_names_its_own_session(store: Store) -> Non
 
 
 async def test_create_repeated_with_its_operation_id_returns_the_first_receipt(store: Store) -> None:
-    """A2: the same create twice is one create."""
+    """The same create twice is one create."""
     key = a_key()
     first = await store.create(key, state={"a": 1}, profile=PROFILE, operation_id="op-1")
     await store.commit(a_save(key, document={"a": 2}))
@@ -116,7 +117,7 @@ async def test_create_repeated_with_its_operation_id_returns_the_first_receipt(s
 
 
 async def test_a_create_may_have_a_status_and_events_which_are_part_of_what_it_means(store: Store) -> None:
-    """A create that closes what it creates, and tells of it, is one commit."""
+    """A create that closes what it creates, and writes events about it, is one commit."""
     key, told = a_key(), NewEvent(type="born", data={"by": "u"})
     first = await store.create(key, status=SessionStatus.COMPLETED, events=[told], operation_id="op-1")
     head, page = await store.head(key), await store.events.read(key)
@@ -133,7 +134,7 @@ async def test_a_create_may_have_a_status_and_events_which_are_part_of_what_it_m
 
 
 async def test_create_on_a_live_id_is_refused_with_the_version_found(store: Store) -> None:
-    """A2, instr 3: another operation id on a live id changes nothing and says what was found."""
+    """Another operation id on a live id changes nothing and says what was found."""
     key, _ = await a_session(store, None, message("first"), profile=PROFILE)
     await store.commit(a_save(key, message("second")))
     async with unchanged(store):
@@ -144,7 +145,7 @@ async def test_create_on_a_live_id_is_refused_with_the_version_found(store: Stor
 
 
 async def test_no_later_write_touches_parent_root_and_fork_point(store: Store) -> None:
-    """A2: parent, root and forked_from stay those of the first create."""
+    """Parent, root and forked_from stay those of the first create."""
     source, receipt = await a_session(store, None, message("x"))
     key = a_key()
     await store.fork(source, key, profile=Profile(parent="p-1", root="r-1"))
@@ -158,7 +159,7 @@ async def test_no_later_write_touches_parent_root_and_fork_point(store: Store) -
 
 
 async def test_asking_for_an_unknown_key_gives_nothing_and_creates_nothing(store: Store) -> None:
-    """A4: load and head give None, exists False, and no row appears."""
+    """Load and head give None, exists False, and no row appears."""
     await a_session(store)
     key = a_key()
     async with unchanged(store):
@@ -179,7 +180,7 @@ async def test_asking_for_an_unknown_key_gives_nothing_and_creates_nothing(store
 
 
 async def test_a_session_without_a_head_is_not_shown(store: Store) -> None:
-    """A4: a row that only has a run (DESIGN 11, headless) is absent for load, head, exists, list and create."""
+    """A row that only has a run is absent for load, head, exists, list and create."""
     key = a_key()
     begin = BeginRun(run_id="r-1", invocation_id=an_id("inv"))
     await store.commit(a_commit(key, run=begin, checkpoint=NewCheckpoint(step=1, cursor="c")))
@@ -194,7 +195,7 @@ async def test_a_session_without_a_head_is_not_shown(store: Store) -> None:
 
 
 async def test_root_child_and_fork_records_read_back_equal_after_reopen(harness: Harness) -> None:
-    """A5: parent, root and forked_from with its point are there in a store opened anew."""
+    """Parent, root and forked_from with its point are there in a store opened anew."""
     store = await harness.open()
     root, child, fork = a_key("the-root"), a_key("the-child"), a_key("the-fork")
     await store.create(root, state={"messages": [message("hi")], "a": 1}, logs={"messages"}, schema_version="v1")
@@ -216,7 +217,7 @@ async def test_root_child_and_fork_records_read_back_equal_after_reopen(harness:
 
 
 async def test_a_read_by_key_gives_that_session_only(store: Store) -> None:
-    """A6: among 1,000 others, and beside the same id under another tenant and another kind."""
+    """Among 1,000 others, and beside the same id under another tenant and another kind."""
     keys = [SessionKey("x"), SessionKey("x", tenant="t2"), SessionKey("x", kind=Kind.INVOCATION)]
     await asyncio.gather(*(store.create(f"other-{n}", state={"n": n}) for n in range(1000)))
     for number, key in enumerate(keys):
@@ -244,7 +245,7 @@ async def test_a_read_by_key_gives_that_session_only(store: Store) -> None:
 
 
 async def test_of_concurrent_creates_exactly_one_wins(harness: Harness) -> None:
-    """Helix 1: each loser gets the refusal of A2, and the stored session is the winner's."""
+    """Each loser gets `SessionExists`, and the stored session is the winner's."""
     first, second = await harness.open(), await harness.open()
     key = a_key()
     won, lost = await outcomes(
@@ -260,7 +261,7 @@ async def test_of_concurrent_creates_exactly_one_wins(harness: Harness) -> None:
 
 
 async def test_of_concurrent_creates_with_one_operation_id_all_get_the_receipt(store: Store) -> None:
-    """Helix 1, C7: the same create sent twenty times at once is one create and twenty equal answers."""
+    """The same create sent twenty times at once is one create and twenty equal answers."""
     key = a_key()
     receipts = await asyncio.gather(*(store.create(key, state={"a": 1}, operation_id="op") for _ in range(20)))
     assert sum(not receipt.replayed for receipt in receipts) == 1
@@ -268,7 +269,7 @@ async def test_of_concurrent_creates_with_one_operation_id_all_get_the_receipt(s
 
 
 async def test_a_new_session_is_at_version_1_and_loads_as_itself(store: Store) -> None:
-    """Instr 1: id and version of the receipt, the head and the record agree."""
+    """Id and version of the receipt, the head and the record agree."""
     key = a_key()
     receipt = await store.create(key, state={"a": 1})
     record, head = await store.load(key), await store.head(key)
@@ -281,7 +282,7 @@ async def test_a_new_session_is_at_version_1_and_loads_as_itself(store: Store) -
 
 
 async def test_a_reused_id_goes_on_from_its_old_numbers(store: Store) -> None:
-    """Instr 1: version, commit number and generation of a deleted id go on."""
+    """Version, commit number and generation of a deleted id go on."""
     key, _ = await a_session(store, None, "old")
     lane = await store.lanes.acquire(key, an_owner())
     await store.commit(a_save(key, "more", generation=lane.generation, disarm=True))
@@ -299,7 +300,7 @@ async def test_a_reused_id_goes_on_from_its_old_numbers(store: Store) -> None:
 
 
 async def test_save_of_an_absent_id_creates_it_unless_a_version_is_expected(store: Store) -> None:
-    """Instr 4: with an expected version it is a write conflict that found none."""
+    """With an expected version it is a write conflict that found none."""
     key = a_key()
     record = SessionRecord(session_id=key.session_id, state={"m": ["a"], "n": 1}, logs=frozenset({"m"}))
     async with unchanged(store):
@@ -319,7 +320,7 @@ async def test_save_of_an_absent_id_creates_it_unless_a_version_is_expected(stor
 
 
 async def test_save_while_a_runner_holds_the_lane_is_busy(store: Store) -> None:
-    """Instr 4: also for an id that was never saved; create and fork onto it are busy as well."""
+    """So is one onto an id that was never saved; create and fork onto it are busy as well."""
     key, source = a_key(), a_key()
     await store.create(source, state={"a": 1})
     await store.lanes.acquire(key, an_owner("holder"))
@@ -334,7 +335,7 @@ async def test_save_while_a_runner_holds_the_lane_is_busy(store: Store) -> None:
 
 
 async def test_times_are_the_given_ones_and_never_go_back(harness: Harness) -> None:
-    """Instr 5: created_at is set once; updated_at follows the clock forward only."""
+    """The session's `created_at` is set once; `updated_at` follows the clock forward only."""
     clock = FakeClock(datetime(2031, 2, 3, 4, 5, 6, 700001, tzinfo=UTC))
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -353,7 +354,7 @@ async def test_times_are_the_given_ones_and_never_go_back(harness: Harness) -> N
 
 
 async def test_without_a_given_time_the_database_clock_decides(store: Store) -> None:
-    """Instr 5: created_at and updated_at lie at the present, and updated_at moves with a write."""
+    """Both `created_at` and `updated_at` lie at the present, and `updated_at` moves with a write."""
     key, receipt = await a_session(store)
     first = await store.head(key)
     await store.commit(a_save(key, "a"))
@@ -366,7 +367,7 @@ async def test_without_a_given_time_the_database_clock_decides(store: Store) -> 
 
 
 async def test_exists_follows_create_and_delete(store: Store) -> None:
-    """Instr 6: False, True, False again; load after delete is None."""
+    """It is false, true, and false again; load after delete is None."""
     key = a_key()
     assert await store.exists(key) is False
     await store.create(key)
@@ -378,7 +379,7 @@ async def test_exists_follows_create_and_delete(store: Store) -> None:
 
 
 async def test_records_read_back_equal_through_json_text(harness: Harness) -> None:
-    """Instr 22: every kind of value, empty ones as themselves, times to the microsecond."""
+    """Every kind of value, empty ones as themselves, times to the microsecond."""
     clock = FakeClock(datetime(2031, 1, 2, 3, 4, 5, 678901, tzinfo=UTC))
     store = await harness.open(clock=clock)
     state: dict[str, Any] = {
@@ -407,7 +408,7 @@ async def test_records_read_back_equal_through_json_text(harness: Harness) -> No
 
 
 async def test_records_with_absent_parts_read_back_as_absent(store: Store) -> None:
-    """Instr 27: no end time, no error, no cursor, no deadline: None, not a stand-in."""
+    """No end time, no error, no cursor, no deadline: None, not a stand-in."""
     key, _ = await a_session(store)
     begin = BeginRun(run_id="r-1", invocation_id="inv-1")
     point = NewCheckpoint(step=0)
@@ -423,30 +424,3 @@ async def test_records_with_absent_parts_read_back_as_absent(store: Store) -> No
     assert (wait.wait_id, wait.signal_id) == (receipt.wait_ids[0], None)
     assert (latest.cursor, latest.document, latest.schema_version) == (None, {}, "")
     assert head.profile == Profile()
-
-
-async def test_runs_checkpoints_and_waits_read_back_equal(store: Store) -> None:
-    """Instr 22, instr 27: present optional parts come back too, {} still {}."""
-    key, _ = await a_session(store, None, "m")
-    begin = BeginRun(
-        run_id="r-1", invocation_id="inv-1", origin_id="inv-0", correlation_id="c-2", worker="w-3", ttl=20.0
-    )
-    deadline = datetime(2040, 1, 1, 1, 1, 1, 999999, tzinfo=UTC)
-    wait = OpenWait(kind="approval", signal_id="s-4", deadline=deadline, schema={}, metadata={"who": "me"})
-    point = NewCheckpoint(step=3, cursor={}, document={"big": "z" * 3000, "small": {}}, schema_version="v5")
-    receipt = await store.commit(a_commit(key, run=begin, checkpoint=point, open_waits=(wait,), steps=6))
-    settle = SettleWait(wait_id=receipt.wait_ids[0], answer={})
-    end = EndRun(status=RunStatus.FAILED, partial=True, error={"category": "x"}, outcome={})
-    await store.commit(a_commit(key, run=RunRef(run_id="r-1"), settle_waits=(settle,), end=end))
-    run, found = await store.runs.get("r-1"), await store.waits.get(receipt.wait_ids[0])
-    latest = await store.checkpoints.latest(key)
-    assert run is not None
-    assert found is not None
-    assert latest is not None
-    assert (run.origin_id, run.correlation_id, run.worker, run.steps) == ("inv-0", "c-2", "w-3", 6)
-    assert (run.status, run.partial, run.error, run.outcome) == (RunStatus.FAILED, True, {"category": "x"}, {})
-    assert run.ended_at is not None
-    assert (found.kind, found.signal_id, found.deadline, found.schema) == ("approval", "s-4", deadline, {})
-    assert (found.metadata, found.answer, found.status) == ({"who": "me"}, {}, "answered")
-    assert (latest.step, latest.cursor, latest.schema_version) == (3, {}, "v5")
-    assert latest.document == {"big": "z" * 3000, "small": {}}

@@ -7,38 +7,16 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import CommitRefused, InvocationExists, LaneLost, RunNotLive, SessionDeleted, WaitNotOpen
+from tenuto.errors import CommitRefused, InvocationExists, LaneLost, RunNotLive
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, NewCheckpoint, OpenWait, SettleWait, TakeRun
 from tenuto.model.event import NewEvent
-from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.model.wait import WaitStatus
 from tenuto.store.store import Store
+from tenuto.testing.checks import unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import unchanged
-from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner, message
+from tenuto.testing.factories import a_commit, a_key, a_run, a_save, a_session, a_turn, an_id, an_owner, message
 from tenuto.testing.harness import Harness
-
-_APPROVAL = OpenWait(
-    kind="approval",
-    signal_id="refund",
-    deadline=datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=UTC),
-    schema={"type": "boolean"},
-    metadata={"amount": 12.5},
-)
-
-
-async def _run(store: Store, key: SessionKey, *, lane: Lane | None = None, **begin: Any) -> RunRef:
-    """Begin a run, under a lane if one is given."""
-    run_id = begin.pop("run_id", None) or an_id("run")
-    commit = a_commit(
-        key, run=BeginRun(run_id=run_id, invocation_id=begin.pop("invocation_id", f"inv-{run_id}"), **begin)
-    )
-    if lane:
-        commit = replace(commit, generation=lane.generation, life=lane.life)
-    await store.commit(commit)
-    return RunRef(run_id=run_id)
 
 
 def _checkpoint(key: SessionKey, run: RunRef, step: int, *items: Any, **parts: Any) -> Commit:
@@ -47,15 +25,10 @@ def _checkpoint(key: SessionKey, run: RunRef, step: int, *items: Any, **parts: A
     return a_commit(key, run=run, logs=logs, checkpoint=NewCheckpoint(step=step, cursor={"at": step}), **parts)
 
 
-def _suspending(key: SessionKey, run: RunRef, *waits: OpenWait, **parts: Any) -> Commit:
-    """Return the commit that suspends a run on some waits."""
-    return a_commit(key, run=run, end=EndRun(status=RunStatus.SUSPENDED), open_waits=waits, **parts)
-
-
 async def test_the_latest_checkpoint_is_the_last_written_whatever_its_step(store: Store) -> None:
-    """helix 7: a new turn counts its steps from the start again."""
+    """A new turn counts its steps from the start again."""
     key, _ = await a_session(store)
-    long, short = await _run(store, key), await _run(store, key)
+    long, short = await a_run(store, key), await a_run(store, key)
     for step in (1, 2, 9):
         await store.commit(_checkpoint(key, long, step))
     last = await store.commit(_checkpoint(key, short, 1))
@@ -68,14 +41,14 @@ async def test_the_latest_checkpoint_is_the_last_written_whatever_its_step(store
 
 
 async def test_checkpoints_are_listed_newest_first_in_pages_and_by_run(store: Store) -> None:
-    """helix 7: by commit number; an id that a former run or another session has is not among them."""
+    """By commit number; an id that a former run or another session has is not among them."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
-    one, two = await _run(store, key), await _run(store, key)
+    one, two = await a_run(store, key), await a_run(store, key)
     numbers = [
         (await store.commit(_checkpoint(key, run, step))).commit_number for step, run in enumerate((one, two) * 2)
     ]
-    await store.commit(_checkpoint(other, await _run(store, other), 7))
+    await store.commit(_checkpoint(other, await a_run(store, other), 7))
     assert [c.commit_number for c in await store.checkpoints.of_session(key)] == numbers[::-1]
     page = await store.checkpoints.of_session(key, before=numbers[2], limit=1)
     assert [c.commit_number for c in page] == [numbers[1]]
@@ -86,10 +59,10 @@ async def test_checkpoints_are_listed_newest_first_in_pages_and_by_run(store: St
 
 
 async def test_one_read_after_a_checkpointing_commit_gives_it_whole(harness: Harness) -> None:
-    """helix 8: cursor, document with small and big fields, schema version, and log ends that fit its entries."""
+    """Cursor, document with small and big fields, schema version, and log ends that fit its entries."""
     store = await harness.open()
     key, _ = await a_session(store, None, message("one"))
-    run = await _run(store, key)
+    run = await a_run(store, key)
     document = {"small": [1, None], "big": "b" * 2000}
     checkpoint = NewCheckpoint(step=4, cursor=["outer", {"inner": 2}], document=document, schema_version="v7")
     logs = {"messages": Append(items=(message("two"), message("three"))), "inner/notes": Append(items=("n",))}
@@ -153,9 +126,9 @@ async def test_a_session_is_loaded_with_its_current_run(store: Store) -> None:
 
 
 async def test_checkpoints_read_the_same_before_and_after_the_runs_save(store: Store) -> None:
-    """helix 8: a save takes the run's entries onto the head, and every earlier checkpoint still reads whole."""
+    """A save takes the run's entries onto the head, and every earlier checkpoint still reads whole."""
     key, _ = await a_session(store, None, "a")
-    run = await _run(store, key)
+    run = await a_run(store, key)
     receipts = [await store.commit(_checkpoint(key, run, step, item)) for step, item in enumerate("bcd")]
     await store.commit(a_save(key, "e", run=run, end=EndRun(status=RunStatus.COMPLETED)))
     loaded = await store.load(key)
@@ -169,9 +142,9 @@ async def test_checkpoints_read_the_same_before_and_after_the_runs_save(store: S
 
 
 async def test_a_failed_run_changes_nothing_of_the_head(store: Store) -> None:
-    """helix 8: its entries stay on its own branches, its record says how it went."""
+    """Its entries stay on its own branches, its record says how it went."""
     key, created = await a_session(store, None, "a")
-    run = await _run(store, key)
+    run = await a_run(store, key)
     await store.commit(_checkpoint(key, run, 1, "b"))
     error = {"category": "provider_unavailable", "message": "gone", "details": {"try": 2}}
     end = EndRun(status=RunStatus.FAILED, partial=True, error=error, outcome={"node": "ask"})
@@ -186,7 +159,7 @@ async def test_a_failed_run_changes_nothing_of_the_head(store: Store) -> None:
 
 
 async def test_a_run_reads_back_as_it_was_begun(harness: Harness) -> None:
-    """helix 8: distinct values in every field, through reopen; the defaults are the invocation's own id."""
+    """Distinct values in every field, through reopen; the defaults are the invocation's own id."""
     store = await harness.open(clock=FakeClock())
     key, _ = await a_session(store, None, "a")
     await store.commit(a_save(key, "b", events=(NewEvent(type="x"),) * 3))
@@ -196,8 +169,8 @@ async def test_a_run_reads_back_as_it_was_begun(harness: Harness) -> None:
         "correlation_id": "corr-2",
         "worker": "w-3",
     }
-    run = await _run(store, key, ttl=40, **given)
-    plain = await _run(store, key)
+    run = await a_run(store, key, ttl=40, **given)
+    plain = await a_run(store, key)
     head = await store.head(key)
     assert head is not None
     found = await (await harness.open()).runs.get(run.run_id)
@@ -214,15 +187,15 @@ async def test_a_run_reads_back_as_it_was_begun(harness: Harness) -> None:
 
 
 async def test_runs_are_found_by_session_by_invocation_and_as_current(store: Store) -> None:
-    """helix 8: the current one is the last begun under a lane; a lane-less one is not."""
+    """The current one is the last begun under a lane; a lane-less one is not."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     invocation = an_id("inv")
-    first = await _run(store, key, lane=lane, invocation_id=invocation)
-    again = await _run(store, key, lane=lane, invocation_id=invocation, fresh=False)
-    beside = await _run(store, key)
-    await _run(store, other)
+    first = await a_run(store, key, lane=lane, invocation_id=invocation)
+    again = await a_run(store, key, lane=lane, invocation_id=invocation, fresh=False)
+    beside = await a_run(store, key)
+    await a_run(store, other)
     assert [run.run_id for run in await store.runs.of_session(key)] == [beside.run_id, again.run_id, first.run_id]
     assert [run.run_id for run in await store.runs.of_session(key, limit=1, before=3)] == [again.run_id]
     assert [run.run_id for run in await store.runs.of_invocation(invocation)] == [first.run_id, again.run_id]
@@ -235,28 +208,28 @@ async def test_runs_are_found_by_session_by_invocation_and_as_current(store: Sto
 
 
 async def test_a_fresh_use_of_a_known_invocation_id_is_refused_in_its_tenant(store: Store) -> None:
-    """helix 23: also from another session; another tenant's is its own."""
+    """Another session cannot use it either; another tenant's is its own."""
     key, _ = await a_session(store)
     invocation = an_id("inv")
-    run = await _run(store, key, invocation_id=invocation)
+    run = await a_run(store, key, invocation_id=invocation)
     other, _ = await a_session(store)
     before = await store.dump()
     for where in (key, other):
         with pytest.raises(InvocationExists):
-            await _run(store, where, invocation_id=invocation)
+            await a_run(store, where, invocation_id=invocation)
     with pytest.raises(CommitRefused):
-        await _run(store, key, run_id=run.run_id, invocation_id=an_id("inv"))
+        await a_run(store, key, run_id=run.run_id, invocation_id=an_id("inv"))
     assert await store.dump() == before
-    await _run(store, a_key(tenant="another"), invocation_id=invocation)
+    await a_run(store, a_key(tenant="another"), invocation_id=invocation)
 
 
 async def test_of_concurrent_fresh_uses_of_an_invocation_id_one_begins(store: Store) -> None:
-    """helix 23: on different sessions, so that no session row decides between them."""
+    """They are on different sessions, so that no session row decides between them."""
     keys = [(await a_session(store))[0] for _ in range(6)]
     invocation = an_id("inv")
     async with asyncio.timeout(20):
         results = await asyncio.gather(
-            *(_run(store, key, invocation_id=invocation) for key in keys), return_exceptions=True
+            *(a_run(store, key, invocation_id=invocation) for key in keys), return_exceptions=True
         )
     assert sum(isinstance(result, RunRef) for result in results) == 1, results
     assert sum(isinstance(result, InvocationExists) for result in results) == 5, results
@@ -264,11 +237,11 @@ async def test_of_concurrent_fresh_uses_of_an_invocation_id_one_begins(store: St
 
 
 async def test_of_concurrent_takers_of_an_orphaned_run_one_goes_on_with_it(harness: Harness) -> None:
-    """helix 23: the attempt rises once, the former runner and the other takers can write nothing."""
+    """The attempt rises once, the former runner and the other takers can write nothing."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key = a_key()
-    run = await _run(store, key, ttl=5, worker="w-old")
+    run = await a_run(store, key, ttl=5, worker="w-old")
     clock.advance(6)
     takes = [a_commit(key, run=TakeRun(run_id=run.run_id, attempt=1, worker=f"w-{n}", ttl=30)) for n in range(5)]
     async with asyncio.timeout(20):
@@ -288,12 +261,12 @@ async def test_of_concurrent_takers_of_an_orphaned_run_one_goes_on_with_it(harne
 
 
 async def test_a_laned_run_goes_on_under_the_successors_generation(harness: Harness) -> None:
-    """helix 23: same run, next attempt; its checkpoints and entries are the successor's to go on with."""
+    """Same run, next attempt; its checkpoints and entries are the successor's to go on with."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store, None, "a")
     lane = await store.lanes.acquire(key, an_owner("old"), ttl=5)
-    run = await _run(store, key, lane=lane)
+    run = await a_run(store, key, lane=lane)
     await store.commit(_checkpoint(key, run, 1, "b", generation=1))
     clock.advance(5)
     successor = await store.lanes.acquire(key, an_owner("new"))
@@ -316,10 +289,10 @@ async def test_a_laned_run_goes_on_under_the_successors_generation(harness: Harn
 
 @pytest.mark.parametrize("status", [s for s in RunStatus if s is not RunStatus.RUNNING])
 async def test_an_ended_run_can_write_nothing(store: Store, status: RunStatus) -> None:
-    """helix 23: completed, failed, interrupted and suspended alike; the refusal says which."""
+    """Completed, failed, interrupted and suspended alike; the refusal says which."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
-    run = await _run(store, key, lane=lane)
+    run = await a_run(store, key, lane=lane)
     await store.commit(a_commit(key, generation=1, run=run, end=EndRun(status=status)))
     before = await store.dump()
     parts: list[dict[str, Any]] = [
@@ -340,208 +313,6 @@ async def test_an_ended_run_can_write_nothing(store: Store, status: RunStatus) -
     assert await store.dump() == before
 
 
-async def test_a_wait_reads_back_as_it_was_opened(harness: Harness) -> None:
-    """H6a: every field, through reopen, with the minted id the receipt names."""
-    store = await harness.open()
-    key, _ = await a_session(store)
-    run = await _run(store, key)
-    receipt = await store.commit(_suspending(key, run, _APPROVAL, OpenWait(kind="timer")))
-    reopened = await harness.open()
-    approval, timer = await reopened.waits.of_session(key)
-    assert (approval.wait_id, timer.wait_id) == receipt.wait_ids
-    assert (approval.key, approval.run_id, approval.kind, approval.signal_id) == (key, run.run_id, "approval", "refund")
-    assert (approval.deadline, approval.schema) == (_APPROVAL.deadline, _APPROVAL.schema)
-    assert (approval.metadata, approval.status) == (_APPROVAL.metadata, WaitStatus.OPEN)
-    assert (approval.commit_number, approval.created_at) == (receipt.commit_number, receipt.committed_at)
-    assert (approval.answer, approval.settled_at) == (None, None)
-    assert (timer.kind, timer.signal_id, timer.deadline, timer.schema, timer.metadata) == (
-        "timer",
-        None,
-        None,
-        None,
-        {},
-    )
-    assert await reopened.waits.get(approval.wait_id) == approval
-
-
-async def test_the_repeat_of_a_suspending_commit_gives_the_same_wait_ids(harness: Harness) -> None:
-    """H6a: also after reopen and after a takeover, and no second wait is opened."""
-    clock = FakeClock()
-    store = await harness.open(clock=clock)
-    key, _ = await a_session(store)
-    lane = await store.lanes.acquire(key, an_owner("old"), ttl=5)
-    run = await _run(store, key, lane=lane)
-    commit = _suspending(key, run, _APPROVAL, _APPROVAL, generation=lane.generation)
-    receipt = await store.commit(commit)
-    assert len(set(receipt.wait_ids)) == 2
-    assert (await store.commit(commit)).wait_ids == receipt.wait_ids
-    clock.advance(5)
-    reopened = await harness.open(clock=clock)
-    await reopened.lanes.acquire(key, an_owner("new"))
-    assert (await reopened.commit(commit)).wait_ids == receipt.wait_ids
-    waits = await reopened.waits.for_signal("refund")
-    assert tuple(wait.wait_id for wait in waits) == receipt.wait_ids
-    assert [wait.wait_id for wait in await store.waits.of_session(key)] == list(receipt.wait_ids)
-
-
-async def test_waits_with_one_signal_id_are_told_apart_by_wait_id(store: Store) -> None:
-    """H6a: settling one leaves the other open, and a tenant sees its own only."""
-    key, _ = await a_session(store)
-    foreign, _ = await a_session(store, key=a_key(tenant="other"))
-    wait = OpenWait(kind="signal", signal_id="s")
-    (one,) = (await store.commit(_suspending(key, await _run(store, key), wait))).wait_ids
-    (two,) = (await store.commit(_suspending(key, await _run(store, key), wait))).wait_ids
-    await store.commit(_suspending(foreign, await _run(store, foreign), wait))
-    settled = await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=one, answer={"yes": 1}),)))
-    assert [wait.wait_id for wait in await store.waits.for_signal("s")] == [two]
-    assert [wait.wait_id for wait in await store.waits.for_signal("s", status=None)] == [one, two]
-    found = await store.waits.get(one)
-    assert found is not None
-    assert (found.status, found.answer, found.settled_at) == (WaitStatus.ANSWERED, {"yes": 1}, settled.committed_at)
-    answered = await store.waits.of_session(key, status=WaitStatus.ANSWERED)
-    assert [wait.wait_id for wait in answered] == [one]
-
-
-async def test_the_waits_of_an_invocation_are_those_of_all_its_runs(harness: Harness) -> None:
-    """H6a: by origin, settled or not, as opened; not of another origin, session or life, whatever its invocation."""
-    clock = FakeClock()
-    store = await harness.open(clock=clock)
-    key, _ = await a_session(store)
-    other, _ = await a_session(store)
-    origin = an_id("inv")
-    opened: list[str] = []
-
-    async def suspend(where: SessionKey, kind: str, **begin: Any) -> tuple[str, ...]:
-        run = await _run(store, where, **begin)
-        clock.advance(1)
-        waits = (OpenWait(kind=f"{kind} 1"), OpenWait(kind=f"{kind} 2"))
-        return (await store.commit(_suspending(where, run, *waits))).wait_ids
-
-    opened += await suspend(key, "first", invocation_id=origin)
-    await suspend(key, "another", invocation_id=an_id("inv"), origin_id=an_id("inv"))
-    opened += await suspend(key, "again", invocation_id=origin, fresh=False)
-    opened += await suspend(key, "its child", invocation_id=an_id("inv"), origin_id=origin)
-    await suspend(key, "not its own origin", invocation_id=origin, fresh=False, origin_id=an_id("inv"))
-    theirs = await suspend(other, "elsewhere", invocation_id=an_id("inv"), origin_id=origin)
-    await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=opened[0], answer=1),)))
-    found = await store.waits.of_invocation(key, origin)
-    assert [wait.wait_id for wait in found] == opened
-    assert [wait.kind for wait in found] == ["first 1", "first 2", "again 1", "again 2", "its child 1", "its child 2"]
-    assert [wait.status for wait in found[:2]] == [WaitStatus.ANSWERED, WaitStatus.OPEN]
-    assert tuple(wait.wait_id for wait in await store.waits.of_invocation(other, origin)) == theirs
-    assert await store.waits.of_invocation(key, "nobody") == []
-    await store.delete(key)
-    await a_session(store, key=key)
-    assert await store.waits.of_invocation(key, origin) == []
-
-
-async def test_a_wait_is_settled_once_and_only_by_its_own_session(store: Store) -> None:
-    """H6a: unknown, foreign, settled and twice in one commit are refused whole, each saying what was found."""
-    key, _ = await a_session(store)
-    other, _ = await a_session(store)
-    ids = (await store.commit(_suspending(key, await _run(store, key), _APPROVAL, _APPROVAL))).wait_ids
-    done = SettleWait(wait_id=ids[0], status=WaitStatus.EXPIRED)
-    await store.commit(a_commit(key, settle_waits=(done,)))
-    fine = SettleWait(wait_id=ids[1], answer="fine")
-    before = await store.dump()
-    tries = [
-        (key, (fine, SettleWait(wait_id="unknown")), "unknown in this session"),
-        (other, (fine,), "unknown in this session"),
-        (key, (fine, done), "expired"),
-        (key, (fine, fine), "settled twice in this commit"),
-    ]
-    for where, settles, found in tries:
-        with pytest.raises(WaitNotOpen) as refused:
-            await store.commit(a_commit(where, settle_waits=settles, events=(NewEvent(type="answered"),)))
-        assert (refused.value.wait_id, refused.value.found) == (settles[-1].wait_id, found)
-        assert refused.value.category == "store_commit_failed"
-    assert await store.dump() == before
-
-
-async def test_past_its_deadline_a_wait_takes_a_late_answer_only_while_it_is_open(harness: Harness) -> None:
-    """H6a: refused without `late`, from the deadline on; every other settlement needs no leave."""
-    clock = FakeClock()
-    store = await harness.open(clock=clock)
-    key, _ = await a_session(store)
-    timed = OpenWait(kind="approval", timeout=10.0)
-    late, expired = (await store.commit(_suspending(key, await _run(store, key), timed, timed))).wait_ids
-    clock.advance(10)
-    async with unchanged(store):
-        with pytest.raises(WaitNotOpen) as refused:
-            await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=late, answer="in time"),)))
-    assert refused.value.found == "past its deadline"
-    await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=late, answer="late", late=True),)))
-    await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=expired, status=WaitStatus.EXPIRED),)))
-    found = await store.waits.get(late)
-    assert found is not None
-    assert (found.status, found.answer) == (WaitStatus.ANSWERED, "late")
-    async with unchanged(store):
-        for wait_id, state in ((late, "answered"), (expired, "expired")):
-            with pytest.raises(WaitNotOpen) as refused:
-                await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=wait_id, late=True),)))
-            assert refused.value.found == state
-
-
-async def test_an_answer_that_landed_in_time_is_known_again_when_repeated_as_late(harness: Harness) -> None:
-    """C3: `late` is a guard; the runner that lost the reply does not know which of the two it was."""
-    clock = FakeClock()
-    store = await harness.open(clock=clock)
-    key, _ = await a_session(store)
-    timed = OpenWait(kind="approval", timeout=10.0)
-    (wait_id,) = (await store.commit(_suspending(key, await _run(store, key), timed))).wait_ids
-    answer = SettleWait(wait_id=wait_id, answer="yes")
-    commit = a_commit(key, settle_waits=(answer,))
-    await store.commit(commit)
-    clock.advance(11)
-    async with unchanged(store):
-        assert (await store.commit(replace(commit, settle_waits=(replace(answer, late=True),)))).replayed
-
-
-async def test_of_concurrent_answers_to_one_wait_one_lands(store: Store) -> None:
-    """H6a: the others find it answered, and the stored answer is the winner's."""
-    key, _ = await a_session(store)
-    (wait_id,) = (await store.commit(_suspending(key, await _run(store, key), _APPROVAL))).wait_ids
-    answers = [a_commit(key, settle_waits=(SettleWait(wait_id=wait_id, answer=n),)) for n in range(8)]
-    async with asyncio.timeout(20):
-        results = await asyncio.gather(*map(store.commit, answers), return_exceptions=True)
-    assert sum(isinstance(result, WaitNotOpen) for result in results) == 7, results
-    (winner,) = [n for n, result in enumerate(results) if not isinstance(result, BaseException)]
-    found = await store.waits.get(wait_id)
-    assert found is not None
-    assert found.answer == winner
-
-
-async def test_after_delete_the_old_wait_ids_are_refused_and_new_ones_work(harness: Harness) -> None:
-    """H6e: by life, after reopen, and in the id's next life under its own life number."""
-    store = await harness.open()
-    key, _ = await a_session(store)
-    (old,) = (await store.commit(_suspending(key, await _run(store, key), _APPROVAL))).wait_ids
-    await store.delete(key)
-    reopened = await harness.open()
-    settle = (SettleWait(wait_id=old, answer="late"),)
-    for opened in (store, reopened):
-        assert await opened.waits.get(old) is None
-        with pytest.raises(SessionDeleted):
-            await opened.commit(a_commit(key, settle_waits=settle))
-        with pytest.raises(WaitNotOpen):
-            await opened.commit(a_commit(key, life=2, settle_waits=settle))
-    await a_session(store, key=key)
-    run = an_id("run")
-    begin = BeginRun(run_id=run, invocation_id=f"inv-{run}")
-    suspend = a_commit(key, life=2, run=begin, end=EndRun(status=RunStatus.SUSPENDED), open_waits=(_APPROVAL,))
-    (new,) = (await store.commit(suspend)).wait_ids
-    before = await store.dump()
-    with pytest.raises(SessionDeleted):
-        await reopened.commit(a_commit(key, settle_waits=settle))
-    with pytest.raises(WaitNotOpen):
-        await reopened.commit(a_commit(key, life=2, settle_waits=settle))
-    assert await store.dump() == before
-    await reopened.commit(a_commit(key, life=2, settle_waits=(SettleWait(wait_id=new, answer="in time"),)))
-    found = await store.waits.get(new)
-    assert found is not None
-    assert found.answer == "in time"
-
-
 async def test_a_commit_that_leaves_its_runs_row_as_it_is_is_refused_once_another_has_taken_the_run(
     harness: Harness,
 ) -> None:
@@ -549,7 +320,7 @@ async def test_a_commit_that_leaves_its_runs_row_as_it_is_is_refused_once_anothe
     clock = FakeClock()
     mine, theirs = await harness.open(clock=clock), await harness.open(clock=clock)
     key, _ = await a_session(mine)
-    run = await _run(mine, key)
+    run = await a_run(mine, key)
 
     def telling() -> Commit:
         return a_commit(key, run=run, expected_version=1, events=(NewEvent(type="told"),))
@@ -560,3 +331,30 @@ async def test_a_commit_that_leaves_its_runs_row_as_it_is_is_refused_once_anothe
     async with unchanged(mine):
         with pytest.raises(RunNotLive):
             await mine.commit(telling())
+
+
+async def test_runs_checkpoints_and_waits_read_back_equal(store: Store) -> None:
+    """Present optional parts come back too, {} still {}."""
+    key, _ = await a_session(store, None, "m")
+    begin = BeginRun(
+        run_id="r-1", invocation_id="inv-1", origin_id="inv-0", correlation_id="c-2", worker="w-3", ttl=20.0
+    )
+    deadline = datetime(2040, 1, 1, 1, 1, 1, 999999, tzinfo=UTC)
+    wait = OpenWait(kind="approval", signal_id="s-4", deadline=deadline, schema={}, metadata={"who": "me"})
+    point = NewCheckpoint(step=3, cursor={}, document={"big": "z" * 3000, "small": {}}, schema_version="v5")
+    receipt = await store.commit(a_commit(key, run=begin, checkpoint=point, open_waits=(wait,), steps=6))
+    settle = SettleWait(wait_id=receipt.wait_ids[0], answer={})
+    end = EndRun(status=RunStatus.FAILED, partial=True, error={"category": "x"}, outcome={})
+    await store.commit(a_commit(key, run=RunRef(run_id="r-1"), settle_waits=(settle,), end=end))
+    run, found = await store.runs.get("r-1"), await store.waits.get(receipt.wait_ids[0])
+    latest = await store.checkpoints.latest(key)
+    assert run is not None
+    assert found is not None
+    assert latest is not None
+    assert (run.origin_id, run.correlation_id, run.worker, run.steps) == ("inv-0", "c-2", "w-3", 6)
+    assert (run.status, run.partial, run.error, run.outcome) == (RunStatus.FAILED, True, {"category": "x"}, {})
+    assert run.ended_at is not None
+    assert (found.kind, found.signal_id, found.deadline, found.schema) == ("approval", "s-4", deadline, {})
+    assert (found.metadata, found.answer, found.status) == ({"who": "me"}, {}, "answered")
+    assert (latest.step, latest.cursor, latest.schema_version) == (3, {}, "v5")
+    assert latest.document == {"big": "z" * 3000, "small": {}}

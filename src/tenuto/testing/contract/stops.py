@@ -14,10 +14,11 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunRef, RunStatus, StopAnswer, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
+from tenuto.testing.checks import unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import fail_at_each_statement, statements, unchanged
 from tenuto.testing.factories import a_commit, a_session, a_turn, an_id, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, statements
 
 
 async def _live_run(store: Store, key: SessionKey, *, laned: bool = True) -> tuple[Lane | None, RunRef]:
@@ -41,7 +42,7 @@ async def _found(store: Store, run: RunRef) -> Run:
 
 @pytest.mark.parametrize("laned", [True, False])
 async def test_a_stop_is_recorded_at_once_and_outlives_asker_and_runner(harness: Harness, laned: bool) -> None:
-    """helix 35: on the run's row, told in the stream, there after reopen and after a takeover."""
+    """It stands in the run's row and in the stream, also after a reopen and a takeover."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -69,7 +70,7 @@ async def test_a_stop_is_recorded_at_once_and_outlives_asker_and_runner(harness:
 
 
 async def test_a_second_stop_changes_nothing_and_says_so(store: Store) -> None:
-    """H9: twice is one outcome; the first reason stays."""
+    """Asking twice gives one outcome; the first reason stays."""
     key, _ = await a_session(store)
     _, run = await _live_run(store, key)
     first = await store.runs.request_stop(run.run_id, StopKind.INTERRUPT, "one")
@@ -79,7 +80,7 @@ async def test_a_second_stop_changes_nothing_and_says_so(store: Store) -> None:
 
 
 async def test_an_abort_takes_the_place_of_an_interrupt_and_not_the_other_way_round(store: Store) -> None:
-    """H9: the stronger of two stops counts, and has to be seen anew."""
+    """The stronger of two stops counts, and has to be seen anew."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     await store.runs.request_stop(run.run_id, StopKind.INTERRUPT, "one")
@@ -95,7 +96,7 @@ async def test_an_abort_takes_the_place_of_an_interrupt_and_not_the_other_way_ro
 
 @pytest.mark.parametrize("status", [RunStatus.COMPLETED, RunStatus.SUSPENDED])
 async def test_a_stopped_run_ends_neither_as_completed_nor_as_suspended(store: Store, status: RunStatus) -> None:
-    """helix 35, H9: refused whole, also where the runner's commit needed no look; interrupted and failed it may end."""
+    """Refused whole, also where the runner's commit needed no look; interrupted and failed it may end."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     await store.commit(_of_run(key, lane, run, steps=1))
@@ -106,7 +107,7 @@ async def test_a_stopped_run_ends_neither_as_completed_nor_as_suspended(store: S
             await store.commit(_of_run(key, lane, run, status, open_waits=waits))
     assert (refusal.value.run_id, refusal.value.stop) == (run.run_id, reply.stop)
     assert refusal.value.category == "store_commit_failed"
-    await store.commit(_of_run(key, lane, run, steps=2))  # what is no end goes on
+    await store.commit(_of_run(key, lane, run, steps=2))  # anything but an end still lands
     await store.commit(_of_run(key, lane, run, RunStatus.INTERRUPTED, sees_stop=True))
     found = await _found(store, run)
     assert (found.status, found.steps) == (RunStatus.INTERRUPTED, 2)
@@ -115,7 +116,7 @@ async def test_a_stopped_run_ends_neither_as_completed_nor_as_suspended(store: S
 
 
 async def test_a_stop_never_hits_a_later_run(store: Store) -> None:
-    """helix 35: the next run of the session, also of the same invocation, knows nothing of it."""
+    """The next run of the session, also of the same invocation, knows nothing of it."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     await store.runs.request_stop(run.run_id)
@@ -129,7 +130,7 @@ async def test_a_stop_never_hits_a_later_run(store: Store) -> None:
 
 @pytest.mark.parametrize("status", list(RunStatus)[1:])
 async def test_a_stop_of_an_ended_run_says_how_it_ended(store: Store, status: RunStatus) -> None:
-    """H9: nothing is recorded."""
+    """Nothing of it is recorded."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     await store.commit(_of_run(key, lane, run, status))
@@ -140,7 +141,7 @@ async def test_a_stop_of_an_ended_run_says_how_it_ended(store: Store, status: Ru
 
 
 async def test_a_stop_can_be_withdrawn_until_it_is_seen(store: Store) -> None:
-    """H9: then the run ends as it likes; the stream tells both; once seen it stands."""
+    """Then the run ends as it likes; the stream has both; once seen, a stop stands."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     async with unchanged(store):
@@ -159,7 +160,7 @@ async def test_a_stop_can_be_withdrawn_until_it_is_seen(store: Store) -> None:
 
 
 async def test_after_a_withdrawal_the_run_completes(store: Store) -> None:
-    """H9: and a commit that would still act on the stop is refused, so that the run goes on."""
+    """A commit that would still act on the stop is refused, so that the run goes on."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     await store.runs.request_stop(run.run_id)
@@ -172,7 +173,7 @@ async def test_after_a_withdrawal_the_run_completes(store: Store) -> None:
 
 
 async def test_seeing_a_stop_belongs_to_what_a_commit_means(store: Store) -> None:
-    """C4: and the first time it was seen stays."""
+    """The time it was first seen stays."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     await store.runs.request_stop(run.run_id)
@@ -185,8 +186,9 @@ async def test_seeing_a_stop_belongs_to_what_a_commit_means(store: Store) -> Non
     assert (await _found(store, run)).stop == first
 
 
+@needs(Capability.PROBES)
 async def test_the_stops_of_many_runs_are_one_read(store: Store) -> None:
-    """helix 35: by run, as each run has it; without one, withdrawn, unknown and not asked for are left out."""
+    """By run, as each run has it; without one, withdrawn, unknown and not asked for are left out."""
     key, _ = await a_session(store)
     runs = [(await _live_run(store, key, laned=False))[1] for _ in range(6)]
     interrupted, aborted, ended, withdrawn, free, other = runs
@@ -239,7 +241,7 @@ async def test_a_malformed_stop_is_refused(store: Store) -> None:
 
 
 async def test_a_stop_against_the_last_commit_ends_in_exactly_one_of_the_two(harness: Harness) -> None:
-    """H9: the same in the answer, the run and the stream."""
+    """The same in the answer, the run and the stream."""
     stores = [await harness.open(), await harness.open()]
     key, _ = await a_session(stores[0])
 
@@ -270,7 +272,7 @@ async def test_a_stop_against_the_last_commit_ends_in_exactly_one_of_the_two(har
 
 @pytest.mark.parametrize("between", ["input", "chunk", "input for the run"])
 async def test_a_stop_from_elsewhere_is_noticed_whatever_the_runner_wrote_since(harness: Harness, between: str) -> None:
-    """helix 35: a runner that remembers its session, and takes event numbers itself, does not pass over it."""
+    """A runner that remembers its session, and takes event numbers itself, does not pass over it."""
     store, elsewhere = await harness.open(), await harness.open()
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
@@ -286,8 +288,8 @@ async def test_a_stop_from_elsewhere_is_noticed_whatever_the_runner_wrote_since(
         await store.commit(_of_run(key, lane, run, RunStatus.COMPLETED))
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_a_stop_leaves_no_trace(store: Store) -> None:
-    """C8."""
     key, _ = await a_session(store)
     _, run = await _live_run(store, key)
     reply, failed = await fail_at_each_statement(store, lambda: store.runs.request_stop(run.run_id))

@@ -6,7 +6,7 @@ from tenuto.errors import SessionNotFound, VersionConflict
 from tenuto.model.commit import BeginRun, Held, NewCheckpoint
 from tenuto.model.session import Profile, SessionKey
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import rows, unchanged
+from tenuto.testing.checks import rows, unchanged
 from tenuto.testing.factories import a_commit, a_save
 
 MINE, THEIRS = SessionKey("s", tenant="mine"), SessionKey("s", tenant="theirs")

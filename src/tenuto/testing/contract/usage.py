@@ -11,10 +11,11 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile
 from tenuto.model.token_usage import NewUsage, UsageTotals
 from tenuto.store.store import Store
+from tenuto.testing.checks import not_refused, rows, unchanged
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.contract.watching import fail_at_each_statement, not_refused, rows, statements, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_session, a_turn, an_id, an_owner
-from tenuto.testing.harness import Harness
+from tenuto.testing.harness import Capability, Harness, needs
+from tenuto.testing.probes import fail_at_each_statement, statements
 
 MOST = 2**53 - 1
 CALL = NewUsage(model="m-1", source="ask", input=1, output=20, cache_read=300, cache_write=4000, reasoning=50000)
@@ -25,7 +26,7 @@ def _sums(usage: UsageTotals) -> tuple[int, ...]:
 
 
 async def test_usage_is_summed_in_total_and_by_model(harness: Harness) -> None:
-    """D5: over all commits of the session, with a run and without, also after reopen."""
+    """Over all commits of the session, with a run and without, also after reopen."""
     store = await harness.open()
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
@@ -45,7 +46,7 @@ async def test_usage_is_summed_in_total_and_by_model(harness: Harness) -> None:
 
 
 async def test_a_repeated_commit_counts_once_and_a_second_call_is_a_second_row(store: Store) -> None:
-    """D5, helix 53: equal calls in one commit are two rows."""
+    """Equal calls in one commit are two rows."""
     key, _ = await a_session(store)
     commit = a_commit(key, usage=(CALL, CALL))
     await store.commit(commit)
@@ -57,15 +58,14 @@ async def test_a_repeated_commit_counts_once_and_a_second_call_is_a_second_row(s
 
 
 async def test_rows_with_reasoning_tokens_only_are_kept(store: Store) -> None:
-    """D5."""
     key, _ = await a_session(store)
     await store.commit(a_commit(key, usage=(NewUsage(model="m", reasoning=5),)))
     assert _sums((await store.usage.report(key)).total) == (1, 0, 0, 0, 0, 5)
 
 
+@needs(Capability.PROBES)
 @pytest.mark.parametrize("count", [-1, MOST + 1, 1.5, True, None, "7"])
 async def test_counts_out_of_range_are_refused_before_any_statement(store: Store, count: Any) -> None:
-    """D5, C14."""
     key, _ = await a_session(store)
     wrong = {
         name: replace(CALL, **{name: count}) for name in ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -79,7 +79,7 @@ async def test_counts_out_of_range_are_refused_before_any_statement(store: Store
 
 
 async def test_a_sum_out_of_range_is_a_typed_error(store: Store) -> None:
-    """D5: exact up to the limit, and refused beyond it, however many rows."""
+    """Exact up to the limit, and refused beyond it, however many rows."""
     key, _ = await a_session(store)
     await store.commit(a_commit(key, usage=(NewUsage(model="m", input=MOST - 1), NewUsage(model="n", input=1))))
     assert (await store.usage.report(key)).total.input == MOST
@@ -89,7 +89,7 @@ async def test_a_sum_out_of_range_is_a_typed_error(store: Store) -> None:
 
 
 async def test_the_children_are_added_where_asked_for(store: Store) -> None:
-    """helix 53: the whole tree, each once; without asking, the session alone. An unknown one has used nothing."""
+    """The whole tree, each once; without asking, the session alone. An unknown one has used nothing."""
     root, _ = await a_session(store)
     child, _ = await a_session(store, profile=Profile(parent=root.session_id))
     grandchild, _ = await a_session(store, profile=Profile(parent=child.session_id))
@@ -102,8 +102,9 @@ async def test_the_children_are_added_where_asked_for(store: Store) -> None:
     assert _sums((await store.usage.report(a_key())).total) == (0, 0, 0, 0, 0, 0)
 
 
+@needs(Capability.PROBES)
 async def test_the_usage_of_one_run_is_told_apart(harness: Harness) -> None:
-    """D5: not that of other runs, of commits without a run, or of other sessions; also after the run was pruned."""
+    """Not that of other runs, of commits without a run, or of other sessions; also after the run was pruned."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -133,7 +134,7 @@ async def test_the_usage_of_one_run_is_told_apart(harness: Harness) -> None:
 
 
 async def test_delete_removes_the_usage_and_a_fork_takes_none_along(store: Store) -> None:
-    """A11: counted; another session's stays."""
+    """It is counted, and another session's stays."""
     key, _ = await a_session(store)
     other, _ = await a_session(store)
     fork = a_key()
@@ -147,8 +148,8 @@ async def test_delete_removes_the_usage_and_a_fork_takes_none_along(store: Store
     assert (await store.usage.report(other)).total.calls == 1
 
 
+@needs(Capability.PROBES)
 async def test_a_failure_at_any_statement_of_usage_leaves_no_trace(store: Store) -> None:
-    """C8."""
     key, _ = await a_session(store)
     commit = a_commit(key, usage=(CALL,))
     receipt, failed = await fail_at_each_statement(store, lambda: store.commit(commit))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tenuto.codec import MAX_DIGITS
-from tenuto.errors import CommitTooLarge, InvalidInput, TenutoError
-from tenuto.model.commit import Append, BeginRun, Budget, EndRun, NewCheckpoint, OpenWait, Reset, SettleWait
+from tenuto.errors import InvalidInput, TenutoError
+from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, OpenWait, Reset, SettleWait
 from tenuto.model.effect import EffectKind, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput
@@ -23,9 +23,8 @@ from tenuto.model.token_usage import NewUsage
 from tenuto.model.wait import WaitStatus
 from tenuto.store.rules.limits import MAX_LIMIT, MAX_NAME_BYTES, MAX_TAGS, MAX_TEXT_BYTES
 from tenuto.store.store import Store
-from tenuto.testing.contract.watching import not_refused, unchanged
+from tenuto.testing.checks import not_refused, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
-from tenuto.testing.harness import Harness
 
 BEGIN = BeginRun(run_id="r", invocation_id="i")
 BEFORE_THE_YEAR_ONE = datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))
@@ -373,31 +372,6 @@ async def test_texts_for_people_are_bounded(store: Store) -> None:
         assert await not_refused(InvalidInput, calls) == {}
     await store.commit(a_commit(key, profile={"title": long[:-1], "tags": ("t" * 255,) * MAX_TAGS}))
     assert (await store.runs.request_stop("r", StopKind.INTERRUPT, long[:-1])).stop is not None
-
-
-async def test_the_names_and_the_number_of_fields_count_in_a_commits_budget(harness: Harness) -> None:
-    """A commit of names alone can be as big as one of values."""
-    store = await harness.open(budget=Budget(max_bytes=10_000, max_rows=100))
-    key, _ = await a_session(store)
-    big = [f"{n:03}{'n' * 200}" for n in range(60)]
-    parts: dict[str, dict[str, Any]] = {
-        "document": {"document": dict.fromkeys(big, 1)},
-        "logs": {"logs": {name: Append() for name in big}},
-        "removed": {"removed": frozenset(big)},
-    }
-    async with unchanged(store):
-        for name, part in parts.items():
-            with pytest.raises(CommitTooLarge) as refused:
-                await store.commit(a_commit(key, save=True, **part))
-            assert refused.value.measure == "bytes", name
-        many = {f"f{n}": 1 for n in range(101)}
-        for part in ({"document": many}, {"logs": {name: Append() for name in many}}):
-            with pytest.raises(CommitTooLarge) as refused:
-                await store.commit(a_commit(key, save=True, **part))
-            assert (refused.value.measure, refused.value.size) == ("fields", 101)
-        with pytest.raises(CommitTooLarge):
-            await store.commit(a_commit(key, checkpoint=NewCheckpoint(step=1, document=many)))
-    await store.commit(a_save(key, document=dict(list(many.items())[:100])))
 
 
 async def test_a_page_is_bounded(store: Store) -> None:

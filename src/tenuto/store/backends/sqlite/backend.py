@@ -1,45 +1,34 @@
 """The SQLite backend: one file, one writer thread, readers beside it, several processes at once."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import apsw
 
-from tenuto.errors import InvalidInput, SchemaMismatch, TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, Warm
 from tenuto.store.backends.home import Home
-from tenuto.store.backends.options import positive, yes_or_no
-from tenuto.store.backends.signals import GuardMissed, Refused
-from tenuto.store.backends.sql import migrations, queries
-from tenuto.store.backends.sqlite.connection import check_tables, check_version, connect, migrate, patiently
-from tenuto.store.backends.sqlite.faults import translate, translated, unstorable
-from tenuto.store.backends.sqlite.file import DatabaseFile
-from tenuto.store.backends.sqlite.lease_clock import LeaseClock
+from tenuto.store.backends.signals import GuardMissed
+from tenuto.store.backends.sqlite.database import Database, Settings, checked, open_database, open_memory
+from tenuto.store.backends.sqlite.execution import Execution
+from tenuto.store.backends.sqlite.faults import shown, translated
+from tenuto.store.backends.sqlite.view import SqliteView
 from tenuto.store.backends.sqlite.writer import Writer
 from tenuto.store.backends.threads import Threads, in_thread
 from tenuto.store.backends.wakeups import Wakeups
 from tenuto.store.backends.warm_rows import RowMemory
-from tenuto.store.rules.plan import Plan, Row, Write
+from tenuto.store.rules.plan import Plan, Row
 
 F = TypeVar("F")
 T = TypeVar("T")
 
 _READERS = 4
 _POLL_SECONDS = 0.02
-_ROWS_PER_INSERT = 32
 _TRIES = 3
 _CLOSE_SECONDS = 30.0
-
-OPTIONS = ("migrate", "synchronous", "lock_timeout", "vfs")
-"""What `open_store` takes for SQLite."""
-
-_SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
-_UNSTORABLE = (TypeError, ValueError, OverflowError)
 
 
 class SqliteBackend:
@@ -47,59 +36,36 @@ class SqliteBackend:
 
     name = "sqlite"
 
-    def __init__(
-        self,
-        path: str,
-        writer: apsw.Connection,
-        file: DatabaseFile,
-        open_connection: Callable[[], apsw.Connection],
-        timeout: float,
-        options: dict[str, Any],
-    ):
-        self.path = path
+    def __init__(self, database: Database) -> None:
+        self.path = database.settings.path
+        self.lock_timeout = database.settings.lock_timeout
         self._home = Home(self)
-        self._file = file
-        self._options = options
-        self.lock_timeout = timeout
-        self.probe: Callable[[str], None] | None = None
-        self._sql = Statements()
-        self._connection = writer
-        self._open = open_connection
-        self._writer = Writer(writer, path, timeout, file)
+        self._database = database
+        self._file = database.file
+        self._execution = Execution(self.path)
+        self._writer = Writer(database.writer, self.path, self.lock_timeout, database.file)
         self._readers: list[apsw.Connection] = []
         self._glancing: apsw.Connection | None = None
         self._reading = asyncio.Semaphore(_READERS)
-        self._threads = Threads(_READERS, f"tenuto-reader {path}")
+        self._threads = Threads(_READERS, f"tenuto-reader {self.path}")
         self._wakeups = Wakeups()
         self._memory = RowMemory()
         self._poll: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(
-        cls,
-        path: str,
-        *,
-        migrate: bool = True,
-        synchronous: str = "FULL",
-        lock_timeout: float = 10.0,
-        vfs: str | None = None,
-    ) -> "SqliteBackend":
-        """Open the file; with `migrate=False` tables that are not up to date are refused instead."""
-        yes_or_no(migrate, "migrate")
-        positive(lock_timeout, "lock_timeout")
-        synchronous = _word(synchronous)
-        _check_vfs(vfs)
-        path = os.path.abspath(path)  # noqa: ASYNC240, PTH100 - links stay; the working directory may change
-        clock = LeaseClock()
-        writer, file = await in_thread(partial(_open_writer, path, clock, migrate, synchronous, lock_timeout, vfs))
-        return cls(
-            path,
-            writer,
-            file,
-            partial(connect, path, lease_now=clock.now, synchronous=synchronous, vfs=vfs, readonly=True),
-            lock_timeout,
-            {"synchronous": synchronous, "lock_timeout": lock_timeout, "vfs": vfs},
-        )
+    async def open(cls, path: str, **options: Any) -> "SqliteBackend":
+        """Open a file; the options are those of `Settings`."""
+        settings = checked(Settings(path, **options))
+        return cls(await in_thread(partial(open_database, settings)))
+
+    @property
+    def probe(self) -> Callable[[str], None] | None:
+        """What a test wants to be told: the name of each statement, before it is executed."""
+        return self._execution.probe
+
+    @probe.setter
+    def probe(self, probe: Callable[[str], None] | None) -> None:
+        self._execution.probe = probe
 
     async def transact(
         self,
@@ -116,7 +82,7 @@ class SqliteBackend:
             plan = self._memory.plan(warm, decide)
             if plan is not None:
                 try:
-                    await self._writer.submit(partial(self._apply_all, plan.writes), size)
+                    await self._writer.submit(partial(self._execution.apply, plan.writes), size)
                     self._memory.keep(warm.key, plan)
                     return plan.result
                 except GuardMissed:
@@ -124,7 +90,7 @@ class SqliteBackend:
         last = GuardMissed("")
         for _ in range(_TRIES):
             try:
-                found: Plan[T] = await self._writer.submit(partial(self._transact, read, decide), size)
+                found: Plan[T] = await self._writer.submit(partial(self._execution.transact, read, decide), size)
                 if warm:
                     self._memory.keep(warm.key, found)
                 else:
@@ -139,8 +105,8 @@ class SqliteBackend:
         self._home.check()
 
         def work(connection: apsw.Connection) -> list[Row]:
-            self._before(name)
-            return self._rows(connection, name, params)
+            self._execution.begins(name)
+            return self._execution.rows(connection, name, params)
 
         try:
             rows: list[Row] = await self._writer.submit(work)
@@ -155,17 +121,17 @@ class SqliteBackend:
         a writer. Where it would wait all the same, a thread does.
         """
         self._home.check()
-        self._before(name)
+        self._execution.begins(name)
         self._file.check()
         try:
             if self._glancing is None:
-                self._glancing = self._open()
-            return self._rows(self._glancing, name, params)
+                self._glancing = self._database.open_reader()
+            return self._execution.rows(self._glancing, name, params)
         except apsw.BusyError:
             async with self.view() as view:
                 return await view.read(name, *params)
         except (apsw.Error, UnicodeDecodeError) as error:
-            raise _shown(error, self.path) from error
+            raise shown(error, self.path) from error
 
     async def read(self, name: str, *params: object) -> list[Row]:
         """See `Backend.read`."""
@@ -179,8 +145,8 @@ class SqliteBackend:
         async with self._reading:
             self._home.check()
             self._file.check()
-            connection = self._readers.pop() if self._readers else self._open()
-            view = SqliteView(self, connection)
+            connection = self._readers.pop() if self._readers else self._database.open_reader()
+            view = SqliteView(self._home, self._database.settings, self._execution, self._threads, connection)
             try:
                 yield view
             finally:
@@ -196,7 +162,7 @@ class SqliteBackend:
         async with self._wakeups.watch(key) as changes:
             if self._poll is None or self._poll.done():
                 # The version from before the watcher's first look: whatever changes after it is noticed.
-                connection = self._open()
+                connection = self._database.open_reader()
                 with translated(self.path):
                     seen = connection.pragma("data_version")
                 self._poll = asyncio.create_task(self._watch_file(connection, seen))
@@ -212,7 +178,11 @@ class SqliteBackend:
 
     async def sibling(self) -> "SqliteBackend":
         """See `Backend.sibling`."""
-        return await SqliteBackend.open(self.path, migrate=False, **self._options)
+        settings = self._database.settings
+        if settings.memory is not None:
+            settings.memory.hold()
+            return SqliteBackend(await in_thread(partial(open_memory, settings.memory)))
+        return SqliteBackend(await in_thread(partial(open_database, settings._replace(migrate=False))))
 
     async def vacuum(self, pages: int) -> tuple[int, int]:
         """See `Backend.vacuum`."""
@@ -245,62 +215,7 @@ class SqliteBackend:
                     connection.close()
         self._readers.clear()
         self._writer.close()
-        with suppress(apsw.Error):
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        with suppress(apsw.Error):
-            self._connection.close()
-        self._file.closed()
-
-    def _transact(self, read: Reading[F], decide: Callable[[F], Plan[T]], connection: apsw.Connection) -> Plan[T]:
-        try:
-            plan = decide(self._gather(read, connection))
-        except TenutoError as error:
-            raise Refused(error) from error
-        self._apply_all(plan.writes, connection)
-        return plan
-
-    def _gather(self, read: Reading[F], connection: apsw.Connection) -> F:
-        script = read()
-        try:
-            name, params = next(script)
-            while True:
-                self._before(name)
-                name, params = script.send(self._rows(connection, name, params))
-        except StopIteration as stop:
-            found: F = stop.value
-            return found
-
-    def _apply_all(self, writes: list[Write], connection: apsw.Connection) -> None:
-        for name, rows, must in writes:
-            if self.probe is not None:
-                self.probe(name)
-            before = connection.total_changes() if must else 0
-            self._apply(connection, name, rows)
-            if must and connection.total_changes() - before != len(rows):
-                raise GuardMissed(name)
-
-    def _apply(self, connection: apsw.Connection, name: str, rows: Sequence[Row]) -> None:
-        try:
-            if len(rows) == 1:
-                connection.execute(self._sql[name], rows[0])
-            elif self._sql.takes_many(name):
-                for start in range(0, len(rows), _ROWS_PER_INSERT):
-                    chunk = rows[start : start + _ROWS_PER_INSERT]
-                    connection.execute(self._sql.many(name, len(chunk)), [value for row in chunk for value in row])
-            else:
-                connection.executemany(self._sql[name], rows)
-        except _UNSTORABLE as error:
-            raise unstorable(error, self.path) from error
-
-    def _rows(self, connection: apsw.Connection, name: str, params: Sequence[object]) -> list[Row]:
-        try:
-            return list(connection.execute(self._sql[name], params))
-        except _UNSTORABLE as error:
-            raise unstorable(error, self.path) from error
-
-    def _before(self, name: str) -> None:
-        if self.probe is not None:
-            self.probe(name)
+        self._database.close()
 
     async def _watch_file(self, connection: apsw.Connection, seen: Any) -> None:
         """Wake readers when another connection has changed the file; ends when nobody watches."""
@@ -320,125 +235,3 @@ class SqliteBackend:
         finally:
             with suppress(apsw.Error):
                 connection.close()
-
-
-class SqliteView:
-    """A read transaction on a connection of its own."""
-
-    def __init__(self, backend: SqliteBackend, connection: apsw.Connection) -> None:
-        self._backend = backend
-        self._connection = connection
-
-    async def read(self, name: str, *params: object) -> list[Row]:
-        """See `View.read`."""
-        self._backend._home.check()
-        work = self._backend._threads.run(partial(self._read, name, params))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            # The thread still uses the connection: nobody else may have it before it is done.
-            while not work.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({work})
-            if not work.cancelled():
-                work.exception()
-            raise
-
-    def end(self) -> bool:
-        """End the look; tell whether the connection is of use for another. What was read stands in any case."""
-        try:
-            if self._connection.in_transaction:
-                self._connection.execute("COMMIT")
-        except apsw.Error:
-            return False
-        return True
-
-    def _read(self, name: str, params: Row) -> list[Row]:
-        try:
-            self._backend._before(name)
-            # A reader waits only while another process recovers the WAL or switches a new file to it.
-            return patiently(partial(self._fetch, name, params), self._backend.lock_timeout)
-        except (apsw.Error, UnicodeDecodeError) as error:
-            raise _shown(error, self._backend.path) from error
-
-    def _fetch(self, name: str, params: Row) -> list[Row]:
-        if not self._connection.in_transaction:
-            self._connection.execute("BEGIN")
-        return self._backend._rows(self._connection, name, params)
-
-
-class Statements(dict[str, str]):
-    """The named statements, and the forms of an insert that takes several rows at once."""
-
-    def __init__(self) -> None:
-        super().__init__(queries("sqlite"))
-        self._many: dict[tuple[str, int], str] = {}
-
-    def __missing__(self, name: str) -> str:
-        if not name.startswith("dump_"):
-            raise KeyError(name)
-        self[name] = f"SELECT * FROM {name.removeprefix('dump_')}"
-        return self[name]
-
-    def takes_many(self, name: str) -> bool:
-        """Tell whether a statement is an insert whose values may be repeated."""
-        text = self[name]
-        return text.startswith("INSERT") and text.endswith("?)")
-
-    def many(self, name: str, rows: int) -> str:
-        """Return an insert for several rows."""
-        text = self._many.get((name, rows))
-        if text is None:
-            base = self[name]
-            values = base[base.rindex("(") :]
-            text = self._many[name, rows] = base + f",{values}" * (rows - 1)
-        return text
-
-
-def _open_writer(
-    path: str, clock: LeaseClock, migrating: bool, synchronous: str, timeout: float, vfs: str | None
-) -> tuple[apsw.Connection, DatabaseFile]:
-    DatabaseFile(path, vfs)  # refused before anything is opened
-    connection = connect(path, lease_now=clock.now, synchronous=synchronous, vfs=vfs)
-    try:
-        file = DatabaseFile(path, vfs)
-        if migrating:
-            migrate(connection, path, timeout)
-        else:
-            with translated(path):
-                found = check_version(connection, path)
-            if found < len(migrations("sqlite")):
-                raise SchemaMismatch(
-                    f"{path} has tables of version {found}, this code needs {len(migrations('sqlite'))}; migrate it.",
-                    found=found,
-                    expected=len(migrations("sqlite")),
-                )
-        with translated(path):
-            patiently(partial(check_tables, connection, path), timeout)
-            clock.anchor(connection, timeout)
-    except BaseException as error:
-        with suppress(apsw.Error):
-            connection.close()
-        if isinstance(error, GuardMissed):
-            raise error.as_error() from error
-        raise
-    file.opened()
-    return connection, file
-
-
-def _shown(error: BaseException, path: str) -> BaseException:
-    """Return our error for a driver's where no transaction is run that could look again."""
-    ours = translate(error, path)
-    return ours.as_error() if isinstance(ours, GuardMissed) else ours
-
-
-def _word(synchronous: object) -> str:
-    word = synchronous.upper() if isinstance(synchronous, str) else synchronous
-    if word not in _SYNCHRONOUS:
-        raise InvalidInput(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, got {synchronous!r}.")
-    return str(word)
-
-
-def _check_vfs(vfs: object) -> None:
-    if vfs is not None and vfs not in apsw.vfs_names():
-        raise InvalidInput(f"vfs must be one that is registered with SQLite ({', '.join(apsw.vfs_names())}).")

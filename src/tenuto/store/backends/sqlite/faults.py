@@ -92,6 +92,12 @@ def translate(error: BaseException, path: str) -> BaseException:
     return error
 
 
+def shown(error: BaseException, path: str) -> BaseException:
+    """Return our error for a driver's where no transaction is run that could look again."""
+    ours = translate(error, path)
+    return ours.as_error() if isinstance(ours, GuardMissed) else ours
+
+
 def unstorable(error: Exception, path: str) -> Exception:
     """Return the refusal of a value that cannot be handed to SQLite at all, or what else went wrong with it."""
     if isinstance(error, UnicodeDecodeError):

@@ -56,7 +56,10 @@ class Job:
 
 
 class Writer:
-    """Owns the writing connection. Callers are answered after COMMIT, never before."""
+    """Owns the writing connection. Callers are answered after COMMIT, never before.
+
+    The thread starts with the first transaction.
+    """
 
     def __init__(self, connection: apsw.Connection, path: str, lock_timeout: float, file: DatabaseFile) -> None:
         self._connection = connection
@@ -65,13 +68,15 @@ class Writer:
         self._timeout = lock_timeout
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name=f"tenuto-writer {path}", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def submit(self, work: Work, size: int = 0) -> asyncio.Future[Any]:
         """Queue one transaction; its result comes once it is on disk."""
         job = Job(work, size, asyncio.get_running_loop())
         self._queue.put(job)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name=f"tenuto-writer {self._path}", daemon=True)
+            self._thread.start()
         return job.future
 
     def close(self) -> None:
@@ -79,7 +84,8 @@ class Writer:
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-        self._thread.join(_CLOSE_TIMEOUTS * self._timeout + _CLOSE_SECONDS)
+        if self._thread is not None:
+            self._thread.join(_CLOSE_TIMEOUTS * self._timeout + _CLOSE_SECONDS)
 
     def _serve(self) -> None:
         job = self._queue.get()

@@ -1,0 +1,70 @@
+"""What commands take: a store's address, and import paths of the user's code."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.graph.compiled import CompiledGraph
+from tenuto.store.open import Opening, open_store
+from tenuto.store.schemes import sqlite_path
+
+Address = Annotated[
+    str,
+    typer.Option("--store", envvar="TENUTO_STORE", help="sqlite:///file.db or postgresql://...", show_default=False),
+]
+Schema = Annotated[
+    str | None, typer.Option("--schema", help="The PostgreSQL schema of the store's tables.", show_default="tenuto")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+def open_existing(url: str, schema: str | None, **options: Any) -> Opening:
+    """Return the opening of a store; refuse a SQLite file that does not exist, since opening would create it."""
+    if url.startswith("sqlite:") and not _exists(sqlite_path(url)):
+        raise typer.BadParameter(f"there is no file {sqlite_path(url)!r}.", param_hint="--store")
+    if schema is not None:
+        options["schema"] = schema
+    return open_store(url, **options)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def load_object(place: str) -> Any:
+    """Import what `module:name` names, from the current folder too; None if the module has no such name."""
+    module_name, _, name = place.partition(":")
+    if not module_name or not name:
+        raise typer.BadParameter(f"{place!r} does not have the form module:name.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise typer.BadParameter(f"{module_name!r} cannot be imported: {error!r}.") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    return getattr(module, name, None)
+
+
+def load_graph_source(place: str) -> Any:
+    """Import what `module:name` names: a compiled graph, or a function that may return one."""
+    found = load_object(place)
+    if not isinstance(found, CompiledGraph) and not callable(found):
+        module, _, name = place.partition(":")
+        raise typer.BadParameter(
+            f"{name!r} in {module!r} is not a compiled graph, and not a function that returns one."
+        )
+    return found
+
+
+def compiled_graph(found: Any, place: str) -> CompiledGraph[Any]:
+    """Return what was found at `place` as a compiled graph, or refuse it."""
+    if not isinstance(found, CompiledGraph):
+        raise typer.BadParameter(f"{place!r} is not a compiled graph, and does not return one.")
+    return found

@@ -1,0 +1,221 @@
+"""`tenuto session`: list and show sessions, answer their waits, stop their runs."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.cli.exit_code import run_or_exit
+from tenuto.cli.parameters import Address, AsJson, Schema, open_existing
+from tenuto.model.run import StopAnswer, StopKind
+from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, SessionStatus, SessionSummary
+from tenuto.model.wait import Wait
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.info import RunInfo
+
+sessions = typer.Typer(help="List, show, answer and stop sessions.", no_args_is_help=True)
+
+Id = Annotated[str, typer.Argument(help="The session's id.")]
+Tenant = Annotated[str, typer.Option(help="The session's tenant.", show_default="none")]
+Work = Callable[[SessionRuntime], Awaitable[Any]]
+
+_STOP_ANSWERS = {
+    StopAnswer.RECORDED: "Stop recorded",
+    StopAnswer.ALREADY: "A stop was already requested",
+    StopAnswer.ENDED: "The run has already ended",
+}
+
+
+@sessions.command("list")
+def list_sessions(
+    store: Address,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's sessions.", show_default="all tenants")] = None,
+    status: Annotated[SessionStatus | None, typer.Option(help="Only sessions with this status.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many to list at most.")] = 50,
+    schema: Schema = None,
+    as_json: AsJson = False,
+) -> None:
+    """List sessions, newest first."""
+
+    async def work(runtime: SessionRuntime) -> Any:
+        asked = ANY_TENANT if tenant is None else tenant
+        return await runtime.list(SessionFilter(tenant=asked, status=status), limit=limit)
+
+    page = _run(store, schema, as_json, work)
+    if as_json:
+        typer.echo(json.dumps({"sessions": [_summary(each) for each in page], "next": page.next}))
+        return
+    rows = [
+        (each.session_id, each.agent or "", each.status, each.version, each.counts.get("messages", 0), each.title or "")
+        for each in page
+    ]
+    _table(("session", "program", "status", "version", "messages", "title"), rows)
+
+
+@sessions.command("show")
+def show(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = None, as_json: AsJson = False) -> None:
+    """Show a session's state and its last ten turns."""
+
+    async def work(runtime: SessionRuntime) -> Any:
+        key = SessionKey(session_id, tenant=tenant)
+        return await runtime.get(key), await runtime.runs(key, limit=10)
+
+    session, runs = _run(store, schema, as_json, work)
+    definition = session.definition
+    report = {
+        "session_id": session.session_id,
+        "tenant": tenant,
+        "status": str(session.status),
+        "version": session.version,
+        "program": f"{definition.name}@{definition.version}" if definition else None,
+        "metadata": dict(session.metadata),
+        "document": dict(session.document),
+        "logs": {name: list(items) for name, items in session.logs.items()},
+        "runs": [_turn(each) for each in runs],
+    }
+    if as_json:
+        typer.echo(json.dumps(report))
+        return
+    typer.echo(f"{session_id}: {report['status']}, version {session.version}, program {report['program'] or 'none'}")
+    for name, value in session.document.items():
+        typer.echo(f"  {name} = {json.dumps(value)}")
+    for message in session.messages:
+        typer.echo(f"  {_line(message)}")
+    columns = ("turn", "run", "status", "steps", "waits for", "error")
+    _table(
+        columns,
+        [(r.run.number, r.run_id, r.status, r.run.steps, ", ".join(r.wait_kinds), _error(r.run.error)) for r in runs],
+    )
+
+
+@sessions.command("waits")
+def waits(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = None, as_json: AsJson = False) -> None:
+    """List the open waits of a session."""
+
+    async def work(runtime: SessionRuntime) -> Any:
+        key = SessionKey(session_id, tenant=tenant)
+        await runtime.info(key)
+        return await runtime.waits(key)
+
+    found = _run(store, schema, as_json, work)
+    if as_json:
+        typer.echo(json.dumps({"waits": [_wait(each) for each in found]}))
+        return
+    _table(
+        ("wait", "kind", "signal", "deadline", "metadata"),
+        [(w.wait_id, w.kind, w.signal_id or "", w.deadline or "", json.dumps(dict(w.metadata))) for w in found],
+    )
+
+
+@sessions.command("answer")
+def answer(
+    wait_id: Annotated[str, typer.Argument(help="The wait's id, from `tenuto session waits`.")],
+    value: Annotated[str, typer.Argument(help="The answer as JSON: true, 7, '{\"approved\": true}'.")],
+    store: Address,
+    tenant: Tenant = "",
+    schema: Schema = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a wait; a worker resumes the session."""
+    try:
+        payload = json.loads(value)
+    except ValueError as error:
+        raise typer.BadParameter(f"the answer {value!r} is not JSON: {error}.") from error
+
+    async def work(runtime: SessionRuntime) -> Any:
+        return await runtime.for_tenant(tenant).answer(wait_id, payload, run=False)
+
+    answered = _run(store, schema, as_json, work)
+    left = [_wait(each) for each in answered.open_waits]
+    if as_json:
+        report = {"session_id": answered.session_id, "run_id": answered.run_id, "continues": answered.continues}
+        typer.echo(json.dumps({**report, "open_waits": left}))
+        return
+    then = "a worker resumes it" if answered.continues else f"waits still open: {len(left)}"
+    typer.echo(f"Answered. Session {answered.session_id!r}: {then}.")
+
+
+@sessions.command("stop")
+def stop(
+    session_id: Id,
+    store: Address,
+    kind: Annotated[StopKind, typer.Option(help="interrupt can be resumed; abort is final.")] = StopKind.INTERRUPT,
+    reason: Annotated[str | None, typer.Option(help="The reason to record.")] = None,
+    tenant: Tenant = "",
+    schema: Schema = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the session's current run to stop, in whichever process it runs."""
+
+    async def work(runtime: SessionRuntime) -> Any:
+        return await runtime.stop(SessionKey(session_id, tenant=tenant), kind=kind, reason=reason)
+
+    reply = _run(store, schema, as_json, work)
+    if as_json:
+        typer.echo(json.dumps({"answer": str(reply.answer), "run_status": str(reply.status)}))
+        return
+    typer.echo(f"{_STOP_ANSWERS.get(reply.answer, reply.answer)} (run status: {reply.status}).")
+
+
+def _run(url: str, schema: str | None, as_json: bool, work: Work) -> Any:
+    """Do something with the sessions of a store, without any program."""
+
+    async def run() -> Any:
+        async with open_existing(url, schema, migrate=False) as store, SessionRuntime(store) as runtime:
+            return await work(runtime)
+
+    return run_or_exit(run(), as_json=as_json)
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    """Print columns that are never folded, so that ids can be copied."""
+    lines = [columns, *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    for line in lines:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _summary(each: SessionSummary) -> dict[str, Any]:
+    return {
+        "session_id": each.session_id,
+        "tenant": each.key.tenant,
+        "program": each.agent,
+        "status": str(each.status),
+        "version": each.version,
+        "counts": dict(each.counts),
+        "title": each.title,
+        "user_id": each.user_id,
+        "created_at": each.created_at.isoformat(),
+        "updated_at": each.updated_at.isoformat(),
+    }
+
+
+def _turn(each: RunInfo) -> dict[str, Any]:
+    return {
+        "run_id": each.run_id,
+        "number": each.run.number,
+        "status": str(each.status),
+        "steps": each.run.steps,
+        "waits_for": list(each.wait_kinds),
+        "error": each.run.error,
+    }
+
+
+def _wait(each: Wait) -> dict[str, Any]:
+    return {
+        "wait_id": each.wait_id,
+        "run_id": each.run_id,
+        "kind": each.kind,
+        "signal_id": each.signal_id,
+        "deadline": each.deadline.isoformat() if each.deadline else None,
+        "metadata": dict(each.metadata),
+    }
+
+
+def _line(message: Any) -> str:
+    return f"{message['role']}: {message.get('content', '')}" if isinstance(message, dict) else json.dumps(message)
+
+
+def _error(error: Any) -> str:
+    return f"{error.get('category')}: {error.get('message')}" if isinstance(error, dict) else ""

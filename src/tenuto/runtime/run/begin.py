@@ -1,0 +1,296 @@
+"""How turns begin: with a message, in one commit. The factory also builds the turns that resume a former run."""
+
+from dataclasses import dataclass
+
+from tenuto.argument import MAPPING
+from tenuto.codec import JSON
+from tenuto.errors import (
+    ClaimLost,
+    LaneLost,
+    ProgramNotRegistered,
+    SessionDeleted,
+    SessionNotFound,
+    StatusRefused,
+    VersionConflict,
+)
+from tenuto.ids import new_id
+from tenuto.model.commit import NewCheckpoint, NextRun, Receipt
+from tenuto.model.input import Consume, Input, InputKind, NewInput
+from tenuto.model.lane import Lane
+from tenuto.model.run import Run, RunStatus
+from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.runtime.cache.replica import Replica
+from tenuto.runtime.change.hooks import Controller, Stage
+from tenuto.runtime.program.program import Programs, traits_of
+from tenuto.runtime.run.end import TurnEnder
+from tenuto.runtime.run.first_message import FirstMessage, plain_first_message
+from tenuto.runtime.run.next_turn import NextTurn, leaves_plain_session
+from tenuto.runtime.run.predecessor import abandon_former, roll_back
+from tenuto.runtime.run.refusal import Declined, declines
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import changes_between
+from tenuto.runtime.session.traits import ProgramTraits
+from tenuto.runtime.stream.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
+from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
+from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt
+from tenuto.runtime.turn.invocation import Invocation
+from tenuto.runtime.turn.pending import Pending
+from tenuto.store.store import Store
+from tenuto.writing.run_writer import RunWriter, begin_run
+
+TAKES_TURNS = frozenset({SessionStatus.ACTIVE})
+"""The statuses a session may have when a turn begins."""
+
+_MOVED_ON = (LaneLost, VersionConflict, StatusRefused, SessionDeleted, ClaimLost)
+
+
+class ReplicaStale(Exception):
+    """The session is not what its replica in memory was; nothing was written, and it has to be loaded."""
+
+
+@dataclass(slots=True)
+class TurnFactory:
+    """Loads sessions, and builds and begins their turns, for a caller that has the lane."""
+
+    store: Store
+    programs: Programs
+    listeners: Listeners
+    hooks: Controller | None
+    ender: TurnEnder
+    in_doubt: InDoubt = InDoubt.ASK
+    budget: int = DEFAULT_STEPS
+
+    async def load(self, key: SessionKey) -> tuple[Replica, Run | None]:
+        """Load a session and its last run; a session that does not exist is `SessionNotFound`."""
+        found = await self.store.load_with_run(key)
+        if found is None:
+            raise SessionNotFound(f"There is no {key}; create it first.", key=key)
+        record, run = found
+        assert record.head is not None
+        definition = Definition.read(record.head.profile.definition)
+        conversation = self.traits_of(definition).is_conversation
+        return Replica.of(record, definition, run, is_conversation=conversation), run
+
+    def traits_of(self, definition: Definition | None) -> ProgramTraits:
+        """Return how a session's program keeps it; one that is not registered here has the usual traits."""
+        try:
+            return traits_of(self.programs.of(definition))
+        except ProgramNotRegistered:
+            return ProgramTraits()
+
+    async def begin(self, replica: Replica, lane: Lane, first: FirstMessage, *, warm: bool) -> TurnContext:
+        """Begin a turn with a message, in one commit: waits of the last run are abandoned first, with results.
+
+        With `warm`, that commit takes the lane back, if nothing happened to the session since it was copied; if
+        something did, that is `ReplicaStale`. A message that was not queued itself begins only if nothing came in since
+        then: else that is a `VersionConflict`.
+        """
+        store, known = self.store, replica.acknowledges
+        if warm:
+            writer = RunWriter.rearming(store, lane, replica.commit_number, known)
+        else:
+            writer = RunWriter.under(store, lane, known)
+        turn: TurnContext | None = None
+        try:
+            self.check_takes_turns(replica)
+            writer.stand(replica.base)
+            invocation = _invocation_of(first, _input_id(first, writer))
+            writer.begins(invocation_id=invocation.invocation_id, correlation_id=invocation.invocation_id)
+            turn = self.build(replica, writer, invocation, EffectJournal())
+            return await self._begun(turn, first, warm=warm)
+        except BaseException as error:
+            await self.ender.release(turn, writer, error)
+            if isinstance(error, Declined) and first.queued is None:
+                raise error.error from None
+            raise
+
+    async def _begun(self, turn: TurnContext, first: FirstMessage, *, warm: bool) -> TurnContext:
+        replica, pending = turn.replica, turn.pending
+        log, entry = turn.traits.input_log, _entry(turn.traits, first.message)
+        notices: list[Notice] = [await self.run_load_hooks(turn)]
+        if first.rolls_back is not None:
+            await roll_back(self.store, turn, first.rolls_back)
+        elif replica.last_run is not None and replica.last_run[1] is RunStatus.SUSPENDED:
+            await abandon_former(self.store, turn, replica.last_run[0])
+        item = pending.add(log, [entry])
+        if first.queued is not None:
+            pending.consume.append(Consume(input_id=first.queued.input_id, log=log, item=item, spent=True))
+        elif first.key is not None:
+            arrived = NewInput(
+                kind=InputKind.MESSAGE,
+                body=first.body,
+                key=first.key,
+                log=log,
+                item=item,
+                input_id=turn.invocation.input_id,
+                spent=True,
+            )
+            pending.inputs.append(arrived)
+        if first.queued is None:  # nothing may be overtaken that came in since this one looked
+            pending.extras["expected_events"] = replica.event_seq
+        notices.append(run_started(turn, first.queued.input_id if first.queued else None))
+        try:
+            await write_start(turn, notices)
+        except _MOVED_ON as error:
+            if not warm:
+                raise
+            raise ReplicaStale from error
+        if first.queued is not None:
+            replica.pop_queue(first.queued)
+        if self.listeners:
+            await self.listeners.tell(*notices)
+        return turn
+
+    def plan_next(self, turn: TurnContext, queued: Input) -> NextTurn | None:
+        """Return the turn that may begin with a queued message in the commit that ends another; None if it may not.
+
+        It may not where something has to be done between the two, or the message has to be refused.
+        """
+        replica, traits, first = turn.replica, turn.traits, plain_first_message(queued)
+        if first is None or self.hooks is not None or traits.resumes or not leaves_plain_session(turn):
+            return None
+        try:
+            entry = traits.item(first.message)
+            if traits.input_log in traits.message_logs:
+                replica.history.judged([entry])  # no call is open or was made since: it fits behind what is pending
+        except Exception:
+            return None  # whoever takes it by itself refuses it
+        run_id, invocation = new_id(), _invocation_of(first, queued.input_id)
+        invocation_id = invocation.invocation_id
+        notices = (
+            SessionLoaded(key=replica.key, version=replica.version + 1, status=str(replica.status)),
+            RunStarted(key=replica.key, run_id=run_id, invocation_id=invocation_id, input_id=invocation.input_id),
+        )
+        part = NextRun(
+            begin=begin_run(self.store, run_id, invocation_id, invocation_id),
+            input_id=queued.input_id,
+            log=traits.input_log,
+            item=entry,
+            cursor=_cursor(invocation),
+            events=tuple(notice.event() for notice in notices),
+        )
+
+        def begun(receipt: Receipt) -> TurnContext:
+            writer = RunWriter.after(turn.writer, run_id, receipt)
+            next_turn = self.build(replica, writer, invocation, EffectJournal())
+            replica.add(part.log, [entry])
+            replica.pop_queue(queued)
+            mark_running(next_turn, receipt, len(notices))
+            return next_turn
+
+        return NextTurn(part, begun, notices)
+
+    def check_takes_turns(self, replica: Replica) -> None:
+        """Refuse a session that is not active, or whose program or version of the state is unknown here."""
+        self.check_known(replica)
+        if replica.status is not SessionStatus.ACTIVE:
+            raise StatusRefused(
+                f"{replica.key} is {replica.status}; it takes no messages. Resume it first.",
+                key=replica.key,
+                found=replica.status,
+            )
+
+    def check_known(self, replica: Replica) -> None:
+        """Refuse a session whose program is not registered here, or cannot read the version its state is stored in."""
+        traits = traits_of(self.programs.of(replica.definition))
+        if traits.reads is not None:
+            traits.reads(replica.schema_version)
+
+    def build(self, replica: Replica, writer: RunWriter, invocation: Invocation, journal: EffectJournal) -> TurnContext:
+        """Return a turn that has not written anything yet."""
+        traits = self.traits_of(replica.definition)
+        return TurnContext(
+            replica=replica,
+            writer=writer,
+            invocation=invocation,
+            journal=journal,
+            pending=Pending(replica, writer.logs, message_logs=traits.message_logs),
+            traits=traits,
+            in_doubt=self.in_doubt,
+            budget=self.budget,
+            ends_guarded=self.hooks is None,
+            version_of=self.programs.version_of,
+        )
+
+    async def run_load_hooks(self, turn: TurnContext) -> SessionLoaded:
+        """Let the hooks see the loaded session, and return the notice of it; their refusal is `Declined`."""
+        replica = turn.replica
+        if self.hooks is not None:
+            try:
+                before = replica.value()
+                after = await self.hooks.on_stage(Stage.AFTER_LOAD, before)
+                turn.pending.apply(changes_between(before, after), after)
+            except Exception as error:
+                await self.listeners.tell(LoadFailed(key=turn.key, stage=str(Stage.AFTER_LOAD), **failure(error)))
+                raise _declined(error) from error
+            try:
+                self.check_takes_turns(replica)
+            except StatusRefused as error:  # it was active when it was loaded
+                raise Declined(error) from error
+        return SessionLoaded(key=replica.key, version=replica.version, status=str(replica.status))
+
+
+async def write_start(turn: TurnContext, notices: list[Notice]) -> None:
+    """Write the commit that begins a turn's run, with the point before it and these notices as events."""
+    pending = turn.pending
+    pending.extras |= {
+        "statuses": TAKES_TURNS,
+        "checkpoint": NewCheckpoint(step=0, cursor=_cursor(turn.invocation), before=True),
+    }
+    pending.events.extend(notice.event() for notice in notices)
+    events = len(pending.events)
+    mark_running(turn, await turn.commit(), events)
+
+
+def mark_running(turn: TurnContext, receipt: Receipt, events: int) -> None:
+    """Note that a turn's run has begun, by a commit that wrote so many events for it."""
+    turn.replica.last_run = (turn.run_id, RunStatus.RUNNING)
+    turn.chunks.boundary = receipt.event_seq
+    turn.stream_start = receipt.event_seq - events
+
+
+def run_started(turn: TurnContext, input_id: str | None = None) -> RunStarted:
+    """Return the notice that a turn's run has begun."""
+    return RunStarted(
+        key=turn.key,
+        run_id=turn.run_id,
+        invocation_id=turn.invocation.invocation_id,
+        attempt=turn.attempt,
+        input_id=input_id,
+        resumes=turn.invocation.resumes,
+    )
+
+
+def _cursor(invocation: Invocation) -> JSON:
+    """Return what the point before a run says of whom the run is for; see `start_point`."""
+    return None if invocation.reply_to is None else {"for": invocation.reply_to}
+
+
+def _entry(traits: ProgramTraits, message: JSON) -> JSON:
+    try:
+        return message if traits.entry is None else traits.entry(message)
+    except Exception as error:
+        raise _declined(error) from error
+
+
+def _declined(error: Exception) -> Exception:
+    return Declined(error) if declines(error) else error
+
+
+def _invocation_of(first: FirstMessage, input_id: str) -> Invocation:
+    invocation_id = new_id()
+    return Invocation(
+        invocation_id=invocation_id,
+        origin_id=invocation_id,
+        correlation_id=invocation_id,
+        input=first.message,
+        input_id=input_id,
+        reply_to=first.body.get("for") if isinstance(first.body, MAPPING) else None,
+    )
+
+
+def _input_id(first: FirstMessage, writer: RunWriter) -> str:
+    """Return the id a message is known by; one that begins its turn at once, without a key, is known by its run."""
+    if first.queued is not None:
+        return first.queued.input_id
+    return writer.run_id if first.key is None else new_id()

@@ -1,0 +1,406 @@
+"""How turns end, each in one commit: completed, suspended, failed, stopped, or cut off."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from tenuto.codec import JSON
+from tenuto.errors import (
+    InvalidInput,
+    LaneLost,
+    RunNotLive,
+    StopRequested,
+    StoreError,
+    StoreUnavailable,
+    TenutoError,
+    VersionConflict,
+    WaitNotOpen,
+)
+from tenuto.model.commit import EndRun
+from tenuto.model.run import RunStatus, Stop, StopKind
+from tenuto.model.session import SessionStatus
+from tenuto.model.wait import Wait
+from tenuto.runtime.calls.effect_call import shorten_result
+from tenuto.runtime.change.hooks import Controller, Stage
+from tenuto.runtime.program.program import Result
+from tenuto.runtime.run.next_turn import NextTurn, PlanNext
+from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record
+from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.session.session_view import MESSAGES, changes_between
+from tenuto.runtime.session.status import check_transition
+from tenuto.runtime.stream.notices import (
+    ActionFailed,
+    HookFailed,
+    Listeners,
+    Notice,
+    RunEnded,
+    SaveFailed,
+    SessionActionExecuted,
+    SessionSaved,
+    failure,
+)
+from tenuto.runtime.turn.abandon import abandon_waits, result_for_parent
+from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.invocation import TurnSuspended
+from tenuto.store.store import Store
+from tenuto.writing.error_record import bare_record, clipped, error_record, shown, text_of
+from tenuto.writing.run_writer import RunWriter
+
+_ACTION = "SendMessage"
+
+RUN_ABORTED = "run_aborted"
+
+_NOT_CAUSED_BY_NEXT_TURN = (StopRequested, LaneLost, RunNotLive, StoreError)
+
+
+class InputArrived(Exception):
+    """Something was sent to the session just as its turn was about to end; nothing was written."""
+
+
+class Ended(NamedTuple):
+    """How a turn went, and the turn that its last commit began, if it began one."""
+
+    outcome: Outcome
+    next_turn: TurnContext | None = None
+
+
+@dataclass(slots=True)
+class TurnEnder:
+    """Ends turns; nothing of one that did not complete stays open."""
+
+    store: Store
+    listeners: Listeners
+    hooks: Controller | None
+
+    async def completed(self, turn: TurnContext, result: Result, plan_next: PlanNext | None = None) -> Ended:
+        """End a turn whose program came to its end; a stop that was asked for first wins.
+
+        `plan_next` returns the turn that the same commit is to begin, if it may.
+        """
+        try:
+            await self._settle_hooks(turn)
+            end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(turn, result.output))
+            planned = plan_next(turn) if plan_next is not None else None
+            if planned is not None:
+                try:
+                    return await self._end(turn, end, output=result.output, planned=planned)
+                except _NOT_CAUSED_BY_NEXT_TURN:
+                    raise
+                except TenutoError:
+                    turn.replica.invalidate_queue()  # the next turn cannot begin with it: this one ends by itself
+            return await self._end(turn, end, output=result.output)
+        except StopRequested as refusal:
+            return await self._stopped(turn, refusal.stop)
+        except (LaneLost, RunNotLive, InputArrived):
+            raise
+        except _StageFailed as fault:
+            return await self.failed(turn, fault.error, fault.notice)
+        except Exception as error:
+            turn.note_store_failure(error)
+            return await self.failed(turn, error)
+
+    async def _settle_hooks(self, turn: TurnContext) -> None:
+        if self.hooks is None:
+            return
+        before, key = turn.replica.value(), turn.key
+        try:
+            after = await self.hooks.on_stage(Stage.AFTER_ACTION, before)
+        except Exception as error:
+            notice = ActionFailed(key=key, stage=str(Stage.AFTER_ACTION), action=_ACTION, **failure(error))
+            raise _StageFailed(error, notice) from error
+        try:
+            after = await self.hooks.on_stage(Stage.BEFORE_SAVE, after)
+            check_transition(key, before.status, after.status, before.version)
+            changes = changes_between(before, after)
+        except Exception as error:
+            saving = SaveFailed(key=key, stage=str(Stage.BEFORE_SAVE), **failure(error))
+            raise _StageFailed(error, saving) from error
+        turn.pending.apply(changes, after)
+
+    async def suspended(self, turn: TurnContext, signal: TurnSuspended) -> Ended:
+        """End a turn whose program waits for something, with its waits."""
+        try:
+            await self._settle_hooks(turn)
+            end = EndRun(status=RunStatus.SUSPENDED, partial=signal.partial)
+            return await self._end(turn, end, waits=signal.waits)
+        except StopRequested as refusal:
+            return await self._stopped(turn, refusal.stop)
+        except (LaneLost, RunNotLive):
+            raise
+        except _StageFailed as fault:
+            return await self.failed(turn, fault.error, fault.notice)
+        except Exception as error:
+            turn.note_store_failure(error)
+            return await self.failed(turn, error)
+
+    async def cut_off(self, turn: TurnContext, signal: BaseException) -> Ended:
+        """End a turn whose program was stopped from outside: by a stop, by losing the lane, or by its own caller."""
+        task = asyncio.current_task()
+        if turn.writer.lost is not None:
+            if task is not None and isinstance(signal, asyncio.CancelledError):
+                task.uncancel()
+            raise turn.writer.lost
+        if turn.stop is not None:
+            if task is not None and isinstance(signal, asyncio.CancelledError):
+                task.uncancel()
+            return await self._stopped(turn, turn.stop)
+        error = {"category": "cancelled", "message": "The task that ran this turn was cancelled."}
+        now = turn.replica.updated_at
+        keep_reply(turn, Stop(kind=StopKind.INTERRUPT, reason="cancelled", at=now, seen_at=now))
+        with suppress(TenutoError):
+            await asyncio.shield(
+                self.close(turn, EndRun(status=RunStatus.INTERRUPTED, error=error), "the run was cancelled")
+            )
+        raise signal
+
+    async def _stopped(self, turn: TurnContext, stop: Stop) -> Ended:
+        keep_reply(turn, stop)
+        turn.pending.extras["sees_stop"] = True
+        if stop.kind is StopKind.ABORT:
+            error = {"category": RUN_ABORTED, "message": clipped(stop.reason or "The run was aborted.")}
+            end = EndRun(status=RunStatus.FAILED, error=error)
+        else:
+            end = EndRun(status=RunStatus.INTERRUPTED, error=_stop_record(stop))
+        return await self.close(turn, end, "the run was stopped")
+
+    async def failed(self, turn: TurnContext, error: BaseException, fault: Notice | None = None) -> Ended:
+        """End a turn whose program, or a controller after it, failed; it keeps its message and what it had written.
+
+        If the lane is lost, the commit says so; an error that says it may be of another session.
+        """
+        if turn.writer.lost is not None:
+            raise turn.writer.lost
+        await self._check_known(turn, error)
+        turn.discard()
+        end = EndRun(status=RunStatus.FAILED, error=error_record(error))
+        return await self.close(turn, end, "the run failed", fault=fault)
+
+    async def close(
+        self, turn: TurnContext, end: EndRun, reason: str, told: Sequence[Notice] = (), *, fault: Notice | None = None
+    ) -> Ended:
+        """End a run that did not come to its own end: no wait and no call of it stays open.
+
+        What is pending is left out, part by part, if no commit would take it.
+        """
+        await self._check_known(turn)
+        without = iter((_without_what_it_made, _without_anything))
+        while True:
+            waits = await self.store.waits.of_session(turn.key, run_id=turn.run_id, status=None)
+            settled, owed = abandon_waits(waits, turn.key.tenant)
+            results = closing_results(turn.pending.open_calls(), waits, turn.journal, reason)
+            if results:
+                turn.pending.add(MESSAGES, results)
+            turn.pending.outgoing.extend(owed)
+            turn.pending.settled.extend(settled)
+            try:
+                return await self._end(turn, end, told=told, fault=fault)
+            except WaitNotOpen:  # answered at this very moment: look again
+                turn.pending.settled.clear()
+                turn.pending.outgoing.clear()
+                if results:
+                    del turn.replica.messages[-len(results) :]
+            except InvalidInput:
+                turn.pending.settled.clear()
+                if (leave_out := next(without, None)) is None:
+                    raise
+                end, fault = leave_out(turn, end), None
+
+    async def _check_known(self, turn: TurnContext, error: BaseException | None = None) -> None:
+        """Leave a run that the store failed to whoever takes it over, and sees what stands; nobody else is to blame.
+
+        What was written last may have landed or not, and if that cannot be found out, no end can be written either.
+        """
+        await turn.chunks.settle()
+        with suppress(StoreError):
+            async with turn.writer.writing:
+                await turn.chunks.resolve()
+        failed_by_store = error is not None and error is turn.store_failure
+        if failed_by_store or turn.writer.in_doubt or turn.chunks.in_doubt:
+            await turn.writer.abandon()
+            raise StoreUnavailable(
+                f"The store failed the turn of {turn.key}, which goes on from whatever stands. Send again with the "
+                "same key, or ask for the input's outcome."
+            ) from error
+
+    async def _end(
+        self,
+        turn: TurnContext,
+        end: EndRun,
+        *,
+        output: JSON = None,
+        waits: tuple[Any, ...] = (),
+        told: Sequence[Notice] = (),
+        fault: Notice | None = None,
+        planned: NextTurn | None = None,
+    ) -> Ended:
+        replica, pending = turn.replica, turn.pending
+        steps = turn.steps + int(_ends_step(turn, end.status))
+        notices = self._ending_notices(turn, end, steps, fault)
+        await turn.chunks.settle()
+        if turn.chunks.is_heavy:
+            async with turn.writer.writing:
+                await turn.chunks.lighten()
+        pending.events.extend(turn.chunks.take())
+        marked = len(pending.events)
+        pending.events.extend(notice.event() for notice in notices)
+        pending.steps = steps
+        if end.status is not RunStatus.SUSPENDED and turn.invocation.reply_to is not None:
+            answer = result_for_parent(
+                turn.invocation.reply_to, turn.key, status=str(end.status), output=_told(turn, output), error=end.error
+            )
+            if answer is not None:
+                pending.outgoing.append(answer)
+        guarded = (
+            end.status is RunStatus.COMPLETED and turn.ends_guarded and (replica.no_steering or planned is not None)
+        )
+        if guarded:
+            pending.extras["expected_events"] = replica.event_seq
+        if planned is not None:
+            pending.extras["next_run"] = planned.part
+        before = turn.last_receipt
+        try:
+            receipt = await turn.commit(end=end, waits=waits)
+        except BaseException as error:
+            if planned is not None:
+                if turn.last_receipt is not None and turn.last_receipt is not before:  # it stands all the same
+                    begun = planned.begun(turn.last_receipt)
+                    await self.release(begun, begun.writer, error)
+                else:
+                    pending.extras.pop("next_run", None)
+                    planned.drop()
+            pending.extras.pop("expected_events", None)
+            del pending.events[marked:]
+            if pending.outgoing and end.status is not RunStatus.SUSPENDED and turn.invocation.reply_to is not None:
+                pending.outgoing.pop()
+            if guarded and isinstance(error, VersionConflict) and error.details().get("counted") == "events":
+                replica.invalidate_queue()
+                raise InputArrived from error
+            raise
+        next_turn = None if planned is None else planned.begun(receipt)
+        if planned is None:
+            replica.last_run = (turn.run_id, end.status)
+        outcome = await self._outcome(turn, end, output)
+        try:
+            if self.listeners:
+                await self.listeners.tell(*told, notices[0])
+            await self._after_save(turn)
+            if self.listeners:
+                await self.listeners.tell(*notices[1:], *(planned.notices if planned else ()))
+        except BaseException as error:
+            if next_turn is not None:
+                await self.release(next_turn, next_turn.writer, error)
+            raise
+        return Ended(outcome, next_turn)
+
+    async def release(self, turn: TurnContext | None, writer: RunWriter, error: BaseException) -> None:
+        """Release a turn that will not be run: if its caller went away as its run began, the run is ended."""
+        try:
+            if isinstance(error, asyncio.CancelledError) and turn is not None and writer.begun and not writer.ended:
+                with suppress(asyncio.CancelledError, TenutoError):
+                    await self.cut_off(turn, error)
+        finally:
+            await writer.abandon()
+
+    def _ending_notices(self, turn: TurnContext, end: EndRun, steps: int, fault: Notice | None) -> list[Notice]:
+        replica = turn.replica
+        ended = RunEnded(key=replica.key, run_id=turn.run_id, status=str(end.status), steps=steps, error=end.error)
+        if fault is not None:
+            return [fault, ended]
+        saves = turn.pending.moves_head
+        status = str(replica.status)
+        return [
+            SessionActionExecuted(
+                key=replica.key,
+                action=_ACTION,
+                before_version=replica.version,
+                before_status=str(SessionStatus.ACTIVE),
+                after_status=status,
+            ),
+            SessionSaved(key=replica.key, version=replica.version + int(saves), status=status),
+            ended,
+        ]
+
+    async def _after_save(self, turn: TurnContext) -> None:
+        if self.hooks is None:
+            return
+        try:
+            await self.hooks.on_stage(Stage.AFTER_SAVE, turn.replica.value())
+        except Exception as error:
+            await self.listeners.tell(HookFailed(key=turn.key, stage=str(Stage.AFTER_SAVE), error=shown(error)))
+
+    async def _outcome(self, turn: TurnContext, end: EndRun, output: JSON) -> Outcome:
+        waits: list[Wait] = []
+        if end.status is RunStatus.SUSPENDED:
+            waits = await self.store.waits.of_session(turn.key, run_id=turn.run_id)
+        record: Any = end.outcome or {}
+        reply = turn.replica.messages[record["reply"][2]] if "reply" in record else record.get("said")
+        if output is None and reply is not None:
+            output = reply.get("content")
+        return Outcome(
+            session_id=turn.key.session_id,
+            status=OutcomeStatus(str(end.status)),
+            run_id=turn.run_id,
+            input_id=turn.invocation.input_id,
+            output=output,
+            reply=reply,
+            error=end.error,
+            waits=tuple(waits),
+            version=turn.replica.version,
+        )
+
+
+def _without_what_it_made(turn: TurnContext, end: EndRun) -> EndRun:
+    """Leave out what a turn said and made that is not written, and results of calls that no commit has room for."""
+    turn.discard()
+    turn.chunks.take()
+    turn.pending.events.clear()
+    while shorten_result(turn):
+        pass
+    return end
+
+
+def _without_anything(turn: TurnContext, end: EndRun) -> EndRun:
+    """Leave out all that is pending, calls that came back included: of those nobody knows what became."""
+    turn.discard()
+    pending = turn.pending
+    turn.journal.forget(pending.effects)
+    pending.effects, pending.usage, pending.events, pending.outgoing = [], [], [], []
+    return replace(end, error=bare_record(end.error))
+
+
+class _StageFailed(Exception):
+    """A controller failed before the turn's last commit; the notice names the stage."""
+
+    def __init__(self, error: Exception, notice: Notice) -> None:
+        super().__init__(text_of(error))
+        self.error = error
+        self.notice = notice
+
+
+def _ends_step(turn: TurnContext, status: RunStatus) -> bool:
+    """Tell whether a step is over with its turn.
+
+    It is in a completed turn, and once its calls are answered. So is one that is cut off but for a call on record and
+    what it said of it, which stays: begun again, it would make that call on another conversation.
+    """
+    if not turn.in_step or status is RunStatus.COMPLETED:
+        return turn.in_step
+    if not turn.loops:
+        return False
+    calls = turn.pending.calls()
+    if status is RunStatus.SUSPENDED:
+        return not turn.pending.open_calls() if calls else turn.step_over
+    return turn.step_over or (turn.pending.says and (bool(calls) or turn.journal.knows(turn.step)))
+
+
+def _told(turn: TurnContext, output: JSON) -> JSON:
+    if output is not None:
+        return output
+    record: Any = outcome_record(turn, None) or {}
+    return turn.replica.messages[record["reply"][2]].get("content") if "reply" in record else record.get("output")
+
+
+def _stop_record(stop: Stop) -> JSON:
+    return {"category": "run_interrupted", "message": clipped(stop.reason or "The run was interrupted.")}

@@ -1,0 +1,72 @@
+"""The run before a turn: what it left open is abandoned, or the whole run taken back, for a new message."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tenuto.model.run import RunStatus
+from tenuto.model.wait import WaitKind
+from tenuto.runtime.change.rewind import rewind
+from tenuto.runtime.conversation.history import not_executed, outcome_unknown
+from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.turn.abandon import Abandoned, abandon_run
+from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.invocation_waits import answer_message, is_answered_call
+from tenuto.runtime.turn.start_point import start_point
+from tenuto.store.store import Store
+from tenuto.writing.pages import all_effects
+
+
+async def roll_back(store: Store, turn: TurnContext, run_id: str) -> None:
+    """Go back to before the invocation of a run that was stopped for this turn; one that completed since stays.
+
+    What it waits for is void, and its children are stopped. Calls that were open before it have the results they got
+    since: whatever stood for them was abandoned when it began.
+    """
+    run = await store.runs.get(run_id, tenant=turn.key.tenant)
+    last = turn.replica.last_run
+    if run is None or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
+        return
+    runs = await store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant)
+    if not runs:
+        return  # deleted meanwhile: the commit is refused
+    point = await start_point(store, runs[0])
+    if point is None:
+        if run.status is RunStatus.SUSPENDED:
+            await abandon_former(store, turn, run_id)
+        return
+    if run.status is RunStatus.SUSPENDED:
+        waits = await store.waits.of_session(turn.key, run_id=run_id, status=None)
+        _write_with(turn, await abandon_run(store, run, waits))
+    since = list(turn.replica.messages)
+    await rewind(store, turn.pending, point)
+    _close(turn, {message["tool_call_id"]: message for message in since if _is_result(message)})
+    turn.mark_start()
+    turn.pending.extras["rolls_back"] = run_id
+
+
+async def abandon_former(store: Store, turn: TurnContext, run_id: str) -> None:
+    """Abandon what a suspended run still waits for, and give each of its open calls a result."""
+    waits = await store.waits.of_session(turn.key, run_id=run_id, status=None)
+    run = await store.runs.get(run_id, tenant=turn.key.tenant)
+    if run is not None and not run.rolled_back:
+        _write_with(turn, await abandon_run(store, run, waits))
+    known = {str(w.metadata["call_id"]): answer_message(w) for w in waits if is_answered_call(w)}
+    doubtful = {str(w.metadata.get("call_id")) for w in waits if w.kind == WaitKind.IN_DOUBT}
+    doubtful |= {str(each.call_id) for each in await all_effects(store, turn.key, in_doubt=True)}
+    _close(turn, {call: outcome_unknown(call) for call in doubtful} | known)
+
+
+def _write_with(turn: TurnContext, abandoned: Abandoned) -> None:
+    turn.pending.settled.extend(abandoned.settled)
+    turn.pending.outgoing.extend(abandoned.owed)
+
+
+def _close(turn: TurnContext, known: Mapping[str, Any]) -> None:
+    """Give each open call its known result, or say that it was abandoned."""
+    for call in list(turn.replica.history.open):
+        result = known.get(call) or not_executed(call, "it was abandoned for a new message")
+        turn.pending.add(MESSAGES, [result])
+
+
+def _is_result(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role") == "tool"

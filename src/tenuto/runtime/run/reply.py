@@ -1,0 +1,80 @@
+"""What a turn leaves in the conversation and in its run's record: its reply, and a result for every open call."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.model.effect import EffectStatus
+from tenuto.model.run import Stop
+from tenuto.model.wait import Wait
+from tenuto.runtime.conversation.history import not_executed, outcome_unknown, result_message
+from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.effect_journal import EffectJournal
+from tenuto.runtime.turn.invocation_waits import answer_message, is_answered_call
+from tenuto.writing.slices import MAX_INLINE_ENTRIES
+
+
+def closing_results(
+    open_calls: Iterable[str], waits: Iterable[Wait], journal: EffectJournal, reason: str
+) -> list[dict[str, Any]]:
+    """Return a result for each open call: what came of it, if that is known, or that it was not executed."""
+    answered = {str(wait.metadata["call_id"]): wait for wait in waits if is_answered_call(wait)}
+    results = []
+    for call in open_calls:
+        begun = journal.by_call(call)
+        if call in answered:
+            results.append(answer_message(answered[call]))
+        elif begun is None:
+            results.append(not_executed(call, reason))
+        elif begun[1].status is EffectStatus.STARTED:
+            results.append(outcome_unknown(call))
+        else:
+            results.append(result_message(call, begun[1].result, begun[1].error))
+    return results
+
+
+def keep_reply(turn: TurnContext, stop: Stop) -> None:
+    """Keep what an interrupted turn had said, flagged, and nothing else it has not written."""
+    if turn.traits.resumes:
+        turn.discard()
+        return
+    written = turn.pending.written(MESSAGES)
+    fresh = turn.replica.messages[written:]
+    said = [each for each in fresh if isinstance(each, Mapping) and each["role"] in ("assistant", "tool")]
+    text = turn.said
+    turn.discard()
+    if text and not any(each["role"] == "assistant" for each in said):
+        said.append({"role": "assistant", "content": text})
+    last = max((at for at, each in enumerate(said) if each["role"] == "assistant"), default=-1)
+    marked = [
+        {**each, "metadata": {**each.get("metadata", {}), "interrupted": {"stop": str(stop.kind)}}}
+        if at == last
+        else each
+        for at, each in enumerate(said)
+    ]
+    turn.pending.add(MESSAGES, [each for each in marked if each["role"] == "tool" or _says_something(each)])
+
+
+def _says_something(message: Mapping[str, Any]) -> bool:
+    return bool(message.get("content") or message.get("tool_calls"))
+
+
+def outcome_record(turn: TurnContext, output: JSON) -> JSON:
+    """Return what a completed run's record keeps: the place of its reply, and the output if that differs."""
+    first = turn.first_entry.get(MESSAGES, 0)
+    messages = turn.replica.messages
+    at = next((n for n in range(len(messages) - 1, first - 1, -1) if _is_reply(messages[n])), None)
+    end = turn.replica.ends.get(MESSAGES)
+    if at is None:
+        return None if output is None else {"output": output}
+    told = output if output is not None else messages[at].get("content")
+    ahead = MESSAGES in turn.writer.logs.ahead or len(messages) - turn.pending.written(MESSAGES) > MAX_INLINE_ENTRIES
+    if end is None or turn.pending.is_reset(MESSAGES) or ahead:
+        return {"output": told, "said": messages[at]}  # where it will stand is not known before the commit
+    record: dict[str, JSON] = {"reply": [end.session, end.branch, at]}
+    return record if messages[at].get("content") == told else {**record, "output": told}
+
+
+def _is_reply(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role") == "assistant"

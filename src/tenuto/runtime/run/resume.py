@@ -1,0 +1,141 @@
+"""Resuming a former run: a suspended, interrupted or failed one continues as a new run of its invocation."""
+
+from collections.abc import Mapping, Sequence
+
+from tenuto.codec import JSON
+from tenuto.errors import StatusRefused
+from tenuto.model.input import Consume, Input
+from tenuto.model.lane import Lane
+from tenuto.model.run import Run, RunStatus
+from tenuto.model.session import SessionKey
+from tenuto.model.wait import WaitStatus
+from tenuto.runtime.cache.replica import Replica
+from tenuto.runtime.run.begin import TurnFactory, run_started, write_start
+from tenuto.runtime.run.first_message import is_notice, notice_message
+from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.stream.notices import Notice
+from tenuto.runtime.turn.abandon import abandon_waits
+from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.effect_journal import EffectJournal
+from tenuto.runtime.turn.invocation import Invocation
+from tenuto.runtime.turn.invocation_waits import ANSWERS_CALLS, STEP, answer_message
+from tenuto.runtime.turn.start_point import reply_to
+from tenuto.store.store import Store
+from tenuto.writing.pages import all_effects
+from tenuto.writing.run_writer import RunWriter
+
+
+async def find_stopped(store: Store, key: SessionKey) -> Run:
+    """Return the last run of a session if it was interrupted or failed; no other can be resumed without an answer."""
+    run = await store.runs.current(key)
+    if run is None or run.status not in (RunStatus.INTERRUPTED, RunStatus.FAILED):
+        state = "has never run" if run is None else f"is {run.status}"
+        raise StatusRefused(f"The last run of {key} {state}; there is nothing to resume.", key=key, found=state)
+    return run
+
+
+async def is_resumable(store: Store, run: Run) -> bool:
+    """Tell whether everything a suspended run waits for is settled or overdue; one that was taken back is not."""
+    if run.rolled_back:
+        return False
+    waits = await store.waits.of_session(run.key, run_id=run.run_id, status=None)
+    open_waits = [wait for wait in waits if wait.status is WaitStatus.OPEN]
+    if not waits or any(wait.status in (WaitStatus.ABANDONED, WaitStatus.CANCELLED) for wait in waits):
+        return False
+    now = (await store.moment()) if open_waits else None
+    return all(wait.deadline is not None and now is not None and wait.deadline <= now for wait in open_waits)
+
+
+async def resume_run(
+    factory: TurnFactory, replica: Replica, lane: Lane, run: Run, wakes: Sequence[Input] = ()
+) -> TurnContext:
+    """Resume a run as a new run of its invocation, in one commit that takes the wakes in."""
+    writer = RunWriter.under(factory.store, lane)
+    turn: TurnContext | None = None
+    try:
+        factory.check_takes_turns(replica)
+        writer.stand(replica.base)
+        turn = await rebuild(factory, replica, writer, run, resumes=run.run_id)
+        writer.begins(
+            invocation_id=run.invocation_id,
+            correlation_id=run.correlation_id,
+            origin_id=run.origin_id,
+            fresh=False,
+        )
+        notices: list[Notice] = [await factory.run_load_hooks(turn)]
+        _settle(turn, run.run_id, wakes)
+        turn.pending.extras["count_resume"] = True
+        notices.append(run_started(turn))
+        await write_start(turn, notices)
+        replica.resume_count += 1
+        if turn.journal.has_doubts:  # settled by somebody before the run was on record; from now on nobody can
+            turn.journal.learn(await all_effects(factory.store, replica.key, origin_id=run.origin_id))
+    except BaseException as error:
+        await factory.ender.release(turn, writer, error)
+        raise
+    await factory.listeners.tell(*notices)
+    return turn
+
+
+async def rebuild(
+    factory: TurnFactory, replica: Replica, writer: RunWriter, run: Run, *, resumes: str | None
+) -> TurnContext:
+    """Build a turn with everything former runs of its invocation left."""
+    effects = await all_effects(factory.store, replica.key, origin_id=run.origin_id)
+    waits = await factory.store.waits.of_invocation(replica.key, run.origin_id)
+    runs = await factory.store.runs.of_invocation(run.invocation_id, tenant=replica.key.tenant)
+    before = sum(each.steps for each in runs if each.run_id != run.run_id)
+    invocation = Invocation(
+        invocation_id=run.invocation_id,
+        origin_id=run.origin_id,
+        correlation_id=run.correlation_id,
+        input=_last_user_message(replica),
+        resumes=resumes,
+        steps_before=before + run.steps if resumes else before,
+        waits=tuple(waits),
+        reply_to=await reply_to(factory.store, run),
+    )
+    journal = EffectJournal(effects, run_id=writer.run_id, attempt=writer.attempt)
+    turn = factory.build(replica, writer, invocation, journal)
+    if resumes is None:
+        turn.steps, turn.stop = run.steps, run.stop
+    return turn
+
+
+def _settle(turn: TurnContext, run_id: str, wakes: Sequence[Input]) -> None:
+    """Expire what is overdue, give each call that was answered its result, and take the wakes in.
+
+    A step whose last call is answered here is over.
+    """
+    overdue = [wait for wait in turn.invocation.waits if wait.run_id == run_id]
+    settled, owed = abandon_waits(overdue, turn.key.tenant, WaitStatus.EXPIRED)
+    turn.pending.settled.extend(settled)
+    turn.pending.outgoing.extend(owed)
+    turn.waits.expire(run_id)
+    open_calls, answered = set(turn.replica.history.open), []
+    for wait in turn.waits.of_run(run_id):
+        call = str(wait.metadata.get("call_id"))
+        if wait.kind in ANSWERS_CALLS and call in open_calls:
+            turn.pending.add(MESSAGES, [answer_message(wait)])
+            open_calls.discard(call)
+            answered.append(wait)
+    if answered and not open_calls and any(wait.metadata.get(STEP) == turn.step for wait in answered):
+        turn.count_step()
+    takes_notices = not open_calls and not turn.traits.resumes  # an engine continues where it stood
+    _take_wakes(turn, [each for each in wakes if takes_notices or not is_notice(each)])
+
+
+def _take_wakes(turn: TurnContext, wakes: Sequence[Input]) -> None:
+    for each in wakes:
+        note = notice_message(each, turn.traits)
+        if note is not None:
+            item = turn.pending.add(MESSAGES, [note])
+            turn.pending.consume.append(Consume(input_id=each.input_id, log=MESSAGES, item=item))
+        else:
+            turn.pending.consume.append(Consume(input_id=each.input_id))
+
+
+def _last_user_message(replica: Replica) -> JSON:
+    return next(
+        (each for each in reversed(replica.messages) if isinstance(each, Mapping) and each.get("role") == "user"), None
+    )

@@ -1,0 +1,121 @@
+"""Runs turns that have begun, to whatever end they come."""
+
+import asyncio
+from contextlib import suppress
+
+from tenuto.errors import StopWithdrawn, TenutoError
+from tenuto.model.input import Boundary
+from tenuto.runtime.calls.steer import steer
+from tenuto.runtime.program.program import Programs, Result
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.run.end import Ended, InputArrived, TurnEnder
+from tenuto.runtime.run.live_turns import LiveTurns
+from tenuto.runtime.run.next_turn import PlanNext
+from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended, signal_in
+
+
+class Runner:
+    """Runs programs in their turns; `live` are the turns that run here."""
+
+    def __init__(self, programs: Programs, ender: TurnEnder, live: LiveTurns) -> None:
+        self.live = live
+        self._programs = programs
+        self._ender = ender
+
+    async def run(self, turn: TurnContext, plan_next: PlanNext | None = None) -> Ended:
+        """Run a begun turn to its end and return how it went; the end is one commit, which may begin the next turn."""
+        self.live.add(turn)
+        try:
+            while True:
+                try:
+                    return await self._run(turn, plan_next)
+                except StopWithdrawn:
+                    turn.run_again()
+                except asyncio.CancelledError as signal:
+                    if turn.writer.ended:
+                        raise
+                    turn.pending.settled.clear()
+                    turn.pending.outgoing.clear()
+                    return await self._ender.cut_off(turn, signal)
+        finally:
+            self.live.remove(turn)
+            turn.close()
+
+    async def _run(self, turn: TurnContext, plan_next: PlanNext | None) -> Ended:
+        done: Result | None = None
+        while True:
+            ended = await self._ended(turn, done, plan_next)
+            if isinstance(ended, Ended):
+                return ended
+            done = ended  # something came in just before the end
+
+    async def _ended(self, turn: TurnContext, done: Result | None, plan_next: PlanNext | None) -> Ended | Result:
+        """Run the program, unless it is done, and end its turn; if input for it came in meanwhile, do not."""
+        task = asyncio.current_task()
+        assert task is not None
+        cancels = task.cancelling()
+        turn.runs_in(task)
+        try:
+            result = await self._executed(turn, done)
+        except TurnSuspended as signal:
+            turn.runs_in(None)
+            return await self._ender.suspended(turn, signal)
+        except (TurnStopped, asyncio.CancelledError) as signal:
+            turn.runs_in(None)
+            own = isinstance(signal, asyncio.CancelledError) and task.cancelling() <= cancels
+            if own and turn.stop is None and turn.writer.lost is None:
+                return await self._ender.failed(turn, signal)  # of something the program waited for
+            if turn.cut and isinstance(signal, TurnStopped):
+                task.uncancel()  # the program took the stop's cancellation for itself
+            ended = await self._ender.cut_off(turn, signal)
+            # A program that left by itself may have had a task group, which counts as a cancellation afterwards too.
+            cancelled = turn.cut or isinstance(signal, asyncio.CancelledError)
+            if cancelled and task.cancelling() > cancels:
+                raise asyncio.CancelledError from None  # the caller went away beside the stop
+            return ended
+        except GeneratorExit:
+            raise  # nothing can be awaited any more
+        except BaseException as signal:
+            turn.runs_in(None)
+            if not isinstance(signal, KeyboardInterrupt | SystemExit):
+                return await self._ender.failed(turn, signal)
+            with suppress(TenutoError):
+                await self._ender.failed(turn, signal)
+            raise
+        turn.runs_in(None)
+        if result.error is not None:
+            return await self._ender.failed(turn, result.error)
+        try:
+            return await self._ender.completed(turn, result, plan_next)
+        except InputArrived:
+            return result
+
+    async def _executed(self, turn: TurnContext, done: Result | None) -> Result:
+        program = self._programs.of(turn.replica.definition)
+        turn.check_stop()
+        while True:
+            try:
+                result = await program.run(Turn(turn)) if done is None else done
+                done = None
+            except BaseExceptionGroup as group:
+                signal = signal_in(group)
+                if signal is not None:
+                    raise signal from None
+                if not isinstance(group, Exception):
+                    raise
+                return Result(outcome="errored", error=group)
+            except Exception as error:
+                return Result(outcome="errored", error=error)
+            if result.error is not None or turn.writer.ended:
+                return result
+            if turn.stop is not None:
+                raise TurnStopped
+            if turn.steps + 1 >= turn.budget:
+                return result  # no step is left to answer in: what was sent for this turn is for the next one
+            try:
+                boundary = Boundary.BEFORE_COMPLETION
+                if not turn.may_be_steered(boundary) or not await steer(turn, boundary):
+                    return result
+            except TenutoError as error:
+                return Result(outcome="errored", error=error)

@@ -1,0 +1,62 @@
+"""What a session is without its state: its head, and its turns with what they wait for and what they cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tenuto.errors import SessionNotFound
+from tenuto.model.run import Run, RunStatus
+from tenuto.model.session import SessionHead, SessionKey
+from tenuto.model.token_usage import UsageReport
+from tenuto.runtime.session.session_view import trace_id_of
+from tenuto.store.store import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """One turn of a session: its record, the kinds of what it still waits for, its cost, and the session's trace."""
+
+    run: Run
+    wait_kinds: tuple[str, ...]
+    budget: int
+    usage: UsageReport
+    trace_id: str | None
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.run.run_id
+
+    @property
+    def status(self) -> RunStatus:
+        """How the run went, or goes."""
+        return self.run.status
+
+
+async def head_of(store: Store, key: SessionKey) -> SessionHead:
+    """Return a session's head; one that is not there is `SessionNotFound`."""
+    head = await store.head(key)
+    if head is None:
+        raise SessionNotFound(f"There is no {key}; create it first.", key=key)
+    return head
+
+
+async def runs_of(
+    store: Store, key: SessionKey, *, budget: int, limit: int = 100, before: int | None = None
+) -> Sequence[RunInfo]:
+    """Return a session's turns, newest first; `budget` is how many steps one has."""
+    head = await head_of(store, key)
+    found = []
+    for run in await store.runs.of_session(key, limit=limit, before=before):
+        waits = await store.waits.of_session(key, run_id=run.run_id)
+        info = RunInfo(
+            run=run,
+            wait_kinds=tuple(wait.kind for wait in waits),
+            budget=budget,
+            usage=await store.usage.report(key, run_id=run.run_id),
+            trace_id=trace_id_of(head.profile),
+        )
+        found.append(info)
+    return found

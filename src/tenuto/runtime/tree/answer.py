@@ -1,0 +1,282 @@
+"""AnswerDesk to what runs wait for: bound to wait, kind and run, stored once, and each refusal with its own name."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from tenuto.codec import JSON, dumps
+from tenuto.errors import (
+    AlreadyAnswered,
+    AnswerMismatch,
+    AnswerRefused,
+    InvalidInput,
+    LateAnswer,
+    SessionError,
+    StoreError,
+    TenutoError,
+    WaitNotOpen,
+    WaitUnknown,
+)
+from tenuto.ids import new_id
+from tenuto.model.commit import Commit, Receipt, SettleWait
+from tenuto.model.input import InputKind, NewInput
+from tenuto.model.outgoing import NewOutgoing, OutboxKind, OutgoingStatus
+from tenuto.model.run import Run, RunStatus
+from tenuto.model.session import SessionKey, Tenant
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.quote import quote
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.tenancy import stands_above
+from tenuto.runtime.stream.notices import Listeners, WaitSettled
+from tenuto.runtime.turn.abandon import abandon_waits
+from tenuto.runtime.turn.outbox_body import notice_body
+from tenuto.store.store import Store
+from tenuto.writing.pause import declared_names, refuse_pause_of_graph, refuse_unknown
+from tenuto.writing.retry import ask_again
+
+_OUTCOMES = ("done", "failed", "retry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What becomes of an accepted answer, decided by the runtime.
+
+    `continues` says that nothing else is waited for: the session goes on, here (`outcome`) or on a worker. Otherwise
+    `open_waits` are what it still needs.
+    """
+
+    wait_id: str
+    session_id: str
+    run_id: str
+    continues: bool
+    open_waits: tuple[Wait, ...] = ()
+    outcome: Outcome | None = None
+
+
+class Stored(NamedTuple):
+    """An answer that is stored: what becomes of it, and the outbox ids of the wakes that follow."""
+
+    answered: Answered
+    key: SessionKey
+    invocation_id: str
+    wakes: tuple[str, ...]
+
+
+def checked(kind: str, value: JSON, error: JSON, schema: JSON) -> JSON:
+    """Return an answer as it is stored, if it has the form its kind needs."""
+    dumps(value, "answer")
+    dumps(error, "error")
+    match kind:
+        case WaitKind.APPROVAL:
+            if error is not None or not isinstance(value, bool | Mapping):
+                raise InvalidInput(
+                    "An approval is answered with true or false, or with {'approved': ..., 'reason': ...}."
+                )
+            answer: Any = {"approved": value} if isinstance(value, bool) else dict(value)
+            if not isinstance(answer.get("approved"), bool):
+                raise InvalidInput("An approval needs 'approved': true or false.")
+            return answer
+        case WaitKind.TOOL_RESULT | WaitKind.CHILD:
+            return {"result": value} if error is None else {"error": error_data(error)}
+        case WaitKind.IN_DOUBT:
+            if not isinstance(value, Mapping) or value.get("outcome") not in _OUTCOMES:
+                raise InvalidInput(
+                    f"A call in doubt is settled with {{'outcome': one of {', '.join(_OUTCOMES)}, ...}}."
+                )
+            error = value.get("error")
+            return dict(value) if error is None else {**value, "error": error_data(error)}
+        case WaitKind.TIME:
+            raise InvalidInput("A sleeping run is woken by time alone; cancel it, or stop it.")
+        case _:
+            _check_schema(value, schema)
+            return value
+
+
+def error_data(error: JSON) -> JSON:
+    """Return what went wrong as it is kept: a category, a message, and whatever else was given."""
+    if isinstance(error, Mapping):
+        return {"category": "tool_error", "message": "", **error}
+    return {"category": "tool_error", "message": str(error)}
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "null": (type(None),),
+}
+
+
+def _check_schema(value: JSON, schema: JSON, path: str = "answer") -> None:
+    """Check the part of JSON Schema that a signal's answer needs: type, enum, required, properties, items."""
+    if not isinstance(schema, Mapping):
+        return
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind in _TYPES:
+        fits = isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+        if not fits:
+            raise InvalidInput(f"{path} must be of type {kind}, got {type(value).__name__}.", path=path)
+    allowed = schema.get("enum")
+    if isinstance(allowed, list) and value not in allowed:
+        raise InvalidInput(f"{path} must be one of {allowed}.", path=path)
+    if isinstance(value, Mapping):
+        for name in schema.get("required") or ():
+            if name not in value:
+                raise InvalidInput(f"{path} lacks {name!r}.", path=f"{path}.{name}")
+        properties: Any = schema.get("properties") or {}
+        for name, part in properties.items():
+            if name in value:
+                _check_schema(value[name], part, f"{path}.{name}")
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_schema(item, schema.get("items"), f"{path}[{index}]")
+
+
+class AnswerDesk:
+    """Stores answers, gives up what nobody is to answer any more, and tells who comes too late."""
+
+    def __init__(self, store: Store, listeners: Listeners) -> None:
+        self._store = store
+        self._listeners = listeners
+
+    async def give(
+        self,
+        wait_id: str,
+        value: JSON,
+        *,
+        tenant: Tenant,
+        error: JSON = None,
+        kind: str | None = None,
+        run_id: str | None = None,
+        session: SessionKey | None = None,
+        operation_id: str | None = None,
+    ) -> Stored:
+        """Store the answer to a wait of a tenant.
+
+        `kind`, `run_id` and `session` (the wait's own, or an ancestor of it) are checked if given.
+        """
+        wait = await self._store.waits.get(wait_id, tenant=tenant) if wait_id else None
+        if wait is None:
+            raise WaitUnknown(f"Nothing waits under {wait_id!r}; it may have been deleted.", wait_id=wait_id)
+        await self._check_bound(wait, kind, run_id, session)
+        run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
+        given = value if error is None else error
+        if wait.status is not WaitStatus.OPEN or run is None:
+            raise await self._refusal(wait, given)
+        if run.status not in (RunStatus.SUSPENDED, RunStatus.RUNNING):
+            raise await self._refusal(wait, given)
+        await refuse_pause_of_graph(self._store, run, wait)
+        answer = checked(wait.kind, value, error, wait.schema)
+        if (declared := declared_names(wait.schema)) is not None:
+            refuse_unknown(answer, declared, run.invocation_id)
+        notice = WaitSettled(key=wait.key, wait_id=wait_id, kind=wait.kind, status=str(WaitStatus.ANSWERED))
+        wake = NewOutgoing(kind=OutboxKind.WAKE, target=wait.key, body={"run_id": run.run_id})
+        commit = Commit(
+            key=wait.key,
+            operation_id=operation_id or new_id(),
+            life=run.life,
+            settle_waits=(SettleWait(wait_id=wait_id, status=WaitStatus.ANSWERED, answer=answer, late=True),),
+            events=(notice.event(),),
+            outgoing=(wake,),
+        )
+        try:
+            receipt = await self._committed(commit)
+        except WaitNotOpen:
+            now = await self._store.waits.get(wait_id, tenant=wait.key.tenant)
+            raise await self._refusal(now or wait, given) from None
+        await self._listeners.tell(notice)
+        left = await self._store.waits.of_session(wait.key, run_id=wait.run_id)
+        answered = Answered(
+            wait_id=wait_id,
+            session_id=wait.key.session_id,
+            run_id=wait.run_id,
+            continues=not left,
+            open_waits=tuple(left),
+        )
+        return Stored(answered, wait.key, run.invocation_id, receipt.outgoing_ids)
+
+    async def with_outcome(self, stored: Stored, outcome: Outcome | None) -> Answered:
+        """Return an answer whose session continued here, with how that went; its wake is not needed any more.
+
+        Without an `outcome`, somebody else resumed the run meanwhile, and its records say how that went.
+        """
+        for wake in stored.wakes:
+            with suppress(TenutoError):
+                await self._store.outbox.mark(wake, OutgoingStatus.DONE, tenant=stored.key.tenant)
+        if outcome is None:
+            runs = await self._store.runs.of_invocation(stored.invocation_id, tenant=stored.key.tenant)
+            outcome = await Outcomes(self._store).of_run(runs[-1])
+        return replace(stored.answered, outcome=outcome)
+
+    async def abandon_last(self, key: SessionKey) -> int:
+        """Abandon everything a session's last run waits for, and return how much that was."""
+        while (run := await self._store.runs.current(key)) is not None:
+            with suppress(WaitNotOpen):  # answered meanwhile: it is not abandoned any more
+                return await self.abandon(run)
+        return 0
+
+    async def abandon(self, run: Run) -> int:
+        """Abandon everything a run waits for, in one commit; answers then come too late."""
+        waits = await self._store.waits.of_session(run.key, run_id=run.run_id)
+        settled, owed = abandon_waits(waits, run.key.tenant)
+        if settled:
+            commit = Commit(
+                key=run.key, operation_id=new_id(), life=run.life, settle_waits=tuple(settled), outgoing=tuple(owed)
+            )
+            await self._store.commit(commit)
+        return len(settled)
+
+    async def _committed(self, commit: Commit) -> Receipt:
+        """Commit an answer; if the reply is lost, the same operation is asked for again."""
+        try:
+            return await self._store.commit(commit)
+        except StoreError as error:
+            return await ask_again(error, lambda: self._store.commit(commit))
+
+    async def _check_bound(self, wait: Wait, kind: str | None, run_id: str | None, session: SessionKey | None) -> None:
+        if kind is not None and kind != wait.kind:
+            raise _mismatch(wait, "kind", wait.kind, kind)
+        if run_id is not None and run_id != wait.run_id:
+            raise _mismatch(wait, "run", wait.run_id, run_id)
+        if session is None or session == wait.key:
+            return
+        if not await stands_above(self._store, session, wait.key):
+            raise _mismatch(wait, "session", wait.key.session_id, session.session_id)
+
+    async def _refusal(self, wait: Wait, given: JSON) -> AnswerRefused:
+        """Return why a wait takes no answer; the first late one leaves a notice for the model."""
+        if wait.status is WaitStatus.ANSWERED:
+            return AlreadyAnswered(
+                f"Wait {wait.wait_id} of {wait.key} was answered before; that answer stands.", wait_id=wait.wait_id
+            )
+        run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
+        state = str(wait.status) if wait.status is not WaitStatus.OPEN or run is None else f"of a run that {run.status}"
+        await self._leave_notice(wait, state, given)
+        return LateAnswer(
+            f"Wait {wait.wait_id} of {wait.key} is {state}; the answer came too late and was not used.",
+            wait_id=wait.wait_id,
+            found=state,
+        )
+
+    async def _leave_notice(self, wait: Wait, state: str, given: JSON) -> None:
+        """Let the next model call be told, once, of an answer that came too late; what it was stays apart from that."""
+        name = wait.signal_id or wait.kind
+        text = f"An answer to {name!r} (wait {wait.wait_id}) came too late and was not used: its wait is {state}."
+        body = notice_body(text, given, wait_id=wait.wait_id)
+        new = NewInput(kind=InputKind.WAKE, body=body, key=f"late:{wait.wait_id}")
+        with suppress(SessionError):  # another late one was first, or the session is closed: there is nobody to tell
+            await self._store.inbox.enqueue(wait.key, new)
+
+
+def _mismatch(wait: Wait, what: str, expected: str, given: str) -> AnswerMismatch:
+    return AnswerMismatch(
+        f"Wait {wait.wait_id} is of {what} {expected!r}, the answer of {quote(given)}; nothing was stored.",
+        wait_id=wait.wait_id,
+        expected=expected,
+        given=given,
+    )

@@ -1,0 +1,370 @@
+"""A turn under way: what it has, how far it has come, and the one path by which it is written.
+
+What a program does collects in `pending`; `commit` writes it. Everything a program may do stands above this, in
+`runtime.calls` and `runtime.program`; how a turn begins and ends, in `runtime.run`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenuto.argument import MAPPING
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput, StoreError, TenutoError
+from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
+from tenuto.model.event import EventType, NewEvent
+from tenuto.model.input import Boundary
+from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.run import Stop, StopKind
+from tenuto.model.session import SessionKey
+from tenuto.runtime.cache.replica import Replica
+from tenuto.runtime.conversation.history import calls_of
+from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.session.traits import ProgramTraits
+from tenuto.runtime.stream.chunks import Chunks
+from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt, Place
+from tenuto.runtime.turn.invocation import Invocation, TurnStopped
+from tenuto.runtime.turn.invocation_waits import InvocationWaits
+from tenuto.runtime.turn.pending import Pending
+from tenuto.writing.changes import CheckpointDraft, LogChange
+from tenuto.writing.retry import ask_again
+from tenuto.writing.run_writer import RunWriter
+
+_calling: ContextVar["tuple[TurnContext, Place] | None"] = ContextVar("calling", default=None)
+"""The effect whose call is being made, and whose it is; a call may lead to turns of other sessions."""
+
+DEFAULT_STEPS = 50
+"""How many steps a turn may take."""
+
+
+@dataclass(slots=True)
+class TurnContext:
+    """The state of one turn and its commits.
+
+    A step that made tool calls is over with the commit that answers the last of them (`step_over`), though its body
+    continues: whoever resumes the run begins with the next step. A turn that never began a step stays in its first.
+    `is_boundary` marks the next commit as a boundary of the stream: the chunks before it stand for something written.
+    `engine` belongs to a program that resumes from checkpoints of its own, `version_of` gives the registered version of
+    a program, and the stream's events of this run come after `stream_start`.
+    """
+
+    replica: Replica
+    writer: RunWriter
+    invocation: Invocation
+    journal: EffectJournal
+    pending: Pending
+    traits: ProgramTraits = field(default_factory=ProgramTraits)
+    in_doubt: InDoubt = InDoubt.ASK
+    budget: int = DEFAULT_STEPS
+    ends_guarded: bool = False
+    version_of: Callable[[str], str] = str
+    chunks: Chunks = field(init=False)
+    waits: InvocationWaits = field(init=False)
+    first_entry: dict[str, int] = field(init=False)
+    stop: Stop | None = None
+    closed: bool = False
+    steps: int = 0
+    in_step: bool = False
+    step_over: bool = False
+    said: str = ""
+    cut: bool = False
+    store_failure: StoreError | None = None
+    tools_under_way: int = 0
+    called: dict[Place, object] = field(default_factory=dict)
+    engine: Any = None
+    is_boundary: bool = False
+    stream_start: int = 0
+    last_receipt: Receipt | None = None
+    _ends_step: bool | None = None
+    _task: "asyncio.Task[Any] | None" = None
+
+    def __post_init__(self) -> None:
+        self.chunks = Chunks(self.writer, self.replica.note_events)
+        self.waits = InvocationWaits(self.invocation.waits)
+        self.mark_start()
+
+    def mark_start(self) -> None:
+        """Count what stands in the logs as having been there before this turn."""
+        self.first_entry = {name: len(items) for name, items in self.replica.logs.items()}
+
+    @property
+    def key(self) -> SessionKey:
+        """The session's full name."""
+        return self.replica.key
+
+    @property
+    def run_id(self) -> str:
+        """The run this turn is."""
+        return self.writer.run_id
+
+    @property
+    def attempt(self) -> int:
+        """Which runner of this run this is: 1, or more after a takeover."""
+        return self.writer.attempt
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier run, or an earlier runner of this one, made progress already."""
+        return self.invocation.resumes is not None or self.attempt > 1
+
+    @property
+    def step(self) -> int:
+        """The step under way, counted over all turns of the invocation, from 1."""
+        return self.invocation.steps_before + self.steps + 1
+
+    @property
+    def loops(self) -> bool:
+        """Whether the program is in a step of its loop; an engine of its own counts by itself."""
+        return self.in_step and not self.traits.resumes
+
+    @property
+    def open_calls(self) -> list[Mapping[str, Any]]:
+        """The tool calls of the conversation that have no result yet."""
+        waiting = self.pending.open_calls()
+        if not waiting:
+            return []
+        return [call for message in self.replica.messages for call in calls_of(message) if call["id"] in waiting]
+
+    @property
+    def room(self) -> int:
+        """How big what is asked or comes back may be, in bytes: it stands in its commit up to four times."""
+        return self.writer.store.budget.max_bytes // 4
+
+    async def commit(
+        self,
+        *,
+        end: EndRun | None = None,
+        waits: tuple[OpenWait, ...] = (),
+        settled: Iterable[SettleWait] = (),
+    ) -> Receipt:
+        """Write what is pending, in one commit; a lost reply is resolved under the same operation."""
+        self.pending.settled.extend(settled)
+        async with self.writer.writing:
+            self.check_open()
+            return await self._write_pending(end, waits)
+
+    async def save(self) -> None:
+        """Write what is pending, if anything is."""
+        async with self.writer.writing:
+            self.check_open()
+            if not self.pending.is_empty:
+                await self._write_pending(None, ())
+
+    async def leave(self, point: CheckpointDraft, logs: Mapping[str, LogChange]) -> Receipt:
+        """Leave a checkpoint of an engine of its own, for a caller that has the writer's `writing`; the head stays."""
+        await self._resolve()
+        assert self.pending.handover is None
+        self.is_boundary, self.pending.steps = True, self.steps
+        return await self._write(point, logs, {}, None, (), saves=False)
+
+    async def resolve(self) -> Receipt | None:
+        """Find out whether a commit whose reply was lost has landed; then it counts as written, and is returned."""
+        async with self.writer.writing:  # a commit that is under way beside this one is in no doubt
+            receipt = await self.writer.resolve()
+            if receipt is not None:
+                self._landed(receipt)
+            return receipt
+
+    async def _write_pending(self, end: EndRun | None, waits: tuple[OpenWait, ...]) -> Receipt:
+        await self._resolve()
+        if self.chunks.is_heavy:
+            await self.chunks.lighten()
+        # What is pending is looked up only here: a commit that was under way, of a tool beside, took its part.
+        logs, handover = self.pending.logs(), self.pending.handover
+        stored: Mapping[str, LogChange] = logs
+        saves = self.pending.saves(logs)
+        if handover is not None:
+            stored = handover.stored(logs, self.replica.logs)
+        elif saves and self.writer.logs.ahead:
+            stored = self.writer.logs.put_back(logs)
+        return await self._write(handover.point if handover else None, stored, logs, end, waits, saves=saves)
+
+    async def _write(
+        self,
+        point: CheckpointDraft | None,
+        stored: Mapping[str, LogChange],
+        head: Mapping[str, LogChange],
+        end: EndRun | None,
+        waits: tuple[OpenWait, ...],
+        *,
+        saves: bool,
+    ) -> Receipt:
+        """Write one commit: `stored` is what it does to the run's logs, `head` what that makes of the session's."""
+        save = self.pending.save() if saves else None
+        parts = self._parts(head, waits, end, saves=saves)
+        writer = self.writer
+        try:
+            try:
+                receipt = await writer.write_next(
+                    point=point, logs=stored, save=save, end=end, waits=waits, parts=parts
+                )
+            except StoreError as error:
+                receipt = await ask_again(error, writer.write_again)
+        except asyncio.CancelledError:
+            # It may have landed all the same: what this turn writes next has to know.
+            with suppress(TenutoError):
+                await self._write_again()
+            raise
+        except StoreError as error:
+            self.note_store_failure(error)
+            raise
+        self._landed(receipt)
+        return receipt
+
+    async def _write_again(self) -> None:
+        receipt = await self.writer.write_again()
+        if receipt is not None:
+            self._landed(receipt)
+
+    async def _resolve(self) -> None:
+        """Find out what became of whatever was written last, before anything else is."""
+        if self.writer.in_doubt:
+            await self._write_again()
+        await self.chunks.resolve()
+
+    def _parts(
+        self, head: Mapping[str, LogChange], waits: tuple[OpenWait, ...], end: EndRun | None, *, saves: bool
+    ) -> dict[str, Any]:
+        """Return what goes along with a commit besides logs and document; a conversation it would break is refused."""
+        pending, chunks = self.pending, self.chunks
+        pending.events.extend(chunks.take())
+        if end is None and chunks.unmarked and (self.is_boundary or _has_reply(head)):
+            self.is_boundary = True
+            pending.events.append(NewEvent(type=EventType.REPLY_SAVED, data={"step": self.step}))
+        else:
+            self.is_boundary = False
+        pending.covered_calls = self.journal.open_calls() | self.waits.open_calls()
+        pending.outgoing.extend(self._wake(wait) for wait in waits if _is_timed(wait))
+        parts = pending.parts(head, waits, saves=saves)
+        if self.loops and end is None:
+            self._ends_step = pending.ends_step(self.step_over)
+            if self._ends_step is not self.step_over:
+                parts.setdefault("steps", self.steps + self._ends_step)
+        return parts
+
+    def _wake(self, wait: OpenWait) -> NewOutgoing:
+        """Return what wakes the session when a wait is overdue."""
+        delay = wait.timeout if wait.deadline is None else None
+        body: JSON = {"run_id": self.run_id}
+        return NewOutgoing(kind=OutboxKind.WAKE, target=self.key, body=body, due_at=wait.deadline, delay=delay)
+
+    def _landed(self, receipt: Receipt) -> None:
+        self.pending.landed(receipt)
+        self.last_receipt = receipt
+        if self._ends_step is not None:
+            self.step_over, self._ends_step = self._ends_step, None
+        if self.is_boundary:
+            self.is_boundary = False
+            self.chunks.mark(receipt.event_seq)
+
+    def call_under_way(self) -> Place | None:
+        """Return the effect of this turn that this is part of: it is done or not done, and cannot suspend."""
+        found = _calling.get()
+        return found[1] if found is not None and found[0] is self else None
+
+    def enter_call(self, place: Place) -> "Token[tuple[TurnContext, Place] | None]":
+        """Count what follows as part of an effect's call, until `leave_call`."""
+        return _calling.set((self, place))
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of what is called here: none, or that of the call this is part of."""
+        outer = self.call_under_way()
+        return "" if outer is None else f"{outer.namespace}/{outer.key}".removeprefix("/")
+
+    def may_be_steered(self, boundary: Boundary) -> bool:
+        """Tell whether input may have come in for a boundary; as of the last commit, and the last one makes sure."""
+        return not (self.replica.no_steering and (boundary is Boundary.AFTER_STEP or self.ends_guarded))
+
+    def discard(self) -> None:
+        """Take back what is not written, as if it had not been done; what came of calls to the outside stays."""
+        self.pending.effects = self.journal.undo(self.pending.effects)
+        self.pending.discard()
+
+    def discard_chunks(self) -> None:
+        """Mark chunks since the last finished step as superseded."""
+        self.chunks.take_back()
+        self.said = ""
+
+    def count_step(self) -> None:
+        """Finish the step under way; the next commit records it."""
+        self.steps += 1
+        self.in_step = self.step_over = False
+        self.pending.steps = self.steps
+
+    async def open_waits(self, waits: Sequence[OpenWait]) -> None:
+        """Open waits now, in one commit with what is pending, while the turn continues."""
+        self.check_open()
+        receipt = await self.commit(waits=tuple(waits))
+        for wait_id, opened in zip(receipt.wait_ids, waits, strict=True):
+            self.waits.opened(wait_id, opened, self.key, self.run_id, receipt)
+
+    def ask_to_stop(self, stop: Stop) -> None:
+        """Stop the program: at once, or, for an interrupt while a tool is at work, when the tool is done."""
+        self.stop = stop
+        soft = stop.kind is StopKind.INTERRUPT and self.tools_under_way
+        if self._task is not None and not soft and not self.closed and not self.cut:
+            self.cut = True
+            self._task.cancel()
+
+    def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
+        """Note which task the program runs in, as long as it can be stopped."""
+        self._task = task
+        self.writer.runs_in(task)
+
+    def run_again(self) -> None:
+        """Prepare for the program to run again on what it had written, since its stop was withdrawn."""
+        self.stop, self.cut = None, False
+        self.discard()
+        if self.step_over:
+            self.count_step()
+        self.pending.extras.pop("sees_stop", None)
+        self.pending.settled.clear()
+        self.waits.ask_again()
+        self.called.clear()
+        self.journal.disown()
+        self.discard_chunks()
+
+    def close(self) -> None:
+        """Close the turn; whatever is asked of it from now on is refused."""
+        self.closed = True
+        self.writer.release()
+        self.called.clear()
+
+    def note_store_failure(self, error: BaseException) -> None:
+        """Note that the turn's own store failed it for now; the same error from elsewhere is the program's."""
+        if isinstance(error, StoreError) and error.retryable:
+            self.store_failure = error
+
+    def check_stop(self) -> None:
+        """Leave the program if its run was asked to stop."""
+        if self.stop is not None:
+            raise TurnStopped
+
+    def check_open(self) -> None:
+        """Refuse to do anything in a turn that is over."""
+        if self.closed:
+            raise InvalidInput(f"This turn of {self.key} is over; nothing more can be done in it.")
+
+
+def leave_call(entered: "Token[tuple[TurnContext, Place] | None]") -> None:
+    """End what `TurnContext.enter_call` began."""
+    _calling.reset(entered)
+
+
+Continuation = Callable[[], bool]
+"""Asked before each turn whether to begin it here; on no, the rest is left to other workers."""
+
+
+def _has_reply(logs: Mapping[str, LogChange]) -> bool:
+    change = logs.get(MESSAGES)
+    return change is not None and any(
+        isinstance(each, MAPPING) and each.get("role") == "assistant" for each in change.items
+    )
+
+
+def _is_timed(wait: OpenWait) -> bool:
+    return wait.timeout is not None or wait.deadline is not None

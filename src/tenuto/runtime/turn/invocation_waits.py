@@ -1,0 +1,149 @@
+"""What a program waits for, and which waits of its invocation are there already."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from tenuto.codec import JSON
+from tenuto.errors import WaitExpired
+from tenuto.model.commit import OpenWait, Receipt
+from tenuto.model.session import SessionKey
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.runtime.conversation.history import not_executed, result_message
+
+STEP = "/step"
+"""Where a wait's metadata keep the step that asked for it."""
+
+
+ANSWERS_CALLS = (WaitKind.TOOL_RESULT, WaitKind.CHILD)
+"""The kinds of waits whose answer is the result of a call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFor:
+    """Something a program needs before it goes on; `signal_id` is its own word for it."""
+
+    signal_id: str
+    kind: str = WaitKind.SIGNAL
+    schema: JSON = None
+    timeout: float | None = None
+    deadline: datetime | None = None
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+
+    def opening(self, step: int | None = None) -> OpenWait:
+        """Return what opens the wait in a commit; a program that runs `step` again finds it by that."""
+        return OpenWait(
+            kind=self.kind,
+            signal_id=self.signal_id,
+            deadline=self.deadline,
+            timeout=self.timeout,
+            schema=self.schema,
+            metadata=dict(self.metadata) if step is None else {**self.metadata, STEP: step},
+        )
+
+
+class InvocationWaits:
+    """The waits of one invocation, in the order they were opened.
+
+    A program that runs a step again asks for its waits in the same order: the first time it names a signal it means
+    the first such wait of that step.
+    """
+
+    def __init__(self, waits: Iterable[Wait] = ()) -> None:
+        self._waits = list(waits)
+        self._asked: dict[tuple[str, str | None, int], int] = {}
+
+    def next(self, wanted: WaitFor, step: int) -> Wait | None:
+        """Return the wait this asking means, if it was opened before."""
+        found = self.peek(wanted, step)
+        if found is not None:
+            place = (wanted.kind, wanted.signal_id, step)
+            self._asked[place] = self._asked.get(place, 0) + 1
+        return found
+
+    def peek(self, wanted: WaitFor, step: int) -> Wait | None:
+        """Return the wait the next asking will mean, if it was opened before."""
+        place = (wanted.kind, wanted.signal_id, step)
+        found = [wait for wait in self._waits if (wait.kind, wait.signal_id, wait.metadata.get(STEP)) == place]
+        asked = self._asked.get(place, 0)
+        return found[asked] if asked < len(found) else None
+
+    def ask_again(self) -> None:
+        """Let a program that runs again ask for them from the first one on."""
+        self._asked.clear()
+
+    def of_call(self, call_id: str, kind: str) -> Wait | None:
+        """Return the last wait of a kind for a tool call."""
+        found = [wait for wait in self._waits if wait.kind == kind and wait.metadata.get("call_id") == call_id]
+        return found[-1] if found else None
+
+    def called(self, step: int) -> bool:
+        """Tell whether a tool call of a step waited for something."""
+        return any(wait.metadata.get(STEP) == step and "call_id" in wait.metadata for wait in self._waits)
+
+    def opened(self, wait_id: str, opened: OpenWait, key: SessionKey, run_id: str, receipt: Receipt) -> None:
+        """Note a wait this turn has opened."""
+        self._waits.append(
+            Wait(
+                wait_id=wait_id,
+                key=key,
+                run_id=run_id,
+                kind=opened.kind,
+                signal_id=opened.signal_id,
+                status=WaitStatus.OPEN,
+                deadline=opened.deadline,
+                schema=opened.schema,
+                metadata=opened.metadata,
+                commit_number=receipt.commit_number,
+                created_at=receipt.committed_at,
+                settled_at=None,
+            )
+        )
+
+    def of_run(self, run_id: str) -> list[Wait]:
+        """Return the waits one run opened."""
+        return [wait for wait in self._waits if wait.run_id == run_id]
+
+    def expire(self, run_id: str) -> None:
+        """Note that what a run still waited for did not come in time."""
+        self._waits = [
+            replace(wait, status=WaitStatus.EXPIRED)
+            if wait.run_id == run_id and wait.status is WaitStatus.OPEN
+            else wait
+            for wait in self._waits
+        ]
+
+    def open_calls(self) -> set[str]:
+        """Return the tool calls that wait for something, or whose answer this turn is to act on."""
+        stands = (WaitStatus.OPEN, WaitStatus.ANSWERED)
+        return {
+            str(wait.metadata["call_id"])
+            for wait in self._waits
+            if wait.status in stands and "call_id" in wait.metadata
+        }
+
+
+def answer_of(wait: Wait) -> JSON:
+    """Return what a wait was answered with; one that was not, in time, is `WaitExpired`."""
+    if wait.status is WaitStatus.ANSWERED:
+        return wait.answer
+    raise WaitExpired(
+        f"Nobody answered {wait.signal_id or wait.kind!r} in time (wait {wait.wait_id} is {wait.status}).",
+        wait_id=wait.wait_id,
+        status=str(wait.status),
+    )
+
+
+def is_answered_call(wait: Wait) -> bool:
+    """Tell whether a wait has brought the result of a tool call."""
+    return wait.status is WaitStatus.ANSWERED and wait.kind in ANSWERS_CALLS and "call_id" in wait.metadata
+
+
+def answer_message(wait: Wait) -> dict[str, Any]:
+    """Return the result of a call whose answer came from outside, or did not come in time."""
+    call_id = str(wait.metadata["call_id"])
+    if wait.status is not WaitStatus.ANSWERED:
+        return not_executed(call_id, "no answer came in time")
+    answer: Any = wait.answer or {}
+    return result_message(call_id, answer.get("result"), answer.get("error"))

@@ -1,0 +1,36 @@
+"""docs/backends.md tells the truth: its files, beside a backend, run the contract as a project by itself."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tenuto.testing.harness import Capability
+from tests.example_backend import small_backend
+
+GUIDE = Path(__file__).parents[2] / "docs" / "backends.md"
+CHOSEN = "20_tasks or vacuum or equal_age or a_failure_at_any_statement_of_a_commit"
+
+
+def test_the_guides_files_run_the_contract_on_a_backend_of_ones_own(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert [name for name, _ in blocks] == ["conftest.py", "test_contract.py"]
+    for name, code in blocks:
+        (tmp_path / name).write_text(code)
+    shutil.copy(small_backend.__file__, tmp_path / "my_backend.py")
+    options = ["-q", "-rs", "-W", "error", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-k", CHOSEN]
+    options += ["-o", "asyncio_default_fixture_loop_scope=function", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed, 1 skipped" in done.stdout
+    assert "lacks the capability DAMAGE_SQL" in done.stdout
+
+
+def test_the_guide_names_every_verb_and_capability() -> None:
+    text = GUIDE.read_text()
+    verbs = [name for name, verb in vars(small_backend.SmallBackend).items() if callable(verb) and name[0] != "_"]
+    assert [verb for verb in verbs if f"`{verb}(" not in text] == []
+    assert [each for each in Capability if f"| `{each.name}` |" not in text] == []

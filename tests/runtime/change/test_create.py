@@ -1,0 +1,329 @@
+"""Creating sessions and opening them: what is refused, what is stored, and who may only read."""
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tenuto import Store
+from tenuto.errors import (
+    InvalidHistory,
+    InvalidId,
+    InvalidInput,
+    NotJson,
+    OperationConflict,
+    ProgramNotRegistered,
+    SessionExists,
+    SessionNotFound,
+    TenutoError,
+)
+from tenuto.model.session import Profile, SessionKey, SessionRecord
+from tenuto.runtime.change.actions import (
+    ChangeModel,
+    SendMessage,
+    SuspendSession,
+    WriteMetadata,
+)
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.session_view import Session
+from tests.conftest import OurHarness
+from tests.crash.processes import ROOT
+from tests.runtime.talking import Heard, broken, echo, raised_by, rows, said, started
+
+
+async def test_create_takes_the_callers_id_or_mints_one_and_what_it_returns_is_stored(store: Store) -> None:
+    runtime = SessionRuntime(store, [echo])
+    minted = await runtime.create("echo")
+    named = await runtime.create(
+        "echo", {"mood": "calm"}, session_id="mine", user_id="u", tags=["x"], metadata={"a": 1}, title="t"
+    )
+    assert (minted.session_id[14], len(minted.session_id), named.session_id) == ("7", 36, "mine")
+    for created in (minted, named):
+        assert (created.status, created.version, created.profile.parent) == ("active", 1, None)
+        found = await runtime.get(created.key)
+        assert found == replace(created, logs=found.logs)
+        assert {name: list(items) for name, items in found.logs.items()} == {"messages": []}
+    assert named.definition == Definition(name="echo", label="echo")
+    assert (named.profile.agent, named.profile.user_id, named.profile.tags) == ("echo", "u", ("x",))
+
+
+@pytest.mark.parametrize(
+    ("defined", "seeded", "found"),
+    [("be kind", "be rude", "be kind"), ("  ", "be rude", "be rude"), (None, "be rude", "be rude"), ("a", None, "a")],
+)
+async def test_a_prompt_of_the_definition_goes_before_the_seeds(
+    store: Store, defined: str | None, seeded: str | None, found: str
+) -> None:
+    runtime = SessionRuntime(store, [echo])
+    seed = {"system_prompt": seeded} if seeded else {}
+    created = await runtime.create(Definition(name="echo", system_prompt=defined), seed)
+    assert created.definition is not None
+    assert created.definition.system_prompt == found
+    assert "system_prompt" not in created.document
+
+
+async def test_a_seed_is_document_and_logs(store: Store) -> None:
+    runtime = SessionRuntime(store, [echo])
+    messages = [{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes"}]
+    await runtime.create(
+        "echo", {"messages": messages, "notes": [1, 2], "mood": "calm"}, session_id="s", logs=["notes"]
+    )
+    await runtime.send("s", "now")
+    session = await runtime.get("s")
+    assert (said(session), list(session.logs["notes"])) == (["before", "yes", "now", "re: now"], [1, 2])
+    assert dict(session.document) == {"mood": "calm"}
+
+
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "name": "look"}]}
+
+
+BAD_CREATES: list[tuple[dict[str, Any], type[TenutoError]]] = [
+    ({"session_id": ""}, InvalidId),
+    ({"session_id": "a/b"}, InvalidId),
+    ({"session_id": ".."}, InvalidId),
+    ({"session_id": "x" * 256}, InvalidId),
+    ({"seed": {"mood": {1, 2}}}, NotJson),
+    ({"seed": {"mood": float("nan")}}, NotJson),
+    ({"seed": {"mood": datetime(2026, 1, 1)}}, NotJson),
+    ({"seed": "mood"}, InvalidInput),
+    ({"seed": {"system_prompt": 5}}, InvalidInput),
+    ({"seed": {"a/b": 1}}, InvalidInput),
+    ({"seed": {"messages": "hello"}}, InvalidInput),
+    ({"seed": {"messages": None}}, InvalidInput),
+    ({"seed": {"messages": ["hello"]}}, InvalidHistory),
+    ({"seed": {"messages": [{"role": "robot"}]}}, InvalidHistory),
+    ({"seed": {"messages": [CALL]}}, InvalidHistory),
+    ({"seed": {"messages": [CALL, {"role": "user", "content": "x"}]}}, InvalidHistory),
+    ({"seed": {"messages": [{"role": "tool", "tool_call_id": "a", "content": "x"}]}}, InvalidHistory),
+    ({"seed": {"notes": 5}, "logs": ["notes"]}, InvalidInput),
+    ({"logs": "notes"}, InvalidInput),
+    ({"metadata": {"a": object()}}, NotJson),
+    ({"metadata": "a"}, InvalidInput),
+    ({"tags": "abc"}, InvalidInput),
+    ({"tags": [1]}, InvalidInput),
+    ({"title": 5}, InvalidInput),
+    ({"expires_at": datetime(2026, 1, 1)}, InvalidInput),
+    ({"parent": "nobody"}, SessionNotFound),
+    ({"parent": SessionKey("p", tenant="other"), "session_id": "s"}, InvalidInput),
+    ({"program": "unheard"}, ProgramNotRegistered),
+    ({"program": "echo@9"}, ProgramNotRegistered),
+    ({"program": Definition(name="echo", version="9")}, ProgramNotRegistered),
+    ({"program": Definition(name="echo", model=object())}, NotJson),
+]
+
+
+async def test_a_create_that_makes_no_sense_is_refused_and_writes_nothing(store: Store) -> None:
+    runtime = SessionRuntime(store, [echo])
+    before = await store.dump()
+    for given, error in BAD_CREATES:
+        assert await raised_by(runtime.create(**({"program": "echo"} | given))) is error, given
+    assert await store.dump() == before
+
+
+async def test_a_create_repeated_with_its_operation_id_is_the_same_create(store: Store) -> None:
+    runtime = SessionRuntime(store, [echo])
+    first = await runtime.create("echo", {"mood": "calm"}, session_id="s", operation_id="op-1")
+    before = await store.dump()
+    again = await SessionRuntime(store, [echo]).create("echo", {"mood": "calm"}, session_id="s", operation_id="op-1")
+    assert again == first
+    with pytest.raises(OperationConflict):
+        await runtime.create("echo", {"mood": "sour"}, session_id="s", operation_id="op-1")
+    with pytest.raises(SessionExists):
+        await runtime.create("echo", {"mood": "calm"}, session_id="s", operation_id="op-2")
+    assert await store.dump() == before
+
+
+async def test_a_child_has_its_parents_tenant_root_and_trace(store: Store) -> None:
+    runtime = SessionRuntime(store, [echo])
+    top = await runtime.create("echo", session_id=SessionKey("top", tenant="t"))
+    child = await runtime.create("echo", parent=top.key)
+    grandchild = await runtime.create("echo", parent=child.key)
+    assert (child.key.tenant, child.profile.parent, child.profile.root) == ("t", "top", "top")
+    assert (grandchild.profile.parent, grandchild.profile.root) == (child.session_id, "top")
+    assert grandchild.profile.trace == child.profile.trace == top.profile.trace
+
+
+BAD_MESSAGES: list[tuple[Any, type[TenutoError]]] = [
+    ("", InvalidInput),
+    ({}, InvalidInput),
+    (None, InvalidInput),
+    (5, InvalidInput),
+    (["hello"], InvalidInput),
+    ({"content": "no role"}, InvalidInput),
+    ({"role": "user"}, InvalidInput),
+    ({"role": "user", "content": ""}, InvalidInput),
+    ({"role": "assistant", "content": "x"}, InvalidInput),
+    ({"role": "tool", "tool_call_id": "a", "content": "x"}, InvalidInput),
+    ({"role": "frame", "content": "x"}, InvalidInput),
+    ({"role": "user", "content": "x", "tool_calls": [{"id": "a"}]}, InvalidHistory),
+    ({"role": "user", "content": {1, 2}}, NotJson),
+    ({"role": "user", "content": "\ud800"}, NotJson),
+]
+
+
+async def test_what_is_no_message_is_refused_at_every_door_and_writes_nothing(store: Store) -> None:
+    runtime = await started(store)
+    before = await store.dump()
+    for message, error in BAD_MESSAGES:
+        for door in (runtime.send, runtime.start, runtime.enqueue):
+            assert await raised_by(door("s", message)) is error, message
+        assert await raised_by(runtime.execute("s", SendMessage(message))) is error, message
+    assert await store.dump() == before
+
+
+async def test_words_nobody_knows_are_refused(store: Store) -> None:
+    runtime = await started(store)
+    before = await store.dump()
+    attempts: list[Callable[[], Any]] = [
+        lambda: runtime.send("s", "hello", when_busy="patiently"),
+        lambda: runtime.start("s", "hello", when_busy="patiently"),
+        lambda: runtime.enqueue("s", "hello", boundary="whenever"),
+        lambda: runtime.stop("s", kind="gently", run_id="r"),
+        lambda: runtime.execute("s", "suspend"),
+        lambda: runtime.execute("s", SuspendSession),
+        lambda: runtime.execute("s", object()),
+    ]
+    for attempt in attempts:
+        with pytest.raises(InvalidInput):
+            await attempt()
+    wrong: list[dict[str, Any]] = [{"when_busy": "x"}, {"in_doubt": "x"}, {"steps": 0}, {"steps": True}]
+    for options in wrong:
+        with pytest.raises(InvalidInput):
+            SessionRuntime(store, [echo], **options)
+    with pytest.raises(InvalidInput):
+        SessionRuntime(store, [echo, echo])
+    assert await store.dump() == before
+
+
+async def test_run_numbers_rise_by_one_per_turn_and_are_the_same_after_a_reload(store: Store) -> None:
+    runtime = await started(store)
+    assert list(await runtime.runs("s")) == []
+    for count in (1, 2, 3):
+        await runtime.send("s", "hello")
+        for reader in (runtime, SessionRuntime(store, [echo])):
+            assert [run.run.number for run in await reader.runs("s")] == list(range(count, 0, -1))
+    await runtime.execute("s", WriteMetadata({"a": 1}))
+    assert len(await runtime.runs("s")) == 3
+
+
+async def test_a_session_without_a_definition_is_read_and_takes_no_turns(store: Store) -> None:
+    await store.save("s", SessionRecord(session_id="s", state={"mood": "calm"}, schema_version="v1"))
+    heard = Heard()
+    runtime = SessionRuntime(store, [echo], listeners=[heard])
+    session = await runtime.get("s")
+    assert (session.definition, dict(session.document), session.schema_version) == (None, {"mood": "calm"}, "v1")
+    before = await rows(store)
+    heard.take()
+    for attempt in (runtime.send("s", "hello"), runtime.execute("s", SendMessage("hello"))):
+        with pytest.raises(ProgramNotRegistered):
+            await attempt
+        assert heard.names == ["ActionFailed"]
+    with pytest.raises(InvalidInput):
+        await runtime.execute("s", ChangeModel("m"))
+    assert await rows(store) == before
+    assert (await runtime.execute("s", WriteMetadata({"a": 1}))).metadata == {"a": 1}
+
+    class Adopt:
+        async def apply(self, session: Session) -> Session:
+            return session.with_definition(name="echo").replaced("messages")
+
+    await runtime.execute("s", Adopt())
+    assert (await runtime.send("s", "hello")).output == "re: hello"
+
+
+@pytest.mark.parametrize(
+    "odd", ["weird", [1], {"name": "echo"}, {"name": 3, "version": "1"}, {"name": "echo", "version": "1", "tasks": 5}]
+)
+async def test_a_session_whose_definition_is_not_one_is_read_and_takes_no_turns_and_stops_nobody(
+    store: Store, odd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    profile = Profile(definition=odd, trace=odd)
+    await store.create("odd", state={"messages": [], "mood": "calm"}, logs={"messages"}, profile=profile)
+    runtime = await started(store)
+    session = await runtime.get("odd")
+    assert (session.definition, session.profile, session.document["mood"]) == (None, profile, "calm")
+    queued = {name: await runtime.enqueue(name, "hello") for name in ("odd", "s")}
+    for attempt in (runtime.send("odd", "hello"), runtime.advance("odd")):
+        with pytest.raises(ProgramNotRegistered, match="its definition"):
+            await attempt
+    with caplog.at_level("WARNING"):
+        await runtime.drain()
+    assert [record.levelname for record in caplog.records if "'odd'" in record.getMessage()] == ["WARNING"]
+    assert (await runtime.outcome(queued["s"])).completed
+    assert {each.session_id for each in await runtime.list()} == {"odd", "s"}
+    assert list(await runtime.runs("odd")) == []
+    assert (await store.head("odd")).profile == profile  # type: ignore[union-attr]
+
+    class Adopt:
+        async def apply(self, session: Session) -> Session:
+            return session.with_definition(name="echo")
+
+    await runtime.execute("odd", Adopt())
+    await runtime.drain()
+    assert (await runtime.outcome(queued["odd"])).completed
+    assert [run.trace_id for run in await runtime.runs("odd")] == [None]
+
+
+async def test_a_session_whose_program_is_not_registered_opens_for_reading(store: Store) -> None:
+    await started(store)
+    elsewhere = SessionRuntime(store, [broken])
+    assert dict((await elsewhere.get("s")).document) == {"mood": "calm"}
+    before = await rows(store)
+    with pytest.raises(ProgramNotRegistered) as refused:
+        await elsewhere.send("s", "hello")
+    assert refused.value.details() == {"program": "echo@1", "registered": ["broken@1"]}
+    assert await rows(store) == before
+    assert (await SessionRuntime(store, [echo]).send("s", "hello")).completed
+
+
+async def test_a_runtime_without_a_store_says_so_and_works(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "tenuto.runtime"):
+        runtime = SessionRuntime(programs=[echo])
+    assert "memory" in caplog.text
+    async with runtime:
+        await runtime.create("echo", session_id="s")
+        assert (await runtime.send("s", "hello")).output == "re: hello"
+    await runtime.store.aclose()
+
+
+async def test_a_handle_can_have_a_store_of_its_own_with_everything_else_the_runtimes(
+    store: Store, harness: OurHarness
+) -> None:
+    heard = Heard()
+    runtime = SessionRuntime(store, iter([echo]), listeners=iter([heard]))
+    other = SessionRuntime(None, [echo])
+    await other.create("echo", session_id="s")
+    handle = runtime.open("s", store=other.store)
+    assert (await handle.send("hello")).output == "re: hello"
+    assert heard.names == ["SessionLoaded", "RunStarted", "SessionActionExecuted", "SessionSaved", "RunEnded"]
+    assert not await store.exists("s")
+    await other.store.aclose()
+
+
+@pytest.mark.parametrize("harness", ["sqlite", "postgres"], indirect=True)
+async def test_two_sends_from_two_processes_give_four_messages_in_order(store: Store, harness: OurHarness) -> None:
+    runtime = await started(store)
+    versions = [(await runtime.info("s")).version]
+    for text in ("one", "two"):
+        words = [harness.address or "", json.dumps(harness.options), "s", text]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.runtime.talking", *words, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
+        told, _ = await process.communicate()
+        outcome = json.loads(told)
+        assert outcome["output"] == f"re: {text}"
+        versions.append(outcome["version"])
+    assert said(await runtime.get("s")) == ["one", "re: one", "two", "re: two"]
+    assert sorted(set(versions)) == versions
+    assert (await runtime.info("s")).version == versions[-1]
+    assert (await runtime.send("s", "three")).output == "re: three"
+    trace = {run.trace_id for run in await runtime.runs("s")}
+    assert len(trace) == 1
+    assert len(str(trace.pop())) == 32

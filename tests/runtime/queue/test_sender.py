@@ -1,0 +1,125 @@
+"""Messages sent at once by one process: they are taken in the order of the calls."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tenuto import SessionRuntime, Store, Turn, program
+from tenuto.errors import LaneBusy
+from tenuto.runtime.change.hooks import At, HookStack, Stage
+from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.stream.notices import Notice, RunStarted
+from tenuto.testing.harness import Harness
+
+
+@program
+async def echo(turn: Turn) -> None:
+    asked: Any = turn.input
+    turn.append({"role": "assistant", "content": f"re: {asked['content']}"})
+
+
+def said(session: Any) -> list[str]:
+    return [message["content"] for message in session.messages]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("warm", [False, True])
+async def test_messages_sent_at_once_are_taken_in_the_order_of_the_calls(store: Store, warm: bool, keyed: bool) -> None:
+    runtime = SessionRuntime(store, [echo])
+    words = ("one", "two", "three", "four", "five")
+    for number in range(5):
+        name = f"s{number}"
+        await runtime.create("echo", session_id=name)
+        before = 0
+        if warm:
+            await runtime.send(name, "first")
+            before = 2
+        sent = (runtime.send(name, word, key=word if keyed else None, when_busy="queue") for word in words)
+        outcomes = await asyncio.gather(*sent)
+        assert [outcome.output for outcome in outcomes] == [f"re: {word}" for word in words]
+        stored = said(await runtime.get(name))[before:]
+        assert stored == [text for word in words for text in (word, f"re: {word}")]
+
+
+async def test_a_listener_that_sends_to_the_session_that_is_beginning_is_refused_and_not_waited_for(
+    store: Store,
+) -> None:
+    refused: list[str] = []
+
+    async def meddle(notice: Notice) -> None:
+        if isinstance(notice, RunStarted) and not refused:
+            with pytest.raises(LaneBusy):
+                await runtime.send(notice.key, "me too")
+            refused.append(notice.session_id)
+
+    runtime = SessionRuntime(store, [echo], listeners=[meddle])
+    await runtime.create("echo", session_id="a")
+    async with asyncio.timeout(20):
+        outcome = await runtime.send("a", "hello")
+    assert (outcome.output, refused) == ("re: hello", ["a"])
+
+
+async def test_the_turn_after_a_rollback_knows_its_reply_though_the_conversation_got_shorter(store: Store) -> None:
+    held = asyncio.Event()
+
+    @program
+    async def talker(turn: Turn) -> None:
+        asked: Any = turn.input
+        if asked["content"] == "hold":
+            turn.append({"role": "assistant", "content": "half of"})
+            await turn.save()
+            turn.append({"role": "assistant", "content": "what I wanted"})
+            await turn.save()
+            held.set()
+            await asyncio.Event().wait()
+        turn.append({"role": "assistant", "content": f"re: {asked['content']}"})
+
+    runtime = SessionRuntime(store, [talker])
+    await runtime.create("talker", session_id="a")
+    started = await runtime.start("a", "hold")
+    await held.wait()
+    outcome = await runtime.send("a", "anew", when_busy="rollback")
+    await started.wait()
+    assert (outcome.output, said(await runtime.get("a"))) == ("re: anew", ["anew", "re: anew"])
+    assert outcome.input_id is not None
+    assert (await runtime.outcome(outcome.input_id)).output == "re: anew"
+
+
+async def test_what_is_queued_while_a_cold_sender_looks_is_not_overtaken(harness: Harness, store: Store) -> None:
+    """Whatever makes the look slow: a hook, a long history, a busy server."""
+    other, queued = SessionRuntime(await harness.open(), [echo]), list[str]()
+    await other.create("echo", session_id="a")
+
+    async def slow(session: Session) -> Session:
+        if not queued:
+            queued.append(await other.enqueue("a", "first"))
+        return session
+
+    hooks = HookStack().with_hook(At(Stage.AFTER_LOAD, slow), priority=1)
+    runtime = SessionRuntime(store, [echo], hooks)
+    outcome = await runtime.send("a", "second", key="k")
+    assert outcome.output == "re: second"
+    assert said(await other.get("a")) == ["first", "re: first", "second", "re: second"]
+    first, second = await store.inbox.get(queued[0]), await store.inbox.find("a", "k")
+    assert first is not None
+    assert second is not None
+    assert first.seq < second.seq
+
+
+async def test_many_cold_senders_all_get_their_turn_in_the_order_of_their_numbers(harness: Harness) -> None:
+    runtimes = [SessionRuntime(await harness.open(), [echo], warm_bytes=0) for _ in range(4)]
+    await runtimes[0].create("echo", session_id="a")
+    words = [f"{place}-{number}" for place in range(len(runtimes)) for number in range(3)]
+
+    async def talk(place: int, runtime: SessionRuntime) -> None:
+        for number in range(3):
+            word = f"{place}-{number}"
+            assert (await runtime.send("a", word, key=word, when_busy="queue")).output == f"re: {word}"
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(talk(place, runtime) for place, runtime in enumerate(runtimes)))
+    found = [await runtimes[0].store.inbox.find("a", word) for word in words]
+    order = [str(each.input_key) for each in sorted((each for each in found if each), key=lambda each: each.seq)]
+    assert said(await runtimes[0].get("a")) == [text for word in order for text in (word, f"re: {word}")]
+    assert sorted(order) == words

@@ -1,0 +1,166 @@
+"""What tests of the runtime listen with, look with and talk to."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from tenuto import Store, open_store
+from tenuto.codec import JSON
+from tenuto.model.session import Key
+from tenuto.runtime.change.hooks import Stage
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.stream.notices import Failure, Notice
+from tenuto.testing.faults import FaultyBackend
+from tests.conftest import OurHarness
+
+Change = Callable[[Session], Awaitable[Session]]
+
+_LANE = ("generation", "armed", "nonce", "holder", "lane_expires_at")
+
+
+@program
+async def echo(turn: Turn) -> None:
+    """Answer with what was said."""
+    said: Any = turn.input
+    turn.append({"role": "assistant", "content": f"re: {said['content']}"})
+
+
+@program
+async def broken(turn: Turn) -> None:
+    """Change a lot, and fail."""
+    turn.set(mood="sour")
+    turn.append({"role": "assistant", "content": "never said"})
+    raise ValueError("no luck")
+
+
+class Heard:
+    """A listener that keeps what it hears, without what is told of other sessions."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+
+    def __call__(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+    @property
+    def names(self) -> list[str]:
+        """The notices' class names, in order; they are forgotten with this."""
+        return [type(each).__name__ for each in self.take()]
+
+    def take(self) -> list[Notice]:
+        """Return the notices and forget them."""
+        notices, self.notices = self.notices, []
+        return notices
+
+
+class Watching:
+    """A controller that notes each stage, and changes or refuses the session at some of them."""
+
+    def __init__(self, **at: Change) -> None:
+        self.stages: list[str] = []
+        self.at = at
+
+    async def on_stage(self, stage: Stage, session: Session) -> Session:
+        self.stages.append(str(stage))
+        change = self.at.get(str(stage))
+        return session if change is None else await change(session)
+
+    def take(self) -> list[str]:
+        """Return the stages and forget them."""
+        stages, self.stages = self.stages, []
+        return stages
+
+
+class Ours:
+    """A runtime with a controller that watches and a listener that keeps what it hears."""
+
+    def __init__(self, store: Store, **at: Change) -> None:
+        self.heard, self.watching = Heard(), Watching(**at)
+        self.store = store
+        self.runtime = SessionRuntime(store, [echo, broken], hooks=self.watching, listeners=[self.heard])
+
+    async def created(self, program: str = "echo") -> "Ours":
+        """Create the session, undisturbed by what is to go wrong later."""
+        await SessionRuntime(self.store, [echo, broken]).create(program, {"mood": "calm"}, session_id="s")
+        return self
+
+    def failure(self) -> Failure:
+        """Return the one failure that was told; nothing else may have failed."""
+        (found,) = [notice for notice in self.heard.notices if isinstance(notice, Failure)]
+        return found
+
+
+async def faulty(harness: OurHarness) -> tuple[Store, FaultyBackend]:
+    """Open a store that fails when it is told to."""
+    faults = FaultyBackend((await harness.open()).backend)
+    return Store(faults), faults
+
+
+class Refused(Exception):
+    """What a hook or an action of a test raises."""
+
+
+async def refuse(session: Session) -> Session:
+    raise Refused("not this one")
+
+
+def setting(**fields: JSON) -> Change:
+    """Return a change that sets fields."""
+
+    async def change(session: Session) -> Session:
+        return session.with_fields(**fields)
+
+    return change
+
+
+async def streamed(store: Store, key: Key, after: int = 0) -> list[tuple[str, Any]]:
+    """Return the type and the data of every event in a session's durable stream."""
+    page = await store.events.read(key, after=after)
+    return [(event.type, event.data) for event in page.events]
+
+
+def as_streamed(notices: list[Notice]) -> list[tuple[str, Any]]:
+    """Return notices as a stream keeps them."""
+    return [(each.type, each.event().data) for each in notices]
+
+
+async def rows(store: Store) -> Any:
+    """Return every row of the store but for the lanes' columns, which a refused action may leave moved on."""
+    dump = await store.dump()
+    lane_less = [{n: v for n, v in row.items() if n not in _LANE} for row in dump["session"]]
+    return {**dump, "session": lane_less}
+
+
+def said(session: Session) -> list[Any]:
+    """Return the texts of a session's messages."""
+    return [message["content"] for message in session.messages if isinstance(message, Mapping)]
+
+
+async def started(store: Store, **options: Any) -> SessionRuntime:
+    runtime = SessionRuntime(store, [echo, broken], **options)
+    await runtime.create("echo", {"mood": "calm"}, session_id="s")
+    return runtime
+
+
+async def raised_by(attempt: Awaitable[Any]) -> type[Exception] | None:
+    """Return the very class of what is raised."""
+    try:
+        await attempt
+    except Exception as error:
+        return type(error)
+    return None
+
+
+async def _send_once(address: str, options: dict[str, Any], session_id: str, text: str) -> None:
+    async with open_store(address, **options) as store:
+        outcome = await SessionRuntime(store, [echo]).send(session_id, text)
+    print(json.dumps({"status": str(outcome.status), "version": outcome.version, "output": outcome.output}))
+
+
+if __name__ == "__main__":
+    asyncio.run(_send_once(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3], sys.argv[4]))

@@ -1,0 +1,1 @@
+from tenuto.testing.contract.all import *  # noqa: F403

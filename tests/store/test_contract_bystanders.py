@@ -1,1 +1,0 @@
-from tenuto.testing.contract.bystanders import *  # noqa: F403

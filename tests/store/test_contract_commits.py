@@ -1,1 +1,0 @@
-from tenuto.testing.contract.commits import *  # noqa: F403

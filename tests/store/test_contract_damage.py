@@ -1,1 +1,0 @@
-from tenuto.testing.contract.damage import *  # noqa: F403

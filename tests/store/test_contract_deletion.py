@@ -1,1 +1,0 @@
-from tenuto.testing.contract.deletion import *  # noqa: F403

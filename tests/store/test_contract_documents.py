@@ -1,1 +1,0 @@
-from tenuto.testing.contract.documents import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.effects import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.events import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.faults import *  # noqa: F403

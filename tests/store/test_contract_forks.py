@@ -1,1 +1,0 @@
-from tenuto.testing.contract.forks import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.guards import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.histories import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.inbox import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.inputs import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.lanes import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.lists import *  # noqa: F403

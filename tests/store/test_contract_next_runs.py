@@ -1,1 +1,0 @@
-from tenuto.testing.contract.next_runs import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.outbox import *  # noqa: F403

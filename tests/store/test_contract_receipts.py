@@ -1,1 +1,0 @@
-from tenuto.testing.contract.receipts import *  # noqa: F403

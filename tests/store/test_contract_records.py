@@ -1,1 +1,0 @@
-from tenuto.testing.contract.records import *  # noqa: F403

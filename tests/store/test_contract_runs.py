@@ -1,1 +1,0 @@
-from tenuto.testing.contract.runs import *  # noqa: F403

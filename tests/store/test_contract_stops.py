@@ -1,1 +1,0 @@
-from tenuto.testing.contract.stops import *  # noqa: F403

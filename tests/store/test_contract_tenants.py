@@ -1,1 +1,0 @@
-from tenuto.testing.contract.tenants import *  # noqa: F403

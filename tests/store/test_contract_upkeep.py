@@ -1,1 +1,0 @@
-from tenuto.testing.contract.upkeep import *  # noqa: F403

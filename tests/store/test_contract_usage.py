@@ -1,1 +1,0 @@
-from tenuto.testing.contract.usage import *  # noqa: F403

@@ -1,1 +1,0 @@
-from tenuto.testing.contract.values import *  # noqa: F403
