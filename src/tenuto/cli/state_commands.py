@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from tenuto.cli.exit_code import ExitCode, run_or_exit
 from tenuto.cli.parameters import Address, AsJson, Schema, compiled_graph, load_graph_source, open_existing
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.stored_states import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
 from tenuto.model.session import ANY_TENANT
 

@@ -92,7 +92,7 @@ class NodeTurn:
             if frame.unsuspendable or frame.attempt is None:
                 raise in_doubt_error(live, place) from None
             asked = SignalDescriptor(f"in_doubt:{place}")
-            raise Suspending(frame.suspension(asked, completed=False, waits=signal.waits)) from None
+            raise Suspending(frame.suspend_request(asked, completed=False, waits=signal.waits)) from None
 
     def _place(self, scope: Scope, key: str) -> Place:
         namespace = namespace_of(scope)
