@@ -29,8 +29,8 @@ GRAPH: dict[str, set[str]] = {
     "graph.mermaid": GRAPH_RUN | {"graph.nodes"},
     "graph.stored_states": GRAPH_RUN | {"graph.invocation"},
     "graph.runtime": GRAPH_RUN | {"graph.invocation", "runtime"},
-    "graph.compiled": GRAPH_RUN | {"graph.graph_outcome", "graph.invocation", "graph.mermaid", "graph.runtime"},
-    "graph.blueprint": GRAPH_RUN | {"graph.nodes", "graph.middleware", "graph.compiled"},
+    "graph.compiled_graph": GRAPH_RUN | {"graph.graph_outcome", "graph.invocation", "graph.mermaid", "graph.runtime"},
+    "graph.blueprint": GRAPH_RUN | {"graph.nodes", "graph.middleware", "graph.compiled_graph"},
     "graph": set(),
 }
 """The graph's rooms, each above those it may use; only `graph.runtime` meets the runtime."""

@@ -51,7 +51,6 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/stored_states.py:StoredStates._each",
         "graph/stored_states.py:StoredStates._each.one",
         "graph/runtime/runtime_writer.py:RuntimeWriter._leave",
-        "graph/runtime/runtime_writer.py:RuntimeWriter.resolve",
         "runtime/stream/chunks.py:Chunks._write",
         "runtime/stream/chunks.py:Chunks.settle",
         "runtime/run/end.py:TurnEnder._check_known",

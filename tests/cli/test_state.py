@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from tenuto import END, GraphBuilder, SessionRuntime, SessionState, SignalDescriptor, State, Store, open_store, suspend
 from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tenuto.graph.stored_states import StoredStates
 from tenuto.ids import new_id

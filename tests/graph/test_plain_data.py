@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, SecretStr, computed_field
 from tenuto import SignalDescriptor, open_store, save_session, suspend
 from tenuto.errors import NotJson, TenutoError
 from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.graph_outcome import Outcome
 from tenuto.graph.reducers import append, merge
 from tenuto.graph.state import State

@@ -1,4 +1,4 @@
-"""A field's value as plain data that is read back as it was: any other value is refused, with its path.
+"""A field's value as plain data that is read back unchanged: any other value is refused, with its path.
 
 A declared type may be anything that pydantic writes and reads, so a `set[int]` is kept as a list and read as a set.
 Where nothing is declared (`Any`) nothing could turn the list into a set again, so only plain JSON is kept. A copy in

@@ -24,7 +24,7 @@ from tenuto.errors import (
 from tenuto.graph.checkpoint.stored_run import stored_run
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.invocation.restore import restore
-from tenuto.graph.session.own import OwnSession
+from tenuto.graph.session.own_session import OwnSession
 from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.graph.session.state_cache import StateCache
 from tenuto.ids import new_id
@@ -172,7 +172,7 @@ class StoredStates:
             tally.fail(wait.key, error)
 
     async def _is_our_pause(self, wait: Wait, checkpoint: Checkpoint | None) -> bool:
-        """Return whether a run that waits is of this graph, by its checkpoint, or else by its session."""
+        """Return whether a run that waits belongs to this graph, by its checkpoint, or else by its session."""
         cursor: Any = checkpoint.cursor if checkpoint else None
         marks = cursor if isinstance(cursor, Mapping) else {}
         if "program" in marks or "graph" in marks:

@@ -212,7 +212,7 @@ class OTelObserver:
             here = None if here.kind is _Kind.INVOCATION else here.above
 
     def _is_call(self, event: NodeEvent) -> bool:
-        """Return whether the event is of a branch or instance that is a function, for which no graph began."""
+        """Return whether the event belongs to a branch or instance that is a function, for which no graph began."""
         frame = event.scope.frame
         return frame is not None and frame.parent is not None and frame not in self._open
 

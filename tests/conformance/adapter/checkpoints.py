@@ -13,7 +13,7 @@ from typing import Any
 
 from tenuto import Store
 from tenuto.errors import StoreUnavailable
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.events.node_event import NodeEvent
 from tenuto.ids import new_id

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tenuto.graph.blueprint.builder import GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.engine.scope import set_invocation_metadata
 from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.state import State

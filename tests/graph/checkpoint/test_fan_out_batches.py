@@ -9,7 +9,7 @@ import pytest
 from tenuto import BeginRun, Store
 from tenuto.errors import CheckpointSaveFailed, InvalidInput, StoreUnavailable
 from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tenuto.graph.state import State
 from tenuto.model.commit import Reset

@@ -10,7 +10,7 @@ import pytest
 from tenuto import Store
 from tenuto.errors import CheckpointRecordInvalid
 from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.middleware.retry import Retry
 from tenuto.graph.nodes.branches import Branch

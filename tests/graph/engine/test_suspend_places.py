@@ -8,7 +8,7 @@ import pytest
 
 from tenuto import END, Branch, GraphBuilder, SignalDescriptor, State, Store, suspend
 from tenuto.errors import SuspensionInUnsupportedContext
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.events.node_event import NodeEvent
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.reducers import append

@@ -15,7 +15,7 @@ from tenuto.errors import (
     StoreUnavailable,
 )
 from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.reducers import append
 from tenuto.graph.state import State

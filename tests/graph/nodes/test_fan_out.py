@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from tenuto import Store
 from tenuto.errors import GraphCompileError, InvalidInput, NodeException, StateValidationError
 from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.engine.scope import current_scope, get_invocation_metadata, set_invocation_metadata
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.middleware.retry import Retry

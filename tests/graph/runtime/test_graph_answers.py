@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tenuto import END, GraphBuilder, SessionRuntime, SignalDescriptor, State, Store, open_store, suspend
 from tenuto.cli.app import app
 from tenuto.errors import AnswerMismatch, SuspensionResumePayloadInvalid
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tests.graph.talking import ended
 

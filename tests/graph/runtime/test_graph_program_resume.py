@@ -8,7 +8,7 @@ import pytest
 
 from tenuto import END, GraphBuilder, SignalDescriptor, State, Store, save_session, suspend
 from tenuto.errors import InvalidInput
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.input import Boundary

@@ -7,7 +7,7 @@ import pytest
 
 from tenuto import Budget, GraphBuilder, SessionState, State, Store
 from tenuto.errors import StateMigrationError
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore

@@ -5,8 +5,14 @@ from typing import Any, Generic, TypeVar
 
 from tenuto.argument import word_of
 from tenuto.errors import GraphCompileError, InvalidInput
-from tenuto.graph.blueprint.checks import check_branches, check_edges, check_fan_out, check_reducers, check_subgraph
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.blueprint.compile_checks import (
+    check_branches,
+    check_edges,
+    check_fan_out,
+    check_reducers,
+    check_subgraph,
+)
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.engine.choice import Choice
 from tenuto.graph.engine.node import Body, Middleware, Node, check_name
 from tenuto.graph.nodes.branches import Branch, BranchesNode

@@ -60,7 +60,7 @@ class ResumePoints:
         self._ledger.rewrite(path, point.schema, state, names)
 
     def rebase(self, plan: SessionPlan, loaded: LoadedSession, base: Base) -> None:
-        """Base a stored run on the session as it is now; what the run itself had added is added again."""
+        """Base a stored run on the current session; what the run itself had added is added again."""
         point = self._points[()]
         values = dict(loaded.values)
         for name in plan.logs:

@@ -27,9 +27,9 @@ from tenuto.graph.checkpoint.fan_out_progress import At, FanOutProgress, FanOutR
 from tenuto.graph.checkpoint.journal_frame import JournalFrame
 from tenuto.graph.checkpoint.journal_writer import JournalWriter
 from tenuto.graph.checkpoint.ledger import Ledger, Path, all_joined, joined, log_name
-from tenuto.graph.checkpoint.suspension import Suspension
-from tenuto.graph.session.foreign import ForeignSession
-from tenuto.graph.session.own import OwnSession
+from tenuto.graph.checkpoint.suspend_request import SuspendRequest
+from tenuto.graph.session.foreign_session import ForeignSession
+from tenuto.graph.session.own_session import OwnSession
 from tenuto.graph.session.save_error import path_of, save_error
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.commit import EndRun, Receipt
@@ -73,11 +73,6 @@ class GraphJournal:
     def __post_init__(self) -> None:
         self._unwritten = self.cursor is not None
 
-    @property
-    def has_session(self) -> bool:
-        """Whether there is a session to save."""
-        return self.session is not None
-
     async def begin(self, frame: JournalFrame, state: Any) -> None:
         """Begin before the first node; with checkpoints one is written here, so that nothing is lost in that node."""
         if not self.points:
@@ -96,11 +91,6 @@ class GraphJournal:
     async def repeat_cursor(self) -> None:
         """Write a checkpoint where a stored run resumes, before it does."""
         await self._write({})
-
-    async def _write_rest(self) -> None:
-        """Write a checkpoint of a run that stops, if it has none, or if finished instances are not written yet."""
-        if self.every_node and self._failed is None and (self._unwritten or self.progress.is_unwritten):
-            await self._write({})
 
     async def _flush(self) -> None:
         """Write the finished instances that are not written yet; the cursor stays before their fan-out."""
@@ -245,17 +235,17 @@ class GraphJournal:
         if self.writer is not None and self.writer.begun:
             await self._checked(self.writer, self.writer.write(end=end))
 
-    async def suspend(self, suspension: Suspension, step: int, trace: str | None) -> tuple[str, Any]:
+    async def suspend(self, request: SuspendRequest, step: int, trace: str | None) -> tuple[str, Any]:
         """Write the pause, and with it the session, in one commit; return the wait's id and the outermost state.
 
         `step` is the last one the run took; `trace` is for whoever resumes it to link to.
         """
         writer, session = self.writer, self.session
         if writer is None:
-            raise suspension.not_stored()
-        frame, outermost = suspension.frames[0]
+            raise request.not_stored()
+        frame, outermost = request.frames[0]
         # A node that runs again is the same step again, as it is after a crash.
-        self.step = max(self.step, step if suspension.completed else suspension.step - 1)
+        self.step = max(self.step, step if request.completed else request.step - 1)
         own = session if isinstance(session, OwnSession) else None
         saves = own is not None and own.plan.auto_save
         receipt: Receipt | None = None
@@ -263,8 +253,8 @@ class GraphJournal:
             await self._settle()
             if saves:
                 await self._migrated(frame)
-            logs = self._move_to(suspension.linear(), suspension.namespace, after=suspension.completed)
-            if suspension.completed:
+            logs = self._move_to(request.linear(), request.namespace, after=request.completed)
+            if request.completed:
                 self.progress.clear()
             else:
                 logs |= self.progress.drain()
@@ -277,7 +267,7 @@ class GraphJournal:
                 logs=logs,
                 save=own.save_of(outermost) if own and saves else None,
                 end=EndRun(status=RunStatus.SUSPENDED),
-                waits=suspension.open_waits(),
+                waits=request.open_waits(),
             )
         except LaneLost:
             raise
@@ -286,7 +276,7 @@ class GraphJournal:
                 receipt = await writer.resolve()
             if receipt is None or not writer.ended:
                 raise SuspensionPersistenceFailed(
-                    f"The pause at node {suspension.node!r} could not be written: {error.message}",
+                    f"The pause at node {request.node!r} could not be written: {error.message}",
                     key=writer.key,
                     **path_of(error),
                 ) from error
@@ -332,7 +322,8 @@ class GraphJournal:
         await self._settle()
         if writer.ended:
             return
-        await self._write_rest()
+        if self.every_node and self._failed is None and (self._unwritten or self.progress.is_unwritten):
+            await self._write({})
         if writer.begun or isinstance(self.session, OwnSession):
             await self._checked(writer, writer.write(end=end))
 

@@ -107,7 +107,7 @@ def no_checkpoint(invocation_id: str) -> CheckpointNotFound:
 
 
 async def cancel_paused(store: Store, invocation_id: str, tenant: str = "") -> list[Wait]:
-    """Give up a paused invocation: its waits are cancelled, and it can no longer be resumed."""
+    """Abandon a paused invocation: its waits are cancelled, and it can no longer be resumed."""
     runs = await store.runs.of_invocation(invocation_id, tenant=tenant)
     if not runs or runs[-1].status != RunStatus.SUSPENDED:
         state = f"is {runs[-1].status}, not suspended" if runs else "is not known here"

@@ -49,7 +49,7 @@ class Attempt:
             return await node.execute(frame, state, described)
         except Suspending as signal:
             if self._pending is not None:
-                frame.emit(self._pending.suspended(signal.suspension.descriptor))
+                frame.emit(self._pending.suspended(signal.request.descriptor))
                 self._pending = None
             raise
         except asyncio.CancelledError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenuto.errors import EdgeException, GraphRunError, RoutingError, SuspensionInUnsupportedContext
 from tenuto.graph.checkpoint.fan_out_progress import At, FanOutRun
-from tenuto.graph.checkpoint.suspension import Suspension
+from tenuto.graph.checkpoint.suspend_request import SuspendRequest
 from tenuto.graph.engine.attempt import Attempt, node_exception
 from tenuto.graph.engine.cause import NOT_THE_NODES
 from tenuto.graph.engine.graph_plan import GraphPlan
@@ -101,19 +101,19 @@ class GraphFrame:
             return []
         return [*self.parent.above(), (self.parent, self.parent_states[-1])]
 
-    def suspension(
+    def suspend_request(
         self,
         descriptor: SignalDescriptor,
         *,
         completed: bool,
         timeout: float | None = None,
         waits: tuple[OpenWait, ...] = (),
-    ) -> Suspension:
-        """Return the suspension that the node whose body runs in this frame asks for."""
+    ) -> SuspendRequest:
+        """Return the request of the node whose body runs in this frame to suspend the run."""
         attempt, linear = self.attempt, self
         while not linear.linear and linear.parent is not None:
             linear = linear.parent
-        return Suspension(
+        return SuspendRequest(
             frames=(*self.above(), (self, attempt.state)),
             node=attempt.name,
             namespace=(*self.scope.namespace, attempt.name),
@@ -193,7 +193,7 @@ class GraphFrame:
         graph = self.graph
         self.run.count(graph.name, node.name, state)
         if not self.linear and self.run.journal is not None:
-            # Inside an instance no cursor distinguishes the rounds of a loop; attempts at a node are of one round.
+            # Inside an instance no cursor distinguishes the rounds of a loop; all attempts at a node share one.
             self.rounds[node.name] = self.rounds.get(node.name, -1) + 1
         attempt = Attempt(self, node, state, self.run.next_step() if node.has_events else -1)
         token = scope_variable.set(self.scope_at(node.name))

@@ -10,41 +10,16 @@ from tenuto.quote import quote
 
 _RESERVED_PREFIXES = ("openarmature.", "gen_ai.", "tenuto.")
 
-RESERVED = frozenset(
-    {
-        "attempt_index",
-        "branch_name",
-        "correlation_id",
-        "error.category",
-        "fan_out.concurrency",
-        "fan_out.error_policy",
-        "fan_out.item_count",
-        "fan_out.parent_node_name",
-        "fan_out_index",
-        "graph.entry_node",
-        "graph.spec_version",
-        "implementation.name",
-        "implementation.version",
-        "invocation_id",
-        "namespace",
-        "node.attempt_index",
-        "node.branch_name",
-        "node.fan_out_index",
-        "node.name",
-        "node.namespace",
-        "node.step",
-        "node_name",
-        "outcome",
-        "parallel_branches.branch_count",
-        "parallel_branches.error_policy",
-        "parallel_branches.parent_node_name",
-        "run_id",
-        "session_id",
-        "subgraph.name",
-        "suspension.metadata",
-        "suspension.signal_id",
-    }
-)
+# fmt: off
+RESERVED = frozenset({
+    "attempt_index", "branch_name", "correlation_id", "error.category", "fan_out.concurrency", "fan_out.error_policy",
+    "fan_out.item_count", "fan_out.parent_node_name", "fan_out_index", "graph.entry_node", "graph.spec_version",
+    "implementation.name", "implementation.version", "invocation_id", "namespace", "node.attempt_index",
+    "node.branch_name", "node.fan_out_index", "node.name", "node.namespace", "node.step", "node_name", "outcome",
+    "parallel_branches.branch_count", "parallel_branches.error_policy", "parallel_branches.parent_node_name",
+    "run_id", "session_id", "subgraph.name", "suspension.metadata", "suspension.signal_id",
+})
+# fmt: on
 """Names that the engine itself writes to spans, log records and events, without their prefix."""
 
 

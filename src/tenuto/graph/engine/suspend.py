@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, SuspensionInUnsupportedContext
-from tenuto.graph.checkpoint.suspension import Suspension
+from tenuto.graph.checkpoint.suspend_request import SuspendRequest
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.events.node_event import Ending
 from tenuto.graph.signal import Callback, SignalDescriptor
@@ -21,14 +21,14 @@ class Suspending(BaseException):
 
     ending = Ending.SUSPENDED
 
-    def __init__(self, suspension: Suspension) -> None:
-        super().__init__(suspension.descriptor.signal_id)
-        self.suspension = suspension
+    def __init__(self, request: SuspendRequest) -> None:
+        super().__init__(request.descriptor.signal_id)
+        self.request = request
 
     def annotate(self, **place: JSON) -> None:
         """Add to the descriptor in which instance or branch the node ran."""
-        described = self.suspension.descriptor.with_metadata(**place)
-        self.suspension = replace(self.suspension, descriptor=described)
+        described = self.request.descriptor.with_metadata(**place)
+        self.request = replace(self.request, descriptor=described)
 
 
 async def suspend(
@@ -53,7 +53,7 @@ async def suspend(
             f"suspend() is not possible inside {frame.unsuspendable}: the others' results would be lost.",
             graph=frame.graph.name,
         )
-    raise Suspending(frame.suspension(descriptor, completed=mark_node_completed, timeout=timeout))
+    raise Suspending(frame.suspend_request(descriptor, completed=mark_node_completed, timeout=timeout))
 
 
 async def save_session(partial: Mapping[str, Any] | None = None) -> None:
@@ -70,7 +70,7 @@ async def save_session(partial: Mapping[str, Any] | None = None) -> None:
             graph=frame.graph.name,
         )
     journal = frame.run.journal
-    if journal is None or not journal.has_session:
+    if journal is None or journal.session is None:
         return
     attempt = frame.attempt
     assert attempt is not None

@@ -118,11 +118,11 @@ async def _run_to_end(
 async def _suspended(
     signal: Suspending, graph: GraphPlan[Any], run: GraphRun, scope: Scope, parts: dict[str, Any]
 ) -> Outcome[Any]:
-    suspension, journal = signal.suspension, run.journal
+    request, journal = signal.request, run.journal
     if journal is None:
-        return _outcome("errored", scope, **parts, error=suspension.not_stored())
+        return _outcome("errored", scope, **parts, error=request.not_stored())
     try:
-        wait_id, state = await journal.suspend(suspension, run.step, trace_context(run.audience(graph)))
+        wait_id, state = await journal.suspend(request, run.step, trace_context(run.audience(graph)))
     except TenutoError as error:
         with suppress(TenutoError):
             await journal.failed(error)
@@ -131,10 +131,10 @@ async def _suspended(
         "suspended",
         scope,
         **parts | {"state": state},
-        descriptor=suspension.descriptor,
+        descriptor=request.descriptor,
         wait_id=wait_id,
-        node_name=suspension.node,
-        namespace=suspension.namespace,
+        node_name=request.node,
+        namespace=request.namespace,
     )
 
 

@@ -8,8 +8,8 @@ from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope
 from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
 from tenuto.graph.invocation.run_request import RunRequest
-from tenuto.graph.session.foreign import ForeignSession, lock_foreign
-from tenuto.graph.session.own import OwnSession
+from tenuto.graph.session.foreign_session import ForeignSession, lock_foreign
+from tenuto.graph.session.own_session import OwnSession
 from tenuto.graph.session.session_plan import Concurrency, SessionPlan
 from tenuto.model.session import Kind, SessionKey, session_key
 from tenuto.store.store import Store

@@ -28,8 +28,8 @@ from tenuto.graph.engine.scope import Scope
 from tenuto.graph.invocation.opened_run import OpenedRun
 from tenuto.graph.invocation.restore import RestoredRun, restore
 from tenuto.graph.invocation.run_request import RunRequest
-from tenuto.graph.session.foreign import ForeignSession, lock_foreign
-from tenuto.graph.session.own import OwnSession
+from tenuto.graph.session.foreign_session import ForeignSession, lock_foreign
+from tenuto.graph.session.own_session import OwnSession
 from tenuto.graph.session.save_error import session_moved
 from tenuto.graph.session.session_plan import LoadedSession
 from tenuto.graph.state import rebuilt

@@ -11,8 +11,8 @@ from tenuto.graph.checkpoint.journal_writer import JournalWriter
 from tenuto.graph.checkpoint.ledger import Ledger
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope
-from tenuto.graph.session.foreign import ForeignSession
-from tenuto.graph.session.own import OwnSession
+from tenuto.graph.session.foreign_session import ForeignSession
+from tenuto.graph.session.own_session import OwnSession
 
 
 class OpenedRun(NamedTuple):

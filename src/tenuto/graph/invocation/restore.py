@@ -13,8 +13,8 @@ from tenuto.graph.checkpoint.journal_writer import JournalWriter
 from tenuto.graph.checkpoint.ledger import Ledger, Path, log_name
 from tenuto.graph.checkpoint.stored_run import StoredRun
 from tenuto.graph.engine.graph_plan import GraphPlan
-from tenuto.graph.session.foreign import ForeignSession
-from tenuto.graph.session.own import OwnSession
+from tenuto.graph.session.foreign_session import ForeignSession
+from tenuto.graph.session.own_session import OwnSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from tenuto.graph.engine.scope import scope_variable
 
 
 def is_transient(error: BaseException, _state: Any = None) -> bool:
-    """Return whether an error, or its cause, is of a transient kind or marked so; see `bucket_of`."""
+    """Return whether an error, or its cause, is transient or marked so; see `bucket_of`."""
     return bucket_of(error) is Bucket.RETRYABLE_TRANSIENT
 
 

@@ -46,7 +46,7 @@ class FunctionCall:
             result = await working
         except Suspending as signal:
             if event:
-                frame.emit(event.suspended(signal.suspension.descriptor))
+                frame.emit(event.suspended(signal.request.descriptor))
             raise
         except Exception as error:
             if event:

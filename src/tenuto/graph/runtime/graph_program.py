@@ -189,7 +189,7 @@ async def _open(
 async def _restored(
     graph: GraphPlan[Any], plan: SessionPlan, turn: TurnContext, writer: RuntimeWriter, run: Run, point: Checkpoint
 ) -> GraphJournal:
-    """Restore what a run left at its last checkpoint: on the session as that run left it, or as it is now."""
+    """Restore what a run left at its last checkpoint: on the session as that run left it, or on the current one."""
     found = await stored_run(turn.writer.store, run, point)
     restored = restore(found, graph)
     moved = run.base_version != turn.replica.version

@@ -1,6 +1,7 @@
 """A turn of the runtime as the nodes of its graph see it: outside calls, chunks of a reply, usage."""
 
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from typing import Any
 
 from tenuto.codec import JSON
@@ -18,6 +19,11 @@ from tenuto.runtime.turn.effect_journal import Place
 from tenuto.runtime.turn.invocation import TurnSuspended
 
 
+def _of_turn(name: str) -> Any:
+    """Return a property that is the turn's own of that name."""
+    return property(attrgetter(f"_live.{name}"), doc=getattr(Turn, name).__doc__)
+
+
 class NodeTurn:
     """The turn a node runs in. What the session keeps is the graph's state, which a node changes by what it returns."""
 
@@ -26,35 +32,12 @@ class NodeTurn:
     def __init__(self, live: Turn) -> None:
         self._live = live
 
-    @property
-    def session_id(self) -> str:
-        """The caller's id of the session."""
-        return self._live.session_id
-
-    @property
-    def run_id(self) -> str:
-        """The run this turn is."""
-        return self._live.run_id
-
-    @property
-    def attempt(self) -> int:
-        """Which runner of this run this is: 1, or more after a takeover."""
-        return self._live.attempt
-
-    @property
-    def input(self) -> JSON:
-        """The message that began the turn, as it was sent."""
-        return self._live.input
-
-    @property
-    def definition(self) -> Definition:
-        """What the program is: prompt, model, tools, tasks."""
-        return self._live.definition
-
-    @property
-    def trace_id(self) -> str | None:
-        """The trace all turns of the session belong to."""
-        return self._live.trace_id
+    session_id: str = _of_turn("session_id")
+    run_id: str = _of_turn("run_id")
+    attempt: int = _of_turn("attempt")
+    input: JSON = _of_turn("input")
+    definition: Definition = _of_turn("definition")
+    trace_id: str | None = _of_turn("trace_id")
 
     async def effect(
         self,
@@ -92,7 +75,7 @@ class NodeTurn:
             if frame.unsuspendable or frame.attempt is None:
                 raise in_doubt_error(live, place) from None
             asked = SignalDescriptor(f"in_doubt:{place}")
-            raise Suspending(frame.suspension(asked, completed=False, waits=signal.waits)) from None
+            raise Suspending(frame.suspend_request(asked, completed=False, waits=signal.waits)) from None
 
     def _place(self, scope: Scope, key: str) -> Place:
         namespace = namespace_of(scope)

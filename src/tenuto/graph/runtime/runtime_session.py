@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tenuto.graph.session.own import OwnSession
+from tenuto.graph.session.own_session import OwnSession
 from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.model.session import SessionRecord
 from tenuto.runtime.turn.context import TurnContext

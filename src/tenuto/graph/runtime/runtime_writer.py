@@ -15,7 +15,7 @@ from tenuto.runtime.turn.handover import Handover
 from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
 
 _Standing = tuple[int, list[Any]]
-"""How many entries of the session's own log a run's log begins with, and what it goes on with."""
+"""How many entries of the session's own log a run's log begins with, and what follows them."""
 
 
 class RuntimeWriter:

@@ -21,7 +21,7 @@ class SessionStore(Protocol):
         ...
 
     async def save(self, session_id: str, record: SessionRecord) -> Any:
-        """Write the record over what is there."""
+        """Write the record, and replace the stored one."""
         ...
 
     async def delete(self, session_id: str) -> Any:

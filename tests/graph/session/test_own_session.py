@@ -8,7 +8,7 @@ import pytest
 
 from tenuto import END, Branch, GraphBuilder, State, Store, TenutoError, save_session
 from tenuto.errors import InvalidInput, SessionSaveFailed, SuspensionInUnsupportedContext
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.middleware.retry import Retry
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore

@@ -11,7 +11,7 @@ from tenuto.model.wait import WaitKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspension:
+class SuspendRequest:
     """Where a run pauses and what it waits for.
 
     `frames` are all frames of the run, outermost first, each with its state. `node` is the one that asked, `namespace`

@@ -36,7 +36,7 @@ def check_reducers(schema: Schema) -> None:
 def check_edges(
     graph: str, nodes: Mapping[str, Node], edges: list[tuple[str, Any]], entry: str | None, end: object
 ) -> str:
-    """Refuse a graph without entry, with loose or doubled edges, or with unreachable nodes; return the entry."""
+    """Refuse a graph without entry, with loose or duplicated edges, or with unreachable nodes; return the entry."""
     if entry is None:
         raise GraphCompileError("no_declared_entry", f"Graph {graph!r} has no entry; call set_entry.")
     if entry not in nodes:
@@ -85,7 +85,7 @@ def _reached(entry: str, following: Mapping[str, Any], nodes: Mapping[str, Node]
 
 
 def check_subgraph(node: SubgraphNode, parent: Schema) -> None:
-    """Refuse a projection of undeclared fields; warn of a field whose entries would be doubled."""
+    """Refuse a projection of undeclared fields; warn of a field whose entries would be duplicated."""
     child = node.graph.schema
     node.projection.check(f"Subgraph node {node.name!r}", parent, child)
     leaving = node.projection.leaving(parent, child)

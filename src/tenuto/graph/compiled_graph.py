@@ -148,14 +148,14 @@ class CompiledGraph(GraphPlan[S]):
         )
 
     async def save_again(self, error: SessionSaveFailed) -> None:
-        """Repeat the save of a run whose save failed, and only that; one that was written after all stays as it is."""
+        """Repeat the save of a run whose save failed, and only that; one that was written after all is not repeated."""
         repeat = error.details().get("repeat")
         if repeat is None:
             raise InvalidInput("This error has no save to repeat; save the final state with the store itself.")
         await repeat()
 
     async def cancel(self, invocation_id: str, *, tenant: str = "") -> None:
-        """Give up a suspended invocation: it can no longer be resumed."""
+        """Abandon a suspended invocation: it can no longer be resumed."""
         await cancel_paused(self._pauses(), check_id(invocation_id, "invocation_id"), tenant)
 
     async def waiting(self, *, tenant: str = "", limit: int = 100, after: str = "") -> list[Wait]:

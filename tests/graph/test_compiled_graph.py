@@ -20,7 +20,7 @@ from tenuto.errors import (
     StepLimitReached,
 )
 from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.engine.scope import RESERVED, current_scope, get_invocation_metadata, set_invocation_metadata
 from tenuto.graph.middleware.retry import Retry
 from tenuto.graph.nodes.branches import Branch
