@@ -167,7 +167,7 @@ class StopWithdrawn(CommitRefused):
 
 
 class ClaimLost(CommitRefused):
-    """An input is unknown, belongs elsewhere, or is not open any more."""
+    """An input is unknown, belongs elsewhere, or has been settled."""
 
     public = frozenset({"input_id", "found"})
     input_id: str

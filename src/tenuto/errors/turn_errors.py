@@ -28,7 +28,7 @@ class EffectInDoubt(TurnError):
 
 
 class EffectResultDropped(TurnError):
-    """A call was carried out, but its result is kept no longer; it is not called again."""
+    """A call was carried out, but its result has been dropped; it is not called again."""
 
     category = "effect_result_dropped"
     public = frozenset({"place"})

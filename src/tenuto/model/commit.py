@@ -170,7 +170,7 @@ class Commit:
     commit's run. The commit that ends a run leaves what was meant for it to the next turn and drops the bodies of what
     it consumed. `rolls_back` marks the runs of a former run's invocation, and the input they consumed, as taken back.
     While a stop stands on the run, it ends neither as completed nor as suspended; `sees_stop` marks it as seen, and it
-    cannot be withdrawn any more.
+    cannot then be withdrawn.
     `effects` are journaled for the run's origin, whose completion drops their bodies; `outgoing` starts nothing by
     itself: the outbox delivers it. With `next_run`, the session goes from the ended run to its next one in this commit,
     so that nobody sees it between them.

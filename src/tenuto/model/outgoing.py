@@ -16,7 +16,7 @@ class OutboxKind(StrEnum):
 
     `WAKE`: look again, since an answer is there, a time has come, or a message follows a hand-off. `CHILD`: begin a
     child, or consult one again. `RESULT`: how a child's turn went, or that it is gone, owed to the parent that waits.
-    `STOP`: the parent does not wait for the child any more; owed until the child has stopped.
+    `STOP`: the parent has stopped waiting for the child; owed until the child has stopped.
     """
 
     WAKE = "wake"

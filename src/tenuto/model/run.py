@@ -67,7 +67,7 @@ class RunRef:
 class Run:
     """One stretch of executing an invocation.
 
-    `ends` are the logs as the run sees them and `own_logs` those it writes on branches of its own; `base_version` and
+    `ends` are the logs as the run sees them and `own_logs` those it writes on its own branches; `base_version` and
     `base_ends` are what its last save, or its start, left. An ended run that completed has none of them.
     `commit_number` is the commit that began it; `rolled_back` says that a later turn took it back.
     """

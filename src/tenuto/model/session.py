@@ -62,7 +62,7 @@ class SessionKey:
             object.__setattr__(self, "kind", Kind(self.kind))
 
     def __hash__(self) -> int:
-        """Hash the caller's own parts; the kind seldom tells keys apart, and hashing an enum is slow."""
+        """Hash the caller's own parts; keys seldom differ in their kind, and hashing an enum is slow."""
         return hash((self.session_id, self.tenant))
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class Profile:
 
 
 class Stamp(NamedTuple):
-    """What tells whether a session is still what it was: any save raises the version, any commit the commit number.
+    """What shows whether a session is still what it was: any save raises the version, any commit the commit number.
 
     `has_input` says whether any input is open in its inbox, due or not, for a turn or for a run; `steers`, whether some
     of it is for a boundary of a run. `event_seq` is the stream's last number: whatever is queued later raises it.

@@ -1,6 +1,6 @@
 """What those who write later need of the rules now: its checks, so that a value is refused where it is given."""
 
-from tenuto.argument import check_flag, check_items, check_kind, check_map, refuse
+from tenuto.argument import check_flag, check_items, check_map, refuse
 from tenuto.codec import JSON, dumps
 from tenuto.model.effect import EffectKind
 from tenuto.model.token_usage import NewUsage
@@ -9,7 +9,6 @@ from tenuto.store.rules.encoding import digest_of
 from tenuto.store.rules.fields import USAGE
 from tenuto.store.rules.limits import (
     MAX_NAME_BYTES,
-    MAX_TEXT_BYTES,
     check_delay,
     check_moment,
     check_name,
@@ -19,13 +18,11 @@ from tenuto.store.rules.limits import (
 )
 
 __all__ = [
-    "MAX_TEXT_BYTES",
     "check_delay",
     "check_effect",
     "check_flag",
     "check_items",
     "check_key",
-    "check_kind",
     "check_map",
     "check_moment",
     "check_name",

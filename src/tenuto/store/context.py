@@ -26,6 +26,6 @@ class StoreContext:
 
 
 async def transact(store: StoreContext, ask: Ask, decide: Callable[[Found], Plan[T]], size: int = 0) -> T:
-    """Have a rule decide about one session, in a transaction of its own."""
+    """Have a rule decide about one session, in its own transaction."""
     read = partial(gather, ask, store.now())
     return await store.backend.transact(read, decide, session_lock(ask.key), size=size)

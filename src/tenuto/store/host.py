@@ -32,15 +32,15 @@ def is_dead(holder: HostProof | None) -> bool:
 
 
 def sealed(host_id: str | None) -> str | None:
-    """Return what stands for an id of this host in rows and errors: it can be compared, and tells nobody the id.
+    """Return what stands for an id of this host in rows and errors: it can be compared, and does not reveal the id.
 
-    Others identify the machine by it too, so it is made as systemd asks: a keyed digest of our own name.
+    Others identify the machine by it too, so it is made as systemd asks: a keyed digest of our name.
     """
     return None if host_id is None else hmac.digest(host_id.encode(), b"tenuto", "sha256").hex()[:32]
 
 
 def worker_name() -> str:
-    """Return a short name for this process that tells others on this host, later, whether it is still there."""
+    """Return a short name for this process by which others on this host can tell whether it is still alive."""
     return _name_of(os.getpid())
 
 

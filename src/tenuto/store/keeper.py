@@ -1,4 +1,4 @@
-"""The keeper: renews the lanes and runs this process holds, from a thread and a connection of its own.
+"""The keeper: renews the lanes and runs this process holds, from its own thread and connection.
 
 A node may block the event loop for a minute; its lane is renewed all the same. A renewal that fails is tried again
 until what is held would have lapsed. What is lost is told to its holder, once, on the holder's own event loop.
@@ -32,7 +32,7 @@ _END_SECONDS = 30.0
 
 
 class Renewing(Protocol):
-    """What the keeper needs of a store: to renew its lanes, from a thread and event loop of its own."""
+    """What the keeper needs of a store: to renew its lanes, from another thread and event loop."""
 
     @property
     def lanes(self) -> Lanes:
@@ -98,7 +98,7 @@ class Keeper:
         return holding
 
     def release(self, holding: Holding) -> None:
-        """Renew this no longer; a second call does nothing."""
+        """Stop renewing it; a second call does nothing."""
         with self._guard:
             self._holdings.discard(holding)
 

@@ -46,7 +46,7 @@ class Threads:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do something that blocks, in a thread of its own."""
+    """Do something that blocks, in its own thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     if not _started(threading.Thread(target=_do, args=(work, future), name="tenuto", daemon=True)):
@@ -73,7 +73,7 @@ def _do(work: Callable[[], T], future: "asyncio.Future[T]") -> None:
     try:
         future.get_loop().call_soon_threadsafe(_answer, future, result, error)
     except RuntimeError:
-        return  # the loop was closed: nobody waits any more
+        return  # the loop was closed: nobody is waiting
 
 
 def _answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

@@ -50,7 +50,7 @@ class Effects:
 
         `after` goes on behind an effect.
 
-        `in_doubt` keeps those that were started and whose runner is not the live one any more: their run has ended,
+        `in_doubt` keeps those that were started and whose runner is gone: their run has ended,
         or another attempt of it runs.
         """
         origin = None if origin_id is None else check_name(origin_id, "origin_id")

@@ -119,7 +119,7 @@ class Inbox:
         """Settle an open input of a session as refused, with the reason; return whether it was still open.
 
         For what nobody will ever be able to take. Needs no lane. The reason takes the place of the body, and an event
-        `input_refused` tells of it.
+        `input_refused` reports it.
         """
         key = as_key(key)
         check_budget(byte_size(dumps(error, "error")), 1, self._store.budget)

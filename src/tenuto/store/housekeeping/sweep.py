@@ -1,4 +1,4 @@
-"""Removing what nobody reaches any more, slice by slice."""
+"""Remove what is unreachable, slice by slice."""
 
 from collections.abc import AsyncIterator
 from functools import partial

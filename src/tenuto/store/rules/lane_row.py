@@ -34,7 +34,7 @@ def busy(key: SessionKey, row: SessionRow) -> LaneBusy:
 
 
 def lane_lost(key: SessionKey, expected: int, found: int) -> LaneLost:
-    """Say that a lane is not the caller's any more."""
+    """Say that the caller has lost its lane."""
     return LaneLost(
         f"The lane of {key} is not held under generation {expected} any more (now {found}); "
         "acquire it and reload before going on.",

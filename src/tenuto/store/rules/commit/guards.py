@@ -101,7 +101,7 @@ def _is_gone(wanted: TakeRun, run: RunRow) -> bool:
 
 
 def _is_displaced(wanted: RunRef | TakeRun, run: RunRow, row: SessionRow) -> bool:
-    """Tell whether a run that is to be taken over has lost its lane, or never had one, and is nobody's any more."""
+    """Tell whether a run that is to be taken over has lost its lane, or never had one, so that nobody runs it."""
     return isinstance(wanted, TakeRun) and run.generation != row.generation
 
 
@@ -149,7 +149,7 @@ def _check_version(commit: Commit, row: SessionRow) -> None:
         check_commit(commit.key, commit.expected_commit, row)
     if commit.expected_events is not None and commit.expected_events != row.event_seq:
         raise StreamMoved(
-            f"The stream of {commit.key} is at {row.event_seq}, not {commit.expected_events}; look what came in.",
+            f"The stream of {commit.key} is at {row.event_seq}, not {commit.expected_events}; read the new events.",
             key=commit.key,
             expected=commit.expected_events,
             found=row.event_seq,

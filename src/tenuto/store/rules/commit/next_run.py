@@ -38,7 +38,7 @@ def check_next(commit: Commit, following: NextRun) -> None:
     if not begin.fresh or begin.ends is not None or begin.base_ends is not None or begin.run_id == commit.run.run_id:
         raise InvalidInput("A next run is a new one and begins at the head.")
     if "/" in following.log or following.log in commit.document or following.log in commit.removed:
-        raise InvalidInput(f"{following.log!r} is no log of the session that a next run could begin in.")
+        raise InvalidInput(f"{following.log!r} is not a log of the session, so a next run cannot begin in it.")
     if any(claim.input_id == following.input_id for claim in commit.consume):
         raise InvalidInput(f"The input {following.input_id!r} is consumed by the run that ends.")
 

@@ -234,7 +234,7 @@ def _intent(packed: PackedCommit) -> str:
 
 
 def intent_of(meaning: list[Any], texts: Sequence[str] = ()) -> str:
-    """Hash what an operation means; JSON text never holds the character that parts the texts."""
+    """Hash what an operation means; JSON text never holds the separator."""
     return digest_of(encode(meaning), *texts)
 
 

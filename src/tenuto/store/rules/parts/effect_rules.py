@@ -165,7 +165,7 @@ def _mismatch(key: SessionKey, place: EffectPlace, found: str, given: str) -> Ef
 def effect_writes(draft: Draft, packed: list[PackedEffect], writes: list[Write]) -> None:
     """Add the writes of the commit's effects, one per effect: a call started and finished here is one row.
 
-    It is none where the commit completes the origin: nobody will ask for it any more.
+    There is no row where the commit completes the origin: nobody will ask for it again.
     """
     commit, row, now, run = draft.commit, draft.row, draft.found.now, draft.run
     runner = _runner_of(commit, run)

@@ -39,7 +39,7 @@ def pack_input(given: NewInput, where: str) -> PackedInput:
     if given.boundary is not None and given.kind == InputKind.COMMAND:
         raise InvalidInput(f"{where} is a command, which is executed between turns and has no boundary.")
     if given.run_id is not None and given.boundary is None:
-        raise InvalidInput(f"{where} is meant for a run: say at which boundary.")
+        raise InvalidInput(f"{where} names a run but no boundary.")
     body = dumps(given.body, f"{where}.body")
     return PackedInput(
         given=given,

@@ -41,7 +41,7 @@ def wait_meaning(packed: list[PackedWait]) -> list[Any]:
 
 
 def check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
-    """Refuse a wait that is not open in this session, or cannot be answered any more."""
+    """Refuse a wait that is not open in this session, or whose deadline has passed."""
     seen: set[str] = set()
     for settled in commit.settle_waits:
         wait = found.waits.get(settled.wait_id)

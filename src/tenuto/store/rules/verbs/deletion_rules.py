@@ -176,7 +176,7 @@ def _bury(row: SessionRow, seed: str, found: Found) -> tuple[DeleteReport, list[
 
 
 def _owed(row: SessionRow, seed: str, found: Found) -> list[OutgoingRow]:
-    """Return what tells a parent that the child it waits for is gone; where the result is on its way, that is it."""
+    """Return what informs a waiting parent that its child is gone; a result that is on its way is enough."""
     sent = {_parts(debt.body).get("token") for debt in found.debts}
     told = {"category": CHILD_LOST, "message": "The child was deleted."}
     owed: list[OutgoingRow] = []

@@ -87,7 +87,7 @@ def _run_meant(key: SessionKey, packed: PackedInput, row: SessionRow, run: RunRo
 def event_writes(row: SessionRow, now: int, kind: str, data: Mapping[str, JSON], run_id: str | None) -> list[Write]:
     """Return the writes of one event outside a commit and without a lane.
 
-    Its number is taken on the session's row, so it also tells every commit that something happened.
+    Its number is taken on the session's row, so every commit notices it.
     """
     event = event_row(row, now, kind, data, run_id)
     return [take_number(row, event.last_seq), Write("insert_events", [event])]
