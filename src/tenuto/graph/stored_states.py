@@ -34,6 +34,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, SessionPage, Tenant
 from tenuto.model.wait import Wait
 from tenuto.store.store import Store
+from tenuto.writing.changes import RunWrite
 from tenuto.writing.run_writer import RunWriter
 
 DEFAULT_BATCH = 100
@@ -269,11 +270,11 @@ async def _write(store: Store, session: OwnSession) -> None:
     turn.begins(invocation_id=invocation_id, correlation_id=invocation_id)
     logs, save = session.migration()
     try:
-        await turn.write(logs=logs, save=save, end=EndRun(status=RunStatus.COMPLETED))
+        await turn.write(RunWrite(logs=logs, save=save, end=EndRun(status=RunStatus.COMPLETED)))
     except TenutoError:
         if turn.begun:
             with suppress(TenutoError):
-                await turn.write(end=EndRun(status=RunStatus.FAILED))
+                await turn.write(RunWrite(end=EndRun(status=RunStatus.FAILED)))
         raise
     finally:
         turn.release()

@@ -1,9 +1,7 @@
 """Which runs are alive: those of this process, those whose runner may still be there, and the end of those left."""
 
-from typing import Any
-
 from tenuto.errors import LaneBusy, RunNotLive
-from tenuto.model.commit import BeginRun, EndRun, TakeRun
+from tenuto.model.commit import EndRun, TakeRun
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.store.host import is_dead, worker_is_dead, worker_name
@@ -50,16 +48,3 @@ async def end_former(store: Store, lane: Lane, origin_id: str) -> None:
                 generation=lane.generation,
                 expires_at=run.expires_at,
             ) from refused
-
-
-def begin_run(store: Store, run_id: str, invocation_id: str, correlation_id: str, **parts: Any) -> BeginRun:
-    """Return what begins a run of this process, which counts as one of its own from now on."""
-    live_run_ids.add(run_id)
-    return BeginRun(
-        run_id=run_id,
-        invocation_id=invocation_id,
-        correlation_id=correlation_id,
-        worker=worker_name(),
-        ttl=store.keeper.ttl,
-        **parts,
-    )

@@ -18,7 +18,6 @@ from tenuto.model.commit import (
     Commit,
     EndRun,
     NewCheckpoint,
-    OpenWait,
     Receipt,
     SettleWait,
     TakeRun,
@@ -30,10 +29,10 @@ from tenuto.model.wait import WaitStatus
 from tenuto.store.host import worker_name
 from tenuto.store.keeper import Holding
 from tenuto.store.store import Store
-from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
+from tenuto.writing.changes import Base, LogChange, RunWrite, Save
 from tenuto.writing.held_values import HeldValues
 from tenuto.writing.lane_claim import lane_lost
-from tenuto.writing.liveness import begin_run, live_run_ids
+from tenuto.writing.liveness import live_run_ids
 from tenuto.writing.log_tracker import LogTracker
 from tenuto.writing.slices import MAX_ENTRIES, slices
 
@@ -98,6 +97,11 @@ class RunWriter:
         return turn
 
     @property
+    def run(self) -> "RunWriter":
+        """This writer, for a journal that may have another one around it."""
+        return self
+
+    @property
     def base(self) -> Base:
         """The session as the run knows it: what its last save, or its load, left."""
         return self.logs.base
@@ -145,46 +149,27 @@ class RunWriter:
         """Whether nobody could be asked what became of the last commit: then nothing more can be written."""
         return self._again is not None
 
-    async def write(
-        self,
-        *,
-        point: CheckpointDraft | None = None,
-        logs: Mapping[str, LogChange] | None = None,
-        save: Save | None = None,
-        end: EndRun | None = None,
-        waits: tuple[OpenWait, ...] = (),
-        settled: tuple[SettleWait, ...] = (),
-    ) -> Receipt:
-        """Write one commit of this turn; the first one begins the run, the one with `end` ends it.
+    async def write(self, what: RunWrite) -> Receipt:
+        """Write one commit of this run.
 
         A big value that is the same object as last time is named by its handle, and costs nothing.
         """
         async with self.writing:
-            return await self.write_next(point=point, logs=logs, save=save, end=end, waits=waits, settled=settled)
+            return await self.write_next(what)
 
-    async def write_next(
-        self,
-        *,
-        point: CheckpointDraft | None = None,
-        logs: Mapping[str, LogChange] | None = None,
-        save: Save | None = None,
-        end: EndRun | None = None,
-        waits: tuple[OpenWait, ...] = (),
-        settled: tuple[SettleWait, ...] = (),
-        parts: Mapping[str, Any] | None = None,
-    ) -> Receipt:
+    async def write_next(self, what: RunWrite, parts: Mapping[str, Any] | None = None) -> Receipt:
         """Write one commit for a caller that has `writing`, and has had it since it looked up what to write.
 
         `parts` are whatever else goes into the commit, by the names of its fields.
         """
+        point, logs, save, end, waits, settled = what
         operation_id = self._next_operation()
         if point is not None or save is not None:
-            logs = await self._write_ahead(operation_id, self.logs.without_parts(logs or {}))
-        logs = logs or {}
-        parts = {"end": end, "open_waits": waits, "settle_waits": settled} | dict(parts or {})
+            logs = await self._write_ahead(operation_id, self.logs.without_parts(logs))
+        commit = {"end": end, "open_waits": waits, "settle_waits": settled} | dict(parts or {})
         if point is not None:
-            parts.setdefault("steps", point.step)
-            parts["checkpoint"] = NewCheckpoint(
+            commit.setdefault("steps", point.step)
+            commit["checkpoint"] = NewCheckpoint(
                 step=point.step,
                 cursor=point.cursor,
                 document=self._short(point.document),
@@ -193,7 +178,7 @@ class RunWriter:
         self._unsure = (operation_id, logs, save, end)
 
         async def land() -> Receipt:
-            receipt = await self._land(operation_id, parts, logs, save)
+            receipt = await self._land(operation_id, commit, logs, save)
             self._unsure = self._again = None
             self._landed(receipt, logs, save, end)
             self.logs.complete()
@@ -395,6 +380,19 @@ class RunWriter:
                 await self.store.lanes.disarm(self.lane)
             except TenutoError:
                 return
+
+
+def begin_run(store: Store, run_id: str, invocation_id: str, correlation_id: str, **parts: Any) -> BeginRun:
+    """Return what begins a run of this process, which counts as one of its own from now on."""
+    live_run_ids.add(run_id)
+    return BeginRun(
+        run_id=run_id,
+        invocation_id=invocation_id,
+        correlation_id=correlation_id,
+        worker=worker_name(),
+        ttl=store.keeper.ttl,
+        **parts,
+    )
 
 
 def _overwriting(operation_id: str) -> str:

@@ -35,7 +35,7 @@ from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.commit import EndRun, Receipt
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
-from tenuto.writing.changes import CheckpointDraft, LogChange
+from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.error_record import error_record
 
 PROGRESS = "*"
@@ -146,9 +146,9 @@ class GraphJournal:
                 save = session.save_of(state)
                 noted = self._unsure = partial(self._session_landed, frame, state, items, end is None)
                 written = (logs, save, end)
-                await self.writer.write(logs=logs, save=save, end=end)
+                await self.writer.write(RunWrite(logs=logs, save=save, end=end))
             except TenutoError as error:
-                operation_id = self.writer.operation_id
+                operation_id = self.writer.run.operation_id
                 repeat: Callable[[], Any] = partial(self.save, frame, state, end=end)
                 if written:
                     repeat = partial(self.writer.repeat, operation_id, *written)
@@ -182,7 +182,7 @@ class GraphJournal:
             self.ledger.pending.pop(name, None)
             if not (preview and self.ledger.previewed(name, added)):
                 self.ledger.stores(name, frame, len(state.__dict__[session.plan.fields[name]]))
-        session.saved(self.writer.life, self.writer.base, state, items.values())
+        session.saved(self.writer.run.life, self.writer.run.base, state, items.values())
 
     async def _settle(self) -> None:
         """Find out whether a write whose reply was lost has landed."""
@@ -204,11 +204,11 @@ class GraphJournal:
         logs, save = session.migration()
         self._unsure = partial(self._migration_landed, frame, session)
         try:
-            await self.writer.write(logs=logs, save=save)
+            await self.writer.write(RunWrite(logs=logs, save=save))
         except VersionConflict as error:
             self._unsure = None
             if not session.overwrites:
-                raise save_error(error, session.key, self.writer.operation_id, None, None) from error
+                raise save_error(error, session.key, self.writer.run.operation_id, None, None) from error
             session.migrate_with_save()
             # Others changed the session; the run's own view of all of it will overwrite theirs.
             for name in session.plan.logs:
@@ -233,7 +233,7 @@ class GraphJournal:
             if isinstance(self.session, OwnSession):
                 return
         if self.writer is not None and self.writer.begun:
-            await self._checked(self.writer, self.writer.write(end=end))
+            await self._checked(self.writer, self.writer.write(RunWrite(end=end)))
 
     async def suspend(self, request: SuspendRequest, step: int, trace: str | None) -> tuple[str, Any]:
         """Write the pause, and with it the session, in one commit; return the wait's id and the outermost state.
@@ -263,11 +263,13 @@ class GraphJournal:
             if trace:
                 notes["trace"] = trace
             receipt = await writer.write(
-                point=self._point(**notes),
-                logs=logs,
-                save=own.save_of(outermost) if own and saves else None,
-                end=EndRun(status=RunStatus.SUSPENDED),
-                waits=request.open_waits(),
+                RunWrite(
+                    point=self._point(**notes),
+                    logs=logs,
+                    save=own.save_of(outermost) if own and saves else None,
+                    end=EndRun(status=RunStatus.SUSPENDED),
+                    waits=request.open_waits(),
+                )
             )
         except LaneLost:
             raise
@@ -277,12 +279,12 @@ class GraphJournal:
             if receipt is None or not writer.ended:
                 raise SuspensionPersistenceFailed(
                     f"The pause at node {request.node!r} could not be written: {error.message}",
-                    key=writer.key,
+                    key=writer.run.key,
                     **path_of(error),
                 ) from error
         wait_id = receipt.wait_ids[0]
         if own and saves:
-            own.saved(writer.life, writer.base, outermost, ())
+            own.saved(writer.run.life, writer.run.base, outermost, ())
         elif isinstance(session, ForeignSession) and session.plan.auto_save:
             await self._save_beside(session, outermost, wait_id)
         return wait_id, outermost
@@ -317,7 +319,7 @@ class GraphJournal:
 
     async def _ended(self, end: EndRun) -> None:
         writer = self.writer
-        if writer is None or writer.lost is not None:
+        if writer is None or writer.run.lost is not None:
             return
         await self._settle()
         if writer.ended:
@@ -325,7 +327,7 @@ class GraphJournal:
         if self.every_node and self._failed is None and (self._unwritten or self.progress.is_unwritten):
             await self._write({})
         if writer.begun or isinstance(self.session, OwnSession):
-            await self._checked(writer, writer.write(end=end))
+            await self._checked(writer, writer.write(RunWrite(end=end)))
 
     def fan_out(self, path: Path, at: At, count: int) -> FanOutRun:
         """Begin an execution of a fan-out; `path` is that of the outermost one it runs in, `at` the way down to it."""
@@ -347,7 +349,7 @@ class GraphJournal:
                 changes = all_joined(self.ledger.pending, logs or {})
                 self.ledger.pending = {}
                 done = self.progress.drain()
-                await self._checked(self.writer, self.writer.write(point=self._point(), logs=changes | done))
+                await self._checked(self.writer, self.writer.write(RunWrite(self._point(), changes | done)))
                 self._unwritten = False
         except CheckpointSaveFailed as error:
             self._failed = error
@@ -384,9 +386,9 @@ class GraphJournal:
 
 def _unwritten(writer: JournalWriter, error: TenutoError) -> CheckpointSaveFailed:
     return CheckpointSaveFailed(
-        f"The run {writer.run_id} of {writer.key} could not be written: {error.message}",
-        key=writer.key,
-        run_id=writer.run_id,
-        operation_id=writer.operation_id,
+        f"The run {writer.run.run_id} of {writer.run.key} could not be written: {error.message}",
+        key=writer.run.key,
+        run_id=writer.run.run_id,
+        operation_id=writer.run.operation_id,
         **path_of(error),
     )

@@ -3,39 +3,18 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from tenuto.errors import TenutoError
-from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
-from tenuto.model.session import SessionKey
+from tenuto.model.commit import EndRun, Receipt
 from tenuto.model.wait import WaitStatus
-from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
+from tenuto.writing.changes import LogChange, RunWrite, Save
+from tenuto.writing.run_writer import RunWriter
 
 
 class JournalWriter(Protocol):
     """The commits of one run: `RunWriter` for a graph that runs by itself, or those of the runtime's turn."""
 
     @property
-    def key(self) -> SessionKey:
-        """The session, or the invocation, the run belongs to."""
-
-    @property
-    def run_id(self) -> str:
-        """The run."""
-
-    @property
-    def life(self) -> int | None:
-        """The session's life."""
-
-    @property
-    def base(self) -> Base:
-        """The session as its last save left it."""
-
-    @property
-    def lost(self) -> TenutoError | None:
-        """Why the run was lost, if it was."""
-
-    @property
-    def operation_id(self) -> str:
-        """The last commit's id."""
+    def run(self) -> RunWriter:
+        """The run's own writer, which knows its identities and the session as its last save left it."""
 
     @property
     def begun(self) -> bool:
@@ -45,16 +24,7 @@ class JournalWriter(Protocol):
     def ended(self) -> bool:
         """Whether the run's end was written."""
 
-    async def write(
-        self,
-        *,
-        point: CheckpointDraft | None = None,
-        logs: Mapping[str, LogChange] | None = None,
-        save: Save | None = None,
-        end: EndRun | None = None,
-        waits: tuple[OpenWait, ...] = (),
-        settled: tuple[SettleWait, ...] = (),
-    ) -> Receipt:
+    async def write(self, what: RunWrite, /) -> Receipt:
         """Write one commit; see `RunWriter.write`."""
 
     async def resolve(self) -> Receipt | None:

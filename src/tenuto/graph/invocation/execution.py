@@ -108,7 +108,7 @@ async def _run_to_end(
     except GeneratorExit:
         raise
     except BaseException:
-        if journal is not None and not (journal.writer and journal.writer.lost):
+        if journal is not None and not (journal.writer and journal.writer.run.lost):
             with suppress(TenutoError):
                 await journal.interrupted()
         raise
@@ -141,12 +141,12 @@ async def _suspended(
 def _lost(journal: GraphJournal | None, scope: Scope, parts: dict[str, Any]) -> Outcome[Any] | None:
     """Return the outcome of a run that its keeper cancelled, because it was lost; None if it was cancelled outside."""
     writer = journal.writer if journal else None
-    if writer is None or writer.lost is None:
+    if writer is None or writer.run.lost is None:
         return None
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
-    return _outcome("errored", scope, **parts, error=writer.lost)
+    return _outcome("errored", scope, **parts, error=writer.run.lost)
 
 
 def _outcome(word: str, scope: Scope, **parts: Any) -> Outcome[Any]:

@@ -37,7 +37,7 @@ from tenuto.model.commit import SettleWait
 from tenuto.model.run import Run
 from tenuto.model.session import Kind, SessionHead, SessionKey
 from tenuto.store.store import Store
-from tenuto.writing.changes import Base
+from tenuto.writing.changes import Base, RunWrite
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT, take_lane
 from tenuto.writing.liveness import end_former, runner_is_gone
 from tenuto.writing.pause import refuse_unknown
@@ -94,7 +94,7 @@ async def open_from_pause(graph: GraphPlan[Any], request: RunRequest, scope: Sco
             restored.ledger.distrust(taken.ends, ends)
         settled = ()
     try:
-        await writer.write(settled=settled)
+        await writer.write(RunWrite(settled=settled))
     except WaitNotOpen as error:
         raise resumed_by_another(invocation_id, error.found) from error
     trace = paused.found.checkpoint.cursor.get("trace")

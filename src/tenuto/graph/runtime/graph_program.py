@@ -194,7 +194,7 @@ async def _restored(
     restored = restore(found, graph)
     moved = run.base_version != turn.replica.version
     payload = None if run.run_id == turn.run_id else _answer_to(turn, run)
-    blank = LoadedSession(turn.replica.life, writer.base, True, {}, {})
+    blank = LoadedSession(turn.replica.life, writer.run.base, True, {}, {})
     if run.run_id == turn.run_id and not moved:
         writer.goes_on(found.logs)
         restored.ledger.distrust(run.ends, point.ends)

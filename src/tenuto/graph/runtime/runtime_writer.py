@@ -5,14 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, TenutoError
+from tenuto.errors import InvalidInput
 from tenuto.graph.plain_data import common
 from tenuto.graph.session.session_plan import SessionPlan
-from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
-from tenuto.model.session import SessionKey
+from tenuto.model.commit import OpenWait, Receipt
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.handover import Handover
-from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
+from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite, Save
 
 _Standing = tuple[int, list[Any]]
 """How many entries of the session's own log a run's log begins with, and what follows them."""
@@ -27,6 +26,7 @@ class RuntimeWriter:
 
     def __init__(self, live: TurnContext, plan: SessionPlan, program: str) -> None:
         self.live = live
+        self.run = live.writer
         self.ended = False
         self.waits: tuple[OpenWait, ...] = ()
         self._plan = plan
@@ -35,36 +35,6 @@ class RuntimeWriter:
         self._late: Receipt | None = None
         self._stand()
 
-    @property
-    def key(self) -> SessionKey:
-        """The session's full name."""
-        return self.live.key
-
-    @property
-    def run_id(self) -> str:
-        """The run."""
-        return self.live.run_id
-
-    @property
-    def life(self) -> int:
-        """The session's life."""
-        return self.live.replica.life
-
-    @property
-    def base(self) -> Base:
-        """The session as its last save left it."""
-        return self.live.writer.base
-
-    @property
-    def lost(self) -> TenutoError | None:
-        """Why the lane is lost, if it is."""
-        return self.live.writer.lost
-
-    @property
-    def operation_id(self) -> str:
-        """The last commit's."""
-        return self.live.writer.operation_id
-
     def goes_on(self, logs: Mapping[str, list[JSON]]) -> None:
         """Note the logs of a run that is taken over."""
         for name in self._plan.logs:
@@ -72,18 +42,10 @@ class RuntimeWriter:
             kept = common(held, found)
             self._logs[name] = (kept, found[kept:])
 
-    async def write(
-        self,
-        *,
-        point: CheckpointDraft | None = None,
-        logs: Mapping[str, LogChange] | None = None,
-        save: Save | None = None,
-        end: EndRun | None = None,
-        waits: tuple[OpenWait, ...] = (),
-        settled: tuple[SettleWait, ...] = (),  # noqa: ARG002 - nothing is settled by a graph here
-    ) -> Receipt:
+    async def write(self, what: RunWrite) -> Receipt:
         """See `RunWriter.write`."""
-        changes = dict(logs or {})
+        point, logs, save, end, waits, _ = what
+        changes = dict(logs)
         told = None if point is None else replace(point, cursor=self._cursor(point.cursor, changes, save))
         if end is not None:
             self.ended, self.waits = True, waits

@@ -36,8 +36,7 @@ from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt
 from tenuto.runtime.turn.invocation import Invocation
 from tenuto.runtime.turn.pending import Pending
 from tenuto.store.store import Store
-from tenuto.writing.liveness import begin_run
-from tenuto.writing.run_writer import RunWriter
+from tenuto.writing.run_writer import RunWriter, begin_run
 
 TAKES_TURNS = frozenset({SessionStatus.ACTIVE})
 """The statuses a session may have when a turn begins."""

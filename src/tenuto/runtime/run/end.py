@@ -14,8 +14,8 @@ from tenuto.errors import (
     StopRequested,
     StoreError,
     StoreUnavailable,
+    StreamMoved,
     TenutoError,
-    VersionConflict,
     WaitNotOpen,
 )
 from tenuto.model.commit import EndRun
@@ -49,7 +49,6 @@ from tenuto.writing.error_record import bare_record, clipped, error_record, show
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
-
 RUN_ABORTED = "run_aborted"
 
 _NOT_CAUSED_BY_NEXT_TURN = (StopRequested, LaneLost, RunNotLive, StoreError)
@@ -274,7 +273,7 @@ class TurnEnder:
             del pending.events[marked:]
             if pending.outgoing and end.status is not RunStatus.SUSPENDED and turn.invocation.reply_to is not None:
                 pending.outgoing.pop()
-            if guarded and isinstance(error, VersionConflict) and error.details().get("counted") == "events":
+            if guarded and isinstance(error, StreamMoved):
                 replica.invalidate_queue()
                 raise InputArrived from error
             raise

@@ -27,7 +27,7 @@ class Threads:
             if _started(thread):
                 self._threads.append(thread)
             elif not self._threads:
-                _do(*self._queue.get())  # type: ignore[misc]
+                _do(*self._queue.get_nowait())  # type: ignore[misc]
         return future
 
     def close(self, within: float) -> None:
