@@ -509,7 +509,7 @@ async def test_a_tool_cannot_suspend_the_turn_and_says_so(harness: OurHarness) -
     )
     await runtime.create("agent", session_id="s")
     assert (await runtime.send("s", "go")).output == "done"
-    assert all("cannot wait for anything" in told for told in results(await history_of(runtime)).values())
+    assert all("cannot wait inside its call" in told for told in results(await history_of(runtime)).values())
 
 
 @in_memory
