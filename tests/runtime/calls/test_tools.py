@@ -336,7 +336,7 @@ async def test_giving_up_a_tool_in_doubt_tells_the_model_that_nobody_knows(harne
     await second.settle_effect(doubtful, result="paid after all")
     assert (await second.send("s", "any news?")).output == "Good."
     (told,) = contents(await history_of(second), "system")
-    assert told == "The call 'c1', whose outcome was unknown, turned out done."
+    assert told == "The call 'c1', whose outcome was unknown, was settled as done."
     assert begun == [1]
 
 

@@ -161,7 +161,7 @@ class TurnContext:
         return await self._write(point, logs, {}, None, (), saves=False)
 
     async def resolve(self) -> Receipt | None:
-        """Find out whether a commit whose reply was lost has landed; then count it as written and return its receipt."""
+        """Find out whether a commit whose reply was lost landed; if so, count it as written and return its receipt."""
         async with self.writer.writing:  # a commit that is being written concurrently is not in doubt
             receipt = await self.writer.resolve()
             if receipt is not None:
