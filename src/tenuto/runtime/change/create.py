@@ -104,7 +104,9 @@ class SessionCreator:
         declared = traits_of(self._programs.of(definition))
         session = new.value(key, definition, declared, links)
         operation_id = new_id() if new.operation_id is None else new.operation_id
-        return await self._pipeline.create(session, operation_id, judges=declared.is_conversation, parent_life=life)
+        return await self._pipeline.create(
+            session, operation_id, is_conversation=declared.is_conversation, parent_life=life
+        )
 
     async def _links(self, parent: SessionKey, child: SessionKey) -> tuple[dict[str, Any], int]:
         """Return the links of a child to its parent (the root of their tree, the trace), and the parent's life."""

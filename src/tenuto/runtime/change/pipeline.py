@@ -62,11 +62,11 @@ class Pipeline:
         self._listeners = listeners
 
     async def create(
-        self, session: Session, operation_id: str, *, judges: bool = True, parent_life: int | None = None
+        self, session: Session, operation_id: str, *, is_conversation: bool = True, parent_life: int | None = None
     ) -> Session:
         """Create a session: before_create, before_save, the commit, after_save, after_create.
 
-        With `judges`, its messages are checked as a conversation. With `parent_life`, the parent must still be in that
+        With `is_conversation`, its messages are checked as one. With `parent_life`, the parent must still be in that
         life.
         """
         key, stage = session.key, str(Stage.BEFORE_CREATE)
@@ -76,7 +76,7 @@ class Pipeline:
             session = await self._stage(Stage.BEFORE_SAVE, session)
             stage = "save"
             check_transition(key, SessionStatus.ACTIVE, session.status, session.version)
-            if judges:
+            if is_conversation:
                 History().judged(session.messages)
             check_names(session.document)
             if clash := session.document.keys() & session.logs.keys():

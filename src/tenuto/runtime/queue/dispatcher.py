@@ -308,7 +308,7 @@ class Dispatcher:
     async def _run_on(
         self, turn: TurnContext, progress: Progress, until: str | None, should_continue: Continuation | None
     ) -> bool:
-        """Run a begun turn and the turns that its end begins; return whether the last one was for the input `until`."""
+        """Run a turn and those that begin when it ends; return whether the last one was for the input `until`."""
 
         def plan_next(ending: TurnContext) -> NextTurn | None:
             queue = ending.replica.queue
@@ -326,7 +326,7 @@ class Dispatcher:
     async def _run_noted(
         self, turn: TurnContext, progress: Progress | None, plan_next: PlanNext | None = None
     ) -> TurnContext | None:
-        """Run a begun turn, note its outcome, and return the turn that its end began."""
+        """Run a turn that has begun, note its outcome, and return the turn that its last commit began."""
         ended = await self._run(turn, plan_next)
         if progress is not None:
             progress.outcomes.append((turn.invocation.invocation_id, ended.outcome))
@@ -337,11 +337,11 @@ class Dispatcher:
         self._replicas.put(replica.key, replica, replica.size)
 
     async def run(self, turn: TurnContext) -> Outcome:
-        """Run a begun turn to its end and return its outcome."""
+        """Run a turn that has begun to its end, and return its outcome."""
         return (await self._run(turn, None)).outcome
 
     async def _run(self, turn: TurnContext, plan_next: PlanNext | None) -> Ended:
-        """Run a begun turn to its end, keep the replica for the next one, and notify waiters of this process."""
+        """Run a turn that has begun, keep the replica for the next one, and notify the waiters of this process."""
         try:
             ended = await self._runner.run(turn, plan_next)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Runs turns that have begun to their end."""
+"""Runs turns, once they have begun, to their end."""
 
 import asyncio
 from contextlib import suppress
@@ -24,7 +24,7 @@ class Runner:
         self._ender = ender
 
     async def run(self, turn: TurnContext, plan_next: PlanNext | None = None) -> Ended:
-        """Run a begun turn to its end and return its outcome; the end is one commit, which may begin the next turn."""
+        """Run a turn that has begun and return how it ended; the end is one commit, which may begin the next turn."""
         self.live.add(turn)
         try:
             while True:

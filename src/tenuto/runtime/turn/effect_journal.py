@@ -212,7 +212,7 @@ class EffectJournal:
 
 
 def unstarted(changes: Sequence[EffectChange]) -> list[StartEffect]:
-    """Return the starts among unwritten changes that have no result among them."""
+    """Return the starts among unwritten changes that have no result among them, and every `once` key of an addition."""
     ended = {place_of(each) for each in changes if not isinstance(each, StartEffect)}
     starts = [each for each in changes if isinstance(each, StartEffect)]
     return [each for each in starts if each.namespace == ONCE or place_of(each) not in ended]
