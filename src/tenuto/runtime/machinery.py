@@ -50,7 +50,7 @@ class Options:
         self.programs, self.listeners, self.actions = tuple(self.programs), tuple(self.listeners), tuple(self.actions)
         self.hooks = as_controller(self.hooks)
         if type(self.steps) is not int or self.steps < 1:
-            raise InvalidInput(f"A turn needs a budget of 1 step or more, got {quote(self.steps)}.")
+            raise InvalidInput(f"`steps` must be an integer of 1 or more, got {quote(self.steps)}.")
         self.when_busy = word_of(WhenBusy, self.when_busy, "when_busy")
         self.in_doubt = word_of(InDoubt, self.in_doubt, "in_doubt")
 

@@ -8,7 +8,7 @@ from tenuto.model.input import Input
 
 @dataclass(slots=True)
 class QueueView:
-    """A session's open input for its next turns, in order; `more` says that this is only the first of it."""
+    """A session's open input for its next turns, in order; `more` means that these are only the first."""
 
     inputs: deque[Input] = field(default_factory=deque)
     more: bool = False

@@ -1,4 +1,4 @@
-"""What a turn adds to its session's logs: messages of the conversation, and entries of other logs."""
+"""A turn's additions to its session's logs: messages of the conversation, and entries of other logs."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def add(turn: TurnContext, log: str, *items: JSON, once: str | None = None) -> N
 
 
 def was_done(turn: TurnContext, once: str, namespace: str = ONCE) -> bool:
-    """Tell whether something was done before in this step; if not, it counts as done with the next commit."""
+    """Return whether something was already done in this step; if not, the next commit records it as done."""
     place = Place(namespace, turn.step, once)
     if turn.journal.find(place) is not None:
         return True

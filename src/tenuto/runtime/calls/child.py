@@ -1,4 +1,4 @@
-"""Children: sessions that a turn asks something of, begun once the turn's commit stands."""
+"""Children: sessions that a turn sends a message to and waits for, started after the turn's commit."""
 
 import secrets
 from typing import Any
@@ -23,9 +23,9 @@ def spawning(
     call_id: str | None = None,
     name: str = "child",
 ) -> tuple[WaitFor, NewOutgoing]:
-    """Return the wait for a child and what begins it; both belong into one commit.
+    """Return the wait for a child and the outgoing item that starts it; both belong in one commit.
 
-    The child's id is minted and nobody can guess it; the token binds its result to this very wait.
+    The child's id, unless passed, is minted and cannot be guessed; the token binds its result to this wait.
     """
     target = SessionKey(session_id or random_id(), tenant=turn.key.tenant)
     token = secrets.token_urlsafe(24)
@@ -40,7 +40,7 @@ def spawning(
 
 
 def ask(turn: TurnContext, wanted: WaitFor, sent: NewOutgoing) -> JSON:
-    """Return how the turn of a child went; if it is not begun yet, this turn begins it and suspends."""
+    """Return the outcome of a child's turn; if it is not started yet, start it and suspend this turn."""
     wait = turn.waits.peek(wanted, turn.step)
     if wait is None:
         turn.pending.outgoing.append(sent)

@@ -1,4 +1,4 @@
-"""Handing a session off: another program goes on with it, from a frame of its own."""
+"""Handoffs: another program continues the session, in a new frame."""
 
 from tenuto.codec import JSON
 from tenuto.model.outgoing import NewOutgoing, OutboxKind
@@ -11,7 +11,7 @@ from tenuto.runtime.turn.context import TurnContext
 
 def hand_off(turn: TurnContext, program: str, *, summary: str | None, keep: int, message: JSON) -> None:
     """See `Turn.hand_off`."""
-    told = None if message is None else as_message(message)
+    following = None if message is None else as_message(message)
     name, _, version = program.partition("@")
     if not version:
         version = turn.version_of(name)
@@ -19,5 +19,5 @@ def hand_off(turn: TurnContext, program: str, *, summary: str | None, keep: int,
     before = turn.replica.value()
     after = before.with_definition(name=name, label=name, version=version)
     turn.pending.apply(changes_between(before, after), after)
-    if told is not None:
-        turn.pending.outgoing.append(NewOutgoing(kind=OutboxKind.WAKE, target=turn.key, body={"message": told}))
+    if following is not None:
+        turn.pending.outgoing.append(NewOutgoing(kind=OutboxKind.WAKE, target=turn.key, body={"message": following}))

@@ -1,4 +1,4 @@
-"""Steering: input that was sent for a run under way is taken in at one of its boundaries."""
+"""Steering: a running run takes the input sent for it at one of its boundaries."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,15 +12,15 @@ from tenuto.runtime.turn.context import TurnContext
 
 
 async def steer(turn: TurnContext, boundary: Boundary) -> list[Any]:
-    """Take in the input that was sent for this boundary, in one commit with what is pending, and return it."""
+    """Take the input that was sent for this boundary, in one commit with pending changes, and return it."""
     try:
-        return await _taken_in(turn, boundary)
+        return await _take(turn, boundary)
     except StoreError as error:
         turn.note_store_failure(error)
         raise
 
 
-async def _taken_in(turn: TurnContext, boundary: Boundary) -> list[Any]:
+async def _take(turn: TurnContext, boundary: Boundary) -> list[Any]:
     store = turn.writer.store
     stamp = await store.stamp(turn.key)
     if stamp is not None:
@@ -36,7 +36,7 @@ async def _taken_in(turn: TurnContext, boundary: Boundary) -> list[Any]:
             entry = turn.traits.item(message)
             _check_fits(turn, entry)
         except Exception:
-            continue  # it is for the next turn, which refuses it by itself: this one is not to fail for it
+            continue  # left to the next turn, which refuses it: this turn must not fail because of it
         item = pending.add(log, [entry])
         if pending.handover is not None:
             item = len(pending.handover.stored({}, turn.replica.logs)[log].items) - 1
@@ -44,14 +44,14 @@ async def _taken_in(turn: TurnContext, boundary: Boundary) -> list[Any]:
         messages.append(message)
     if messages:
         if boundary is Boundary.BEFORE_COMPLETION:
-            turn.count_step()  # the program runs again: what it calls then is no repeat
+            turn.count_step()  # the program runs again: its calls then are not repeats
         await turn.commit()
         turn.invocation = replace(turn.invocation, input=messages[-1])
     return messages
 
 
 def _check_fits(turn: TurnContext, entry: JSON) -> None:
-    """Refuse an entry that cannot be stored, or does not fit the conversation with what is not written yet."""
+    """Refuse an entry that cannot be stored, or does not fit the conversation, including unwritten messages."""
     dumps(entry, "message")
     pending, log = turn.pending, turn.traits.input_log
     if log == MESSAGES and log in pending.message_logs:

@@ -1,4 +1,4 @@
-"""The steps of a program that loops: each is written when its body is done, and then takes in what was sent for it."""
+"""The steps of a program that loops: each is written when its body is done, then takes the input sent for it."""
 
 from tenuto.errors import StepBudgetExceeded
 from tenuto.model.input import Boundary
@@ -13,7 +13,7 @@ async def begin_step(turn: TurnContext) -> int:
         turn.count_step()
     if turn.steps >= turn.budget:
         raise StepBudgetExceeded(
-            f"This turn of {turn.key} took all of its {turn.budget} steps; the next message has a new budget.",
+            f"This turn of {turn.key} used all of its {turn.budget} steps; the next message gets a fresh budget.",
             limit=turn.budget,
         )
     turn.in_step, turn.step_over = True, False
@@ -21,7 +21,7 @@ async def begin_step(turn: TurnContext) -> int:
 
 
 async def finish_step(turn: TurnContext) -> bool:
-    """Write a finished step and take in what was sent for after it; return whether something was."""
+    """Write a finished step and take the input sent for after it; return whether there was any."""
     turn.check_open()
     turn.count_step()
     turn.is_boundary = True
@@ -30,9 +30,9 @@ async def finish_step(turn: TurnContext) -> bool:
 
 
 def _is_answered(turn: TurnContext) -> bool:
-    """Tell whether this step's calls were answered by whoever ended a run that had lost its runner.
+    """Return whether this step's calls were answered when a run without a runner was ended.
 
-    That one runs nothing of the program, and cannot know that it loops.
+    Ending such a run does not execute the program, so it cannot count the steps of a loop.
     """
     called = turn.journal.called(turn.step) or turn.waits.called(turn.step)
     return called and not turn.open_calls

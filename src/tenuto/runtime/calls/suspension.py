@@ -1,4 +1,4 @@
-"""Waiting within a turn: answers that are there are returned, and otherwise the turn suspends."""
+"""Waits within a turn: answers that are stored are returned, otherwise the turn suspends."""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -38,5 +38,5 @@ def sleep(turn: TurnContext, seconds: float, name: str) -> None:
 def suspend(turn: TurnContext, waits: Sequence[OpenWait], *, partial: bool = False) -> NoReturn:
     """End the turn here as suspended, with these waits open; another turn continues once they are settled."""
     if (call := turn.call_under_way()) is not None:
-        raise InvalidInput(f"The effect {call} cannot wait for anything: wait before it is called, or after.")
+        raise InvalidInput(f"The effect {call} cannot wait inside its call: wait before it is called, or after.")
     raise TurnSuspended(waits, partial=partial)

@@ -1,7 +1,7 @@
-"""Actions: what can be done to a session, each one small class with one method. Write your own the same way.
+"""Actions on a session, each a small class with one method. Write your own the same way.
 
-An action that changes the session has `apply`: it gets the session's value and returns the one to be saved, in one
-commit. Those that send, stop, fork, rewind or delete are the verbs of that name as values.
+An action that changes the session has `apply`: it receives the session's value and returns the one to save, in one
+commit. The actions that send, stop, fork, rewind or delete stand for the verbs of that name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,16 +18,16 @@ from tenuto.runtime.session.session_view import Session
 
 @runtime_checkable
 class Action(Protocol):
-    """Changes a session: `apply` gets its value and returns the one to be saved, or raises."""
+    """Changes a session: `apply` receives its value and returns the one to save, or raises."""
 
     async def apply(self, session: Session) -> Session:
-        """Return the session as it is to be."""
+        """Return the changed session."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
-    """Say something to the session: a turn of its program. A text is a message of the user."""
+    """Send the session a message, which begins a turn of its program. A text is a user message."""
 
     message: str | Mapping[str, Any]
     key: str | None = None
@@ -35,7 +35,7 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class SuspendSession:
-    """Take no messages for now."""
+    """Suspend the session: it takes no messages until it is resumed."""
 
     async def apply(self, session: Session) -> Session:
         """See `Action.apply`."""
@@ -44,7 +44,7 @@ class SuspendSession:
 
 @dataclass(frozen=True, slots=True)
 class ResumeSession:
-    """Take messages again, after the session was suspended, completed or failed."""
+    """Resume the session: it takes messages again after it was suspended, completed or failed."""
 
     async def apply(self, session: Session) -> Session:
         """See `Action.apply`."""
@@ -62,7 +62,7 @@ class CompleteSession:
 
 @dataclass(frozen=True, slots=True)
 class FailSession:
-    """Close the session as failed, and say why; it can be resumed."""
+    """Close the session as failed, with a reason; it can be resumed."""
 
     reason: str = ""
 
@@ -73,7 +73,7 @@ class FailSession:
 
 @dataclass(frozen=True, slots=True)
 class ClearSession:
-    """Begin the conversation anew: every log begins a new branch; identity, definition and metadata stay."""
+    """Empty every log, or those named, on new branches; identity, definition and metadata stay."""
 
     logs: tuple[str, ...] | None = None
 
@@ -86,17 +86,17 @@ class ClearSession:
 
 @dataclass(frozen=True, slots=True)
 class RewindSession:
-    """Go back to how the session was before a run, or at a checkpoint's commit; what came after stays readable."""
+    """Rewind the session to before a run, or to a checkpoint's commit; later entries stay readable."""
 
     to: str | int
 
 
 @dataclass(frozen=True, slots=True)
 class ForkSession:
-    """Begin another session with this one's state, now, as it was after a run, or at a checkpoint's commit.
+    """Create a session from this one's state: the current one, that after a run, or that at a checkpoint's commit.
 
-    With a message, the fork's first turn is begun with it, and its `outcome` is returned with the fork. Repeated under
-    its key, it is the same fork.
+    With a message, the fork's first turn begins with it, and its `outcome` is returned with the fork. Repeated under
+    its key, the action returns the same fork.
     """
 
     at: str | int | None = None
@@ -107,7 +107,7 @@ class ForkSession:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSystemPrompt:
-    """Tell the program something else about itself, from the next turn on."""
+    """Change the program's system prompt, from the next turn on."""
 
     prompt: str | None
 
@@ -118,7 +118,7 @@ class ChangeSystemPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ChangeModel:
-    """Call another model, from the next call on."""
+    """Change the model, from the next call on."""
 
     model: JSON
 
@@ -129,7 +129,7 @@ class ChangeModel:
 
 @dataclass(frozen=True, slots=True)
 class WriteMetadata:
-    """Note something about the session, which is not part of its state."""
+    """Add metadata to the session, which is not part of its state."""
 
     values: Mapping[str, JSON] = field(default_factory=dict)
 
@@ -142,7 +142,7 @@ class WriteMetadata:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """Replace the session's task list: at most 20, one of them in progress."""
+    """Replace the session's task list: at most 20 tasks, at most one of them in progress."""
 
     tasks: tuple[Task, ...]
 
@@ -158,7 +158,7 @@ class UpdateTask:
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """Ask the session's run to stop: `interrupt`, so that it can be gone on with, or `abort`."""
+    """Ask the session's run to stop: `interrupt`, so that it can be resumed, or `abort`."""
 
     kind: StopKind = StopKind.INTERRUPT
     reason: str | None = None
@@ -167,7 +167,7 @@ class StopRun:
 
 @dataclass(frozen=True, slots=True)
 class DeleteSession:
-    """End the session for good; with `cascade`, its children too."""
+    """Delete the session and everything it owns; with `cascade`, its children too."""
 
     cascade: bool = False
 
@@ -183,4 +183,4 @@ COMMANDS: tuple[type[Any], ...] = (
     WriteMetadata,
     UpdateTask,
 )
-"""The actions that can wait in an inbox, besides a user's own that a runtime was given."""
+"""The actions that can wait in an inbox, besides the user's own that are passed to a runtime."""

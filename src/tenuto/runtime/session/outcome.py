@@ -1,4 +1,4 @@
-"""How a turn went, for whoever asked for it."""
+"""The outcome of a turn."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +10,7 @@ from tenuto.model.wait import Wait
 
 
 class OutcomeStatus(StrEnum):
-    """Where an input stands: waiting, being worked on, or how its run ended."""
+    """The status of an input: queued, running, or how its run ended."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -28,12 +28,11 @@ FINAL = frozenset(OutcomeStatus) - {OutcomeStatus.QUEUED, OutcomeStatus.RUNNING}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a turn went, the same for every repeat of its message.
+    """The outcome of a turn, the same for every repeat of its message.
 
-    `output` is what the program returned, or the text of its last message; `reply` is that message. `waits` are what a
-    suspended run still waits for; `error` is plain data. An input that no run has taken yet has no run, nor has one
-    that failed because it was refused.
-    `version` is what the turn left, where it was run here; it is no part of what is the same.
+    `output` is what the program returned, or the text of its last message; `reply` is that message. `waits` are the
+    open waits of a suspended run; `error` is plain data. An input that is still queued, or was refused, has no run.
+    `version` is the session's version after the turn, if the turn ran here; it is not compared.
     """
 
     session_id: str
@@ -48,28 +47,28 @@ class Outcome:
 
     @property
     def completed(self) -> bool:
-        """Whether the turn came to its end."""
+        """Whether the turn completed."""
         return self.status is OutcomeStatus.COMPLETED
 
     @property
     def suspended(self) -> bool:
-        """Whether the turn waits for something."""
+        """Whether the turn is suspended."""
         return self.status is OutcomeStatus.SUSPENDED
 
     @property
     def retryable(self) -> bool:
-        """Whether the turn failed for a reason that passes."""
+        """Whether the turn failed for a transient reason."""
         return bucket_of_record(self.error) is Bucket.RETRYABLE_TRANSIENT
 
     def result(self) -> JSON:
-        """Return the output of a completed turn; any other is `RunFailed`."""
+        """Return the output of a completed turn; raise `RunFailed` for any other."""
         if self.status in (OutcomeStatus.COMPLETED, OutcomeStatus.EXECUTED):
             return self.output
-        told: Any = self.error or {}
+        error: Any = self.error or {}
         what = f"input {self.input_id}" if self.run_id is None else f"run {self.run_id}"
         raise RunFailed(
             f"The {what} of session {self.session_id!r} is {self.status}"
-            + (f": {told.get('message')}" if told else "")
+            + (f": {error.get('message')}" if error else "")
             + (f"; it waits for {', '.join(w.signal_id or w.kind for w in self.waits)}" if self.waits else "")
             + ".",
             run_id=self.run_id,

@@ -1,4 +1,4 @@
-"""How inputs and runs went, read from their records by anybody anywhere."""
+"""The outcomes of inputs and runs, read from their records; any process can read them."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,13 +16,13 @@ from tenuto.store.store import Store
 
 
 class Outcomes:
-    """Reads outcomes."""
+    """Reads the outcomes of inputs and runs from the store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     async def of_input(self, input_id: str, tenant: Tenant) -> Outcome:
-        """Return where an input of a tenant stands, or how its turn went, asked by anybody anywhere."""
+        """Return the status of an input of a tenant, or the outcome of its turn; `InvalidInput` if it is unknown."""
         found = await self.store.inbox.get(input_id, tenant=tenant)
         if found is None:
             return await self._of_first_run(await self.store.runs.get(input_id, tenant=tenant), input_id)
@@ -37,10 +37,10 @@ class Outcomes:
         return await self._of_first_run(await self.store.runs.get(found.run_id, tenant=found.key.tenant), input_id)
 
     async def _of_first_run(self, run: Run | None, input_id: str) -> Outcome:
-        """Return how the turn of an input went that a run took in, by whoever went on with it since."""
+        """Return the outcome of an input's turn from the last run of the invocation that consumed it."""
         rolled_back = run is not None and run.rolled_back
         if run is not None and run.status not in (RunStatus.RUNNING, RunStatus.COMPLETED):
-            # It may have been gone on with since, or be deleted at this very moment.
+            # It may have been resumed since, or be deleted concurrently.
             run = next(reversed(await self.store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant)), None)
         if run is None:
             raise InvalidInput(f"There is no input {input_id}; it may have been pruned or deleted.", input_id=input_id)
@@ -52,12 +52,12 @@ class Outcomes:
         return await self.of_run(run, input_id)
 
     async def of_run(self, run: Run, input_id: str | None = None) -> Outcome:
-        """Return how a run went, from its record."""
+        """Return the outcome of a run from its record."""
         record: Any = run.outcome or {}
         reply = record.get("said")
         if "reply" in record:
             session, branch, position = record["reply"]
-            with suppress(TenutoError):  # rewound and collected since
+            with suppress(TenutoError):  # the entry was rewound and collected since
                 end = LogEnd(session, branch, position + 1)
                 found = await self.store.logs.read(run.key, MESSAGES, start=position, end=end)
                 reply = found[0].value if found else reply
@@ -75,7 +75,7 @@ class Outcomes:
         )
 
     async def _executed(self, found: Input) -> Outcome:
-        """Return how a command went, which the session's stream tells."""
+        """Return the outcome of a command, which is recorded in the session's stream."""
         after = found.seq
         while True:
             page = await self.store.events.read(found.key, after=after)

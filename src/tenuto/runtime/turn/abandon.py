@@ -14,14 +14,14 @@ from tenuto.store.store import Store
 
 
 class Abandoned(NamedTuple):
-    """What a commit writes to abandon waits: their settlements, and what is owed to other sessions."""
+    """The commit parts that abandon waits: their settlements, and outgoing items for other sessions."""
 
     settled: list[SettleWait]
     owed: list[NewOutgoing]
 
 
 def abandon_waits(waits: Iterable[Wait], tenant: str, status: WaitStatus = WaitStatus.ABANDONED) -> Abandoned:
-    """Return what settles the open ones among these waits; a child that is waited for is owed a stop."""
+    """Return the commit parts that settle the open waits among these; children that are waited for are stopped."""
     found = Abandoned([], [])
     for wait in waits:
         if wait.status is not WaitStatus.OPEN:
@@ -34,7 +34,7 @@ def abandon_waits(waits: Iterable[Wait], tenant: str, status: WaitStatus = WaitS
 
 
 async def abandon_run(store: Store, run: Run, waits: Iterable[Wait]) -> Abandoned:
-    """Return what abandons a suspended run with these waits; a parent that waits for the run is owed an answer."""
+    """Return the commit parts that abandon a suspended run with these waits; a parent that waits for it is notified."""
     found = abandon_waits(waits, run.key.tenant)
     error = {"category": "child_abandoned", "message": "The child received a new message and abandoned this request."}
     answer = result_for_parent(await reply_to(store, run), run.key, status="abandoned", error=error)
@@ -46,7 +46,7 @@ async def abandon_run(store: Store, run: Run, waits: Iterable[Wait]) -> Abandone
 def result_for_parent(
     asker: Any, key: SessionKey, *, status: str, output: JSON = None, error: JSON = None
 ) -> NewOutgoing | None:
-    """Return how a child's turn went, for the parent that waits for it; None if nobody does."""
+    """Return the outcome of a child's turn, for the parent that waits for it; None if no parent does."""
     if not isinstance(asker, Mapping):
         return None
     target = SessionKey(str(asker["parent"]), tenant=key.tenant)

@@ -1,4 +1,4 @@
-"""What a turn executes, and the two signals by which a program leaves it before its end."""
+"""The invocation that a turn executes, and the two signals by which a program leaves its turn early."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from tenuto.model.wait import Wait
 
 
 class TurnStopped(BaseException):
-    """The run was asked to stop; not an error of the program, which therefore does not catch it by accident."""
+    """The run was asked to stop. It is not an `Exception`, so that a program does not catch it by accident."""
 
 
 class TurnSuspended(BaseException):
-    """The program waits for something; the turn ends here and another one goes on."""
+    """The program waits for something; the turn ends here and another one resumes."""
 
     def __init__(self, waits: Sequence[OpenWait], *, partial: bool) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class TurnSuspended(BaseException):
 
 
 def signal_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    """Return the signal among what the tasks of a program raised; it is how the program leaves its turn."""
+    """Return the signal among the exceptions of a program's tasks; the program leaves its turn with it."""
     for kind in (TurnSuspended, TurnStopped):
         found: BaseException | None = group.subgroup(kind)
         while isinstance(found, BaseExceptionGroup):
@@ -34,7 +34,7 @@ def signal_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What a turn executes: its identities, what began it, and what former runs of it left."""
+    """One logical execution: its ids, the input that began it, and what its earlier runs left."""
 
     invocation_id: str
     origin_id: str

@@ -1,4 +1,4 @@
-"""The bodies of what sessions send each other, as plain data."""
+"""The bodies of items that sessions send each other, as plain data."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +7,14 @@ from tenuto.codec import JSON
 
 
 def token_of(body: JSON) -> str | None:
-    """Return the token of whoever waits for the turn that this input begins."""
+    """Return the token of the parent's wait for the turn that this input begins; None if there is none."""
     origin: Any = body.get("for") if isinstance(body, Mapping) else None
     return origin["token"] if isinstance(origin, Mapping) else None
 
 
 def notice_body(text: str, data: JSON, **about: JSON) -> dict[str, JSON]:
-    """Return the body of a wake that tells the model something, once.
+    """Return the body of a wake that reports something to the model, once.
 
-    The text is a sentence of ours: it names what it is about, and nothing that anybody gave, which is in `data`.
+    The text is a fixed sentence of the runtime; values from outside are only in `data`.
     """
     return {"notice": {"text": text, **about, "data": data}}
