@@ -28,19 +28,22 @@ $(WIDE): $(STAMP)
 	touch $(WIDE)
 
 run: setup
-	$(BIN)/python -m tenuto.demo
+	$(BIN)/python -m demos.tour
 
 check: setup
 	$(BIN)/ruff check src tests bench demos
 	$(BIN)/ruff format --check src tests bench demos
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py tests/test_bounded_waits.py tests/test_english.py tests/test_exports.py
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py tests/test_bounded_polls.py tests/test_bounded_waits.py \
+		tests/test_english.py tests/test_exports.py tests/test_private_parts.py
 
 test: setup
 	$(BIN)/python -m pytest -q -n 2 -m "not soak and not wide"
 
+# The second part repeats what depends on the interpreter on the other installed Pythons of those we support.
 test-wide: $(WIDE)
 	$(BIN)/python -m pytest -q -n 2 -m "wide and not soak"
+	$(BIN)/python -m tests.pythons
 
 # A mixed load under faults, and an audit of the tables by themselves: make chaos SECONDS=60 STORE=postgres SEED=7
 chaos: setup
@@ -64,4 +67,4 @@ format: setup
 	$(BIN)/ruff format src tests bench demos
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

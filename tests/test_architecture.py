@@ -7,6 +7,46 @@ SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
 
 # A module may import from its own room and from those named for it.
 VALUES = {"argument", "clock", "codec", "errors", "ids", "model", "quote"}
+GRAPH_VALUES = {"graph.reducers", "graph.plain_data", "graph.state", "graph.signal", "graph.warnings"}
+GRAPH_STATE = VALUES | GRAPH_VALUES | {"writing", "store", "graph.session", "graph.checkpoint"}
+GRAPH_RUN = GRAPH_STATE | {"graph.engine.scope", "graph.engine.cause", "graph.events", "graph.engine"}
+GRAPH: dict[str, set[str]] = {
+    "graph.reducers": VALUES,
+    "graph.plain_data": VALUES,
+    "graph.state": VALUES | {"graph.reducers", "graph.plain_data"},
+    "graph.signal": VALUES,
+    "graph.warnings": set(),
+    "graph.graph_outcome": VALUES | {"graph.state", "graph.signal"},
+    "graph.engine.scope": VALUES,
+    "graph.engine.cause": VALUES,
+    "graph.events": VALUES | {"graph.signal", "graph.engine.scope", "graph.engine.cause"},
+    "graph.session": VALUES | GRAPH_VALUES | {"writing", "store"},
+    "graph.checkpoint": VALUES | GRAPH_VALUES | {"writing", "store", "graph.engine.scope", "graph.session"},
+    "graph.engine": GRAPH_STATE | {"graph.engine.scope", "graph.engine.cause", "graph.events"},
+    "graph.invocation": GRAPH_RUN | {"graph.graph_outcome"},
+    "graph.nodes": GRAPH_RUN,
+    "graph.middleware": GRAPH_RUN,
+    "graph.mermaid": GRAPH_RUN | {"graph.nodes"},
+    "graph.stored_states": GRAPH_RUN | {"graph.invocation"},
+    "graph.runtime": GRAPH_RUN | {"graph.invocation", "runtime"},
+    "graph.compiled_graph": GRAPH_RUN | {"graph.graph_outcome", "graph.invocation", "graph.mermaid", "graph.runtime"},
+    "graph.blueprint": GRAPH_RUN | {"graph.nodes", "graph.middleware", "graph.compiled_graph"},
+    "graph": set(),
+}
+"""The graph's rooms, each above those it may use; only `graph.runtime` meets the runtime."""
+
+RULES = {"store.rules", "store.rules.parts", "store.rules.commit", "store.rules.verbs"}
+BACKENDS = {"store.backends", "store.backends.sqlite", "store.backends.postgres"}
+STORE = {
+    *("store.backend", "store.context", "store.host", "store.facets", "store.housekeeping", "store.keeper"),
+    *("store.bounds", "store.schemes"),
+}
+RUNTIME = [
+    *("runtime.session", "runtime.conversation", "runtime.cache", "runtime.stream", "runtime.turn", "runtime.calls"),
+    *("runtime.program", "runtime.change", "runtime.run", "runtime.tree", "runtime.queue"),
+]
+"""The runtime's rooms, from the lowest up; each may use all below it."""
+
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
@@ -16,17 +56,35 @@ ROOMS: dict[str, set[str]] = {
     "codec": {"errors", "quote"},
     "model": {"argument", "clock", "codec", "errors", "ids", "quote"},
     "store.rules": VALUES,
-    "store.backends": VALUES | {"store.rules", "store.backend"},
+    "store.rules.parts": VALUES | {"store.rules"},
+    "store.rules.commit": VALUES | {"store.rules.parts", "store.rules"},
+    "store.rules.verbs": VALUES | RULES - {"store.rules.verbs"},
     "store.backend": VALUES | {"store.rules"},
-    "store": VALUES | {"store.rules", "store.backend", "store.backends"},
+    "store.backends": VALUES | {"store.backend", "store.rules"},
+    "store.backends.sqlite": VALUES | {"store.backends", "store.backend", "store.rules"},
+    "store.backends.postgres": VALUES | {"store.backends", "store.backend", "store.rules"},
+    "store.context": VALUES | {"store.backend", "store.rules"},
+    "store.host": VALUES,
+    "store.facets": VALUES | RULES | {"store.backend", "store.context", "store.host"},
+    "store.housekeeping": VALUES | RULES | {"store.backend", "store.context", "store.facets"},
+    "store.keeper": VALUES | {"store.backends", "store.facets"},
+    "store.bounds": VALUES | RULES,
+    "store.schemes": VALUES | BACKENDS | {"store.backend"},
+    "store": VALUES | RULES | BACKENDS | STORE,
     "writing": VALUES | {"store"},
-    "runtime": VALUES | {"writing", "store"},
-    "graph": VALUES | {"runtime", "writing", "store"},
-    "observe": VALUES | {"graph"},
-    "testing": VALUES | {"runtime", "store", "store.rules", "store.backend", "store.backends"},
-    "cli": VALUES | {"graph", "runtime", "store"},
-    "demo": VALUES | {"", "store", "testing"},
-    "": VALUES | {"store", "graph", "runtime"},
+    **{room: VALUES | {"writing", "store", *RUNTIME[:at]} for at, room in enumerate(RUNTIME)},
+    "runtime": VALUES | {"writing", "store", *RUNTIME},
+    **GRAPH,
+    "observe": VALUES | GRAPH_VALUES | {"graph.engine.scope", "graph.engine.cause", "graph.events"},
+    "testing": VALUES | {"runtime", "store", "store.facets", "store.rules", "store.backend", "store.backends"},
+    "cli": VALUES | GRAPH.keys() | {"runtime", "store"},
+    "": VALUES | GRAPH.keys() | {"store", "runtime"},
+}
+
+# What whoever may use the first may use too: they are its outside.
+OPEN: dict[str, set[str]] = {
+    "store": {"store.bounds", "store.host", "store.keeper", "store.schemes"},
+    "runtime": set(RUNTIME),
 }
 
 
@@ -54,14 +112,45 @@ def test_imports_point_down() -> None:
     wrong = []
     for path in sorted(SOURCE.rglob("*.py")):
         room = room_of(module_of(path))
+        allowed = ROOMS[room].union(*(OPEN.get(each, ()) for each in ROOMS[room]))
         for imported in imports_of(path):
             target = room_of(imported)
-            if target != room and target not in ROOMS[room]:
+            if target != room and target not in allowed:
                 wrong.append(f"{module_of(path)} imports {imported}")
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_rooms_are_in_a_strict_order() -> None:
+    order = list(ROOMS)
+    wrong = [
+        f"{room} is not above {used}"
+        for room, uses in ROOMS.items()
+        for used in uses
+        if order.index(used) >= order.index(room)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_module_has_at_most_400_lines() -> None:
+    contract = SOURCE / "testing" / "contract"
+    long = {
+        str(path.relative_to(SOURCE)): count
+        for path in SOURCE.rglob("*.py")
+        if contract not in path.parents and (count := len(path.read_text().splitlines())) > 400
+    }
+    assert not long
+
+
+def test_a_room_has_2_to_14_files() -> None:
+    rooms = {path.parent for path in SOURCE.rglob("*.py")} - {SOURCE, SOURCE / "testing" / "contract"}
+    counts = {
+        str(room.relative_to(SOURCE)): len([path for path in room.glob("*.py") if path.name != "__init__.py"])
+        for room in rooms
+    }
+    assert not {room: count for room, count in counts.items() if not 2 <= count <= 14}
+
+
 def test_folder_inits_are_empty_but_for_the_packages_own_and_the_contracts_guide() -> None:
-    told = {SOURCE / "__init__.py", SOURCE / "testing" / "contract" / "__init__.py"}
+    told = {SOURCE / "__init__.py", SOURCE / "errors" / "__init__.py", SOURCE / "testing" / "contract" / "__init__.py"}
     full = [str(path) for path in SOURCE.rglob("__init__.py") if path not in told and path.read_text().strip()]
     assert not full

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
-ASIDE = {"testing", "demo"}
+ASIDE = {"testing"}
 
 WITHOUT_ARGUMENTS = {"wait", "acquire", "get", "join"}
 """Of events, locks, queues and threads; our own verbs of these names are given what they are about."""
@@ -21,12 +21,12 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "cli/worker_command.py:_program",
         "graph/nodes/branches.py:BranchesNode.execute",
         "graph/nodes/call.py:FunctionCall.__call__",
-        "graph/compiled.py:CompiledGraph.ran",
+        "graph/invocation/execution.py:_observed",
         "graph/nodes/fan_out.py:_Instances.run",
         "graph/middleware/isolation.py:FailureIsolation.__call__",
         "graph/middleware/retry.py:Retry.__call__",
-        "graph/middleware/timing.py:Timing._tell",
-        "graph/nodes/node.py:FunctionNode.execute",
+        "graph/middleware/timing.py:Timing._report",
+        "graph/nodes/function.py:FunctionNode.execute",
         "graph/events/event_queue.py:Delivery.around",
         "graph/events/event_queue.py:Delivery.wait_for",
         "runtime/stream/notices.py:_fault",
@@ -37,10 +37,11 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "cli/worker_command.py:worker.run",
         "runtime/queue/sender.py:Sender._advance_to",
         "runtime/queue/sender.py:Sender.begin",
-        "runtime/queue/dispatcher.py:Dispatcher._first",
+        "runtime/queue/dispatcher.py:Dispatcher._before_it",
         "runtime/handle.py:RunHandle.result",
         "runtime/handle.py:RunHandle.wait",
-        "runtime/session/info.py:within_life",
+        "runtime/queue/sender.py:within_life",
+        "runtime/change/pipeline.py:Pipeline.perform",
         "runtime/runtime.py:SessionRuntime.aclose",
         "runtime/queue/worker.py:Worker.work",
     ),
@@ -48,17 +49,17 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/checkpoint/graph_journal.py:GraphJournal._checked",
         "graph/checkpoint/graph_journal.py:GraphJournal._write",
         "graph/checkpoint/graph_journal.py:GraphJournal.save",
-        "graph/session/migrate_store.py:StoredStates._each",
-        "graph/session/migrate_store.py:StoredStates._each.one",
+        "graph/stored_states.py:StoredStates._each",
+        "graph/stored_states.py:StoredStates._each.one",
         "graph/runtime/runtime_writer.py:RuntimeWriter._leave",
-        "graph/runtime/runtime_writer.py:RuntimeWriter.resolve",
         "runtime/stream/chunks.py:Chunks._write",
         "runtime/stream/chunks.py:Chunks.settle",
         "runtime/run/end.py:TurnEnder._check_known",
         "runtime/run/end.py:TurnEnder._end",
         "runtime/run/end.py:TurnEnder.cut_off",
-        "runtime/program/turn.py:Turn.commit",
-        "runtime/program/turn.py:Turn.save",
+        "runtime/turn/context.py:TurnContext.commit",
+        "runtime/turn/context.py:TurnContext.resolve",
+        "runtime/turn/context.py:TurnContext.save",
         "writing/run_writer.py:RunWriter.write",
     ),
     "a task that was just cancelled, or a signal to end": (

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.clock import FakeClock, SystemClock, to_datetime, to_duration, to_micros
+from tenuto.clock import FakeClock, to_datetime, to_duration, to_micros
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
@@ -26,9 +26,3 @@ def test_a_fake_clock_moves_only_when_told() -> None:
     assert clock.now() - start == to_duration(1.5) == 1_500_000
     clock.advance(-2)
     assert clock.now() < start
-
-
-def test_the_system_clock_tells_this_machines_time() -> None:
-    before = to_micros(datetime.now(UTC))
-    now = SystemClock().now()
-    assert before <= now <= to_micros(datetime.now(UTC)) + 1000

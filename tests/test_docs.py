@@ -47,11 +47,3 @@ async def test_the_runtime_guides_examples_run_one_after_the_other(
             await ran
     await names["store"].aclose()
     assert len(blocks) > 5
-
-
-@pytest.mark.long("the tour is several processes, one of which is killed and waited for")
-def test_the_tour_ends_with_every_message_once_and_a_fork(tmp_path: Path) -> None:
-    told = run(["-m", "tenuto.demo"], tmp_path)
-    assert "killed (exit -9)" in told
-    assert "8 messages, each once and in order; version 9" in told
-    assert "what-if" in told

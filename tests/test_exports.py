@@ -1,9 +1,14 @@
 """The package's face is what `__all__` says, sorted, and documented."""
 
+import re
 import types
 from pathlib import Path
 
 import tenuto
+
+ROOT = Path(__file__).parent.parent
+UNDOCUMENTED = {"At", "Definition", "GraphBuilder", "HookStack", "InDoubt", "Session", "Stage", "Tool"}
+"""What is still to be said in the docs. A name is taken out of here once it is; none is added."""
 
 
 def test_all_is_sorted_and_complete() -> None:
@@ -18,6 +23,8 @@ def test_all_is_sorted_and_complete() -> None:
 
 
 def test_every_public_name_is_in_the_docs() -> None:
-    docs = "".join(path.read_text() for path in [Path("README.md"), *Path("docs").glob("*.md")])
-    missing = [name for name in tenuto.__all__ if f"`{name}" not in docs and name not in docs]
-    assert not missing
+    """Between backticks, and not only in a block of code, where nobody says what it is."""
+    texts = [path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
+    prose = "".join(re.sub(r"```.*?```", "", text, flags=re.DOTALL) for text in texts)
+    said = "\n".join(re.findall(r"`([^`\n]+)`", prose))
+    assert {name for name in tenuto.__all__ if not re.search(rf"\b{name}\b", said)} == UNDOCUMENTED

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tenuto.errors import TenutoError
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, EndRun, Held, SettleWait, TakeRun
 from tenuto.model.effect import Effect, EffectKind, SettleEffect, StartEffect
@@ -286,7 +286,6 @@ OTHERWISE = {
     "Store.save": "a record has only its session's id",
     "Lanes.disarm": "a lane has its session's key and a nonce",
     "CompiledGraph.drain_events_for": "waits for observers of this process",
-    "CompiledGraph.ran": "is given what `run` opened",
     "CompiledGraph.save_again": "is given what `run` raised",
 }
 """Verbs that take something like an id and need no case, and why."""

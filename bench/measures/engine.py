@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from bench.harness import Measure, Scene, Stopwatch, wall
 from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tenuto.graph.state import State
 

@@ -12,7 +12,7 @@ from bench.harness import Measure, Scene, Stopwatch, cpu, wall
 from bench.workload import Messages, WarmSession, a_key, messages
 from tenuto import SignalDescriptor, Store, open_store, suspend
 from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.state import State

@@ -26,14 +26,6 @@ class Clock(Protocol):
         ...
 
 
-class SystemClock:
-    """The clock of this machine."""
-
-    def now(self) -> int:
-        """Return the machine's wall-clock time."""
-        return time.time_ns() // 1000
-
-
 class FakeClock:
     """A clock that moves only when it is told to; given to a store it stands in for the database's."""
 

@@ -5,6 +5,7 @@ import time
 import unicodedata
 from struct import unpack
 from threading import Lock
+from uuid import UUID, uuid5
 
 from tenuto.errors import InvalidId
 from tenuto.quote import quote
@@ -37,6 +38,11 @@ def random_id() -> str:
     with _lock:
         digits = f"{_draw() & ~0xF000 | 0x4000:016x}{_draw() >> 2 | 0x8000000000000000:016x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def derived_id(seed: str, name: str) -> str:
+    """Return the id that follows from another id and a name: the same one every time."""
+    return str(uuid5(UUID(seed), name))
 
 
 def _draw() -> int:

@@ -80,8 +80,8 @@ def _lost_outbox() -> list[Patch]:
     """Of what commits send, every third item is lost."""
     write, count = outgoing_writes, itertools.count()
 
-    def losing(draft: Any, writes: list[Write]) -> list[str]:
-        minted = write(draft, writes)
+    def losing(draft: Any, packed: Any, writes: list[Write]) -> list[str]:
+        minted = write(draft, packed, writes)
         sent = writes.pop()
         writes.append(Write(sent.name, [row for row in sent.rows if next(count) % 3]))
         return minted

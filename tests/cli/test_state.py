@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from tenuto import END, GraphBuilder, SessionRuntime, SessionState, SignalDescriptor, State, Store, open_store, suspend
 from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
-from tenuto.graph.session.migrate_store import StoredStates
+from tenuto.graph.stored_states import StoredStates
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
 from tenuto.model.session import ANY_TENANT, Profile, SessionKey
@@ -504,7 +504,7 @@ async def test_a_migration_that_leaves_out_what_the_state_requires_is_refused_be
     states = StoredStates(graph, store)
     for tally in (*await states.check(["a"], nothing), *await states.migrate(["a"], nothing)):
         (reason,) = tally.reasons.values()
-        assert "has no needed once migrated" in reason.text
+        assert "lacks needed after its migrations" in reason.text
     head = await store.head("s")
     assert head is not None
     assert (head.version, head.schema_version) == (1, "a")

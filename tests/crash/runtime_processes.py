@@ -3,23 +3,21 @@
 import tempfile
 from typing import Any
 
-from tests.crash import session_processes
 from tests.crash.processes import Database
 from tests.crash.runtime_programs import Post, serve
-from tests.crash.session_processes import Mate, mates
+from tests.crash.session_processes import FORKS, Mate, mates
 
-_server = session_processes._server
-_server.set_forkserver_preload(["asyncpg", "tests.crash.session_workers", "tests.crash.runtime_programs"])
+FORKS.set_forkserver_preload(["asyncpg", "tests.crash.session_workers", "tests.crash.runtime_programs"])
 
 
 class Colleague(Mate):
     """A process in a folder of its own that carries out the verbs of `runtime_programs`."""
 
     def __init__(self, database: Database, **post: Any) -> None:
-        self._line, theirs = _server.Pipe()
+        self._line, theirs = FORKS.Pipe()
         home = tempfile.mkdtemp(prefix="home-", dir=database.folder)
         told = Post(address=database.address, options=database.options, folder=database.folder, home=home, **post)
-        self._process = _server.Process(target=serve, args=(theirs, told))
+        self._process = FORKS.Process(target=serve, args=(theirs, told))
         self._process.start()
         theirs.close()
 

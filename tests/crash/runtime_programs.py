@@ -22,10 +22,10 @@ from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
-from tenuto.store import host
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper
 from tenuto.testing.agent import Request, Script, ScriptedAgent, calls
+from tests.runtime.seams import leave_no_trace_of_the_host
 
 TOOLS = ("look", "pay", "note")
 SHIP = "ship"
@@ -378,7 +378,7 @@ def serve(line: Connection, post: Post) -> None:
     warnings.simplefilter("error")
     os.chdir(post.home)
     if not post.proof:
-        host._place = lambda: (None, None, None)  # type: ignore[assignment]
+        leave_no_trace_of_the_host()
     asyncio.run(_serve(line, post))
 
 

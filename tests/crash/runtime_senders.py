@@ -17,6 +17,7 @@ from tenuto.runtime.program.program import Program, program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tests.crash.processes import Database
+from tests.polling import until
 
 _PATIENCE = 60.0
 _server = multiprocessing.get_context("forkserver")
@@ -31,8 +32,7 @@ def clerk(folder: Path) -> Program:
         said: Any = turn.input
         note(folder, f"begin {said['content']}")
         try:
-            while not (folder / "release").exists():
-                await asyncio.sleep(0.005)
+            await until((folder / "release").exists, seconds=_PATIENCE)
             turn.append({"role": "assistant", "content": f"re: {said['content']}"})
         finally:
             note(folder, f"end {said['content']}")
@@ -57,9 +57,7 @@ def notes(folder: Path) -> list[str]:
 
 async def noted(folder: Path, beginning: str) -> None:
     """Wait until a line that begins like this was noted."""
-    async with asyncio.timeout(_PATIENCE):
-        while not any(line.startswith(beginning) for line in notes(folder)):
-            await asyncio.sleep(0.005)
+    await until(lambda: any(line.startswith(beginning) for line in notes(folder)), seconds=_PATIENCE)
 
 
 class Sender:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, save_session, suspend
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 
 Update = Mapping[str, Any]

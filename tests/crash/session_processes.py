@@ -17,18 +17,18 @@ from tests.crash.session_workers import work
 _PATIENCE = 60.0
 
 # Forked from a server that has imported everything and opened nothing, a process is there in no time.
-_server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["asyncpg", "tests.crash.session_workers"])
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["asyncpg", "tests.crash.session_workers"])
 
 
 class Mate:
     """A process in a folder of its own that carries out the verbs of `session_workers`."""
 
     def __init__(self, database: Database, *, keeper: dict[str, float] | None = None, **plan: Any) -> None:
-        self._line, theirs = _server.Pipe()
+        self._line, theirs = FORKS.Pipe()
         home = tempfile.mkdtemp(prefix="home-", dir=database.folder)
         task = (theirs, home, database.address, database.options, Plan(**plan), keeper)
-        self._process = _server.Process(target=work, args=task)
+        self._process = FORKS.Process(target=work, args=task)
         self._process.start()
         theirs.close()
 

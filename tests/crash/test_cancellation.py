@@ -61,6 +61,7 @@ async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 async def test_a_cancelled_open_of_a_file_leaves_nothing_open(tmp_path: Path) -> None:
+    """Neither a descriptor nor a lock: the file is closed, and another store opens it and writes."""
     with SimulatedDisk() as disk:
         held = Held()
         disk.on_io = held
@@ -195,6 +196,8 @@ async def test_closing_twice_and_at_once_is_fine(harness: Harness) -> None:
     await a_session(store)
     await asyncio.gather(store.aclose(), store.aclose())
     await store.aclose()
+    with pytest.raises(StoreClosed):
+        await store.list()
 
 
 async def test_a_closed_store_says_so_whatever_is_asked_of_it(harness: Harness) -> None:

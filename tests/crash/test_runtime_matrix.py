@@ -16,11 +16,10 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.stream import chunks
 from tenuto.runtime.stream.reader import FrameType, fold
-from tenuto.runtime.turn import turn_commit as commits
 from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend
+from tenuto.writing import retry
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import (
@@ -251,17 +250,11 @@ ANSWERED = [
     "effect model",
     "decide_commit",  # the reply and the end, if nothing came in
     "decide_mark",  # the wake is not needed any more
-    "run_by_id",
-    "runs_of_invocation",
-    "session_by_key",
-    "branch_by_id",
-    "entries_of",
-    "waits_of_session",
 ]
 
 
 async def test_the_reference_turn_makes_these_calls_and_no_others(database: Database) -> None:
-    """K6: whoever changes the calls of a turn does it on purpose, and here."""
+    """Whoever changes the calls of a turn does it on purpose, and here."""
     async with database.open() as store:
         world = World(folder=database.folder, probe=Probe())
         runtime = SessionRuntime(store, programs(world))
@@ -350,8 +343,7 @@ LONGER_THAN_TRIED = 7
 async def test_a_store_that_goes_away_at_any_write_leaves_a_turn_that_comes_to_its_end_later(
     database: Database, way: str, lands: bool, calls_away: float, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(chunks, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.001)
     async with database.open() as opened:
         going = GoingAway(opened.backend)
         store = Store(going)

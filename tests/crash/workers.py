@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from tenuto import Store, open_store
@@ -12,6 +13,7 @@ from tenuto.ids import new_id
 from tenuto.model.session import SessionKey
 from tenuto.testing.factories import a_save, an_owner
 from tests.crash.turns import a_whole_turn, this_owner
+from tests.polling import until
 
 
 def say(value: Any) -> None:
@@ -103,8 +105,7 @@ async def recreate(store: Store, *, session: str, times: int) -> None:
         receipt = await store.create(key, state={"messages": []}, logs={"messages"})
         landed.append((receipt.life, receipt.version, receipt.commit_number))
         # Let the others get a few saves in before the next delete.
-        while (await _version(store, key)) < receipt.version + 3:
-            await asyncio.sleep(0.001)
+        await until(partial(_reached, store, key, receipt.version + 3), pause=0.001)
     say({"landed": landed, "stale copies that won": []})
 
 
@@ -157,9 +158,9 @@ VERBS: dict[str, Callable[..., Awaitable[None]]] = {
 }
 
 
-async def _version(store: Store, key: SessionKey) -> int:
+async def _reached(store: Store, key: SessionKey, version: int) -> bool:
     head = await store.head(key)
-    return head.version if head else 0
+    return head is not None and head.version >= version
 
 
 async def main(verb: str, address: str, options: dict[str, Any], arguments: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from tenuto.model.session import SessionKey
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.testing.faults import FaultyBackend
 from tests.cuts.programs import PROGRAMS, graph_on
+from tests.runtime.seams import clock_of
 
 BEFORE = ("call lost", "cancelled before")
 AFTER = ("reply lost", "cancelled after")
@@ -95,8 +96,7 @@ class World:
     @property
     def clock(self) -> FakeClock:
         """The store's clock."""
-        assert isinstance(self.store._clock, FakeClock)
-        return self.store._clock
+        return clock_of(self.store)
 
     def restart(self) -> None:
         """Go on as another process would: nothing is known but what is stored."""

@@ -519,6 +519,5 @@ OTHERS = {
     "store.keeper.aclose": "ends the keeper",
     "store.keeper.confirm": "renews by lanes.renew, which is cut",
     "runtime.aclose": "waits for the turns that were started",
-    "graph.ran": "is the inner half of run, which is cut",
 }
 """Every verb that is not about what is stored, and why."""

@@ -1,5 +1,6 @@
 """The tour of `make run`: its scenes end as they say, in the processes they say, and a wrong end is an error."""
 
+import os
 import re
 import resource
 import subprocess
@@ -7,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from demos.tour.stage import check
 
-from tenuto.demo.stage import check
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +18,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the tour prints, once for all tests of it."""
     begun = processor_time()
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tenuto.demo"],
+        [sys.executable, "-W", "error", "-m", "demos.tour"],
         cwd=tmp_path_factory.mktemp("tour"),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         timeout=180,
@@ -79,4 +82,4 @@ def test_make_run_runs_the_tour() -> None:
     planned = subprocess.run(
         ["make", "--no-print-directory", "--dry-run", "run"], cwd=root, capture_output=True, text=True, check=True
     )
-    assert planned.stdout.splitlines()[-1] == ".venv/bin/python -m tenuto.demo"
+    assert planned.stdout.splitlines()[-1] == ".venv/bin/python -m demos.tour"

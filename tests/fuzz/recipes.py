@@ -151,7 +151,7 @@ simple(
 simple("store.upkeep.vacuum", pages=1)
 simple("store.delete", key=_key, cascade=False)
 
-simple("runtime.advance", session_id=_talk, go_on=None)
+simple("runtime.advance", session_id=_talk, should_continue=None)
 simple("runtime.cancel_waits", "runtime.effects_in_doubt", "runtime.get", "runtime.info", session_id=_talk)
 simple("runtime.waits", session_id=_talk)
 simple("runtime.create", program="echo", seed={"s": 1}, session_id=_fresh_id, user_id="u", tags=("t",))

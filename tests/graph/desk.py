@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 
 from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tenuto.graph.runtime.node_turn import NodeTurn, current_turn
 from tenuto.model.run import RunStatus

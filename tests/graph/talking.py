@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.graph_outcome import Outcome
 from tenuto.graph.reducers import append
 from tenuto.model.session import Key

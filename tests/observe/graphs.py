@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from tenuto import END, Branch, GraphBuilder, State
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 
 Body = Callable[[Any], Awaitable[dict[str, Any]]]

@@ -13,11 +13,11 @@ from opentelemetry.trace import get_current_span
 
 from tenuto import END, Branch, GraphBuilder
 from tenuto.graph.engine.scope import Metadata, Scope, set_invocation_metadata
-from tenuto.graph.engine.suspend import SignalDescriptor
 from tenuto.graph.events.event_queue import subscription, trace_context
 from tenuto.graph.events.node_event import InvocationEvent, NodeEvent
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.middleware.retry import Retry
+from tenuto.graph.signal import SignalDescriptor
 from tenuto.observe.otel import OTelObserver
 from tests.observe.graphs import Broken, Count, Many, around, double, fork, line, spread, up
 from tests.observe.trees import Spans
@@ -540,7 +540,7 @@ async def test_nothing_is_kept_of_runs_that_have_ended(spans: Spans) -> None:
     for _ in range(3):
         await graph.run(observers=[spans.observer])
     await around("sub", line("x")).run(observers=[spans.observer])
-    assert not spans.observer._open
+    assert spans.observer.open_count == 0
 
 
 async def test_a_processor_that_raises_disturbs_neither_the_run_nor_the_context() -> None:
@@ -555,7 +555,7 @@ async def test_a_processor_that_raises_disturbs_neither_the_run_nor_the_context(
     with pytest.warns(RuntimeWarning, match="exporter down"):
         outcome = await around("sub", line("x", "y")).run(observers=[observer])
     assert outcome.completed
-    assert not observer._open
+    assert observer.open_count == 0
     assert get_current() == before
 
 

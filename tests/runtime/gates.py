@@ -2,16 +2,13 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tenuto.errors import LaneBusy
 from tenuto.runtime.program.program import Result
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-
-PATIENCE = 20.0
-"""How long a test waits for something that has to happen, in seconds."""
+from tests.polling import PATIENCE
 
 
 class GatedProgram:
@@ -67,13 +64,6 @@ async def talk_of(runtime: SessionRuntime, session_id: str) -> list[str]:
 async def events_of(runtime: SessionRuntime, session_id: str, name: str) -> list[Any]:
     """Return what the session's stream has of one type of event, in order."""
     return [frame.data async for frame in runtime.events(session_id, live=False) if frame.name == name]
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until the database says so."""
-    async with asyncio.timeout(PATIENCE):
-        while not await condition():
-            await asyncio.sleep(0.005)
 
 
 async def lane_is_free(runtime: SessionRuntime, session_id: str) -> bool:

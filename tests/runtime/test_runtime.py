@@ -31,7 +31,8 @@ from tenuto.runtime.stream.reader import FrameType
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.harness import Harness
-from tests.runtime.gates import GatedProgram, lane_is_free, said, talk_of, until
+from tests.polling import until
+from tests.runtime.gates import GatedProgram, lane_is_free, said, talk_of
 
 
 @pytest.fixture

@@ -103,9 +103,9 @@ class Model:
             self._check_lane(session, change.generation)
         self._check_version(session, change.version)
         if change.commit not in (None, session.commits):
-            raise Refused("VersionConflict")
+            raise Refused("CommitMoved")
         if change.stream_at not in (None, session.events):
-            raise Refused("VersionConflict")
+            raise Refused("StreamMoved")
         before = session.state
         fields, logs = session.state
         for name, count in change.keep.items():
@@ -141,9 +141,14 @@ class Model:
         old = self.of(session_id)
         if not (old.alive or old.armed or old.receipts or old.points):
             return 0
-        numbers = {"version": old.version, "generation": old.generation + 1, "commits": old.commits + 1}
         self._sessions[session_id] = Session(
-            life=old.life + 1, status="deleted", events=old.events + 1, event_floor=old.events + 1, **numbers
+            life=old.life + 1,
+            status="deleted",
+            version=old.version,
+            commits=old.commits + 1,
+            generation=old.generation + 1,
+            events=old.events + 1,
+            event_floor=old.events + 1,
         )
         return 1
 

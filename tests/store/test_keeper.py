@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from tenuto import Owner, RunRef, SessionKey, Store
+from tenuto.errors import StoreUnavailable
 from tenuto.graph.engine.scope import current_scope
+from tenuto.store.facets.lanes import Lanes
 from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend
 from tenuto.writing.run_writer import RunWriter
 from tests.conftest import OurHarness
 from tests.graph.talking import ended, held, line, says
+from tests.polling import until
 
 KEY = SessionKey("s")
 OWNER = Owner(owner_id="me", incarnation="1")
@@ -62,7 +65,19 @@ async def test_what_is_lost_is_told_once_on_the_holders_loop(store: Store) -> No
     assert told.empty()
 
 
-async def test_a_renewal_that_fails_is_tried_again_until_the_time_is_up(harness: OurHarness) -> None:
+async def test_a_renewal_that_fails_is_tried_again_until_the_time_is_up(
+    harness: OurHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, renew = threading.Event(), Lanes.renew
+
+    async def noting(*arguments: Any, **options: Any) -> Any:
+        try:
+            return await renew(*arguments, **options)
+        except StoreUnavailable:
+            failed.set()
+            raise
+
+    monkeypatch.setattr(Lanes, "renew", noting)
     inner = await harness.open()
     faults = FaultyBackend(inner.backend)
     store = Store(faults)
@@ -70,12 +85,14 @@ async def test_a_renewal_that_fails_is_tried_again_until_the_time_is_up(harness:
     lost: list[str] = []
     quick(store).hold(lane, lambda: lost.append("lost"))
     faults.cut()
-    await asyncio.sleep(0.1)
+    await until(failed.is_set)
     faults.heal()
     before = await expiry(inner)
-    async with asyncio.timeout(10):
-        while await expiry(inner) <= before:
-            await asyncio.sleep(0.01)
+
+    async def is_renewed() -> bool:
+        return bool(await expiry(inner) > before)
+
+    await until(is_renewed)
     assert lost == []
     await store.keeper.aclose()
 
@@ -112,7 +129,7 @@ async def test_a_turn_whose_lane_is_taken_is_stopped_and_says_so(store: Store) -
     async def robbed(_: Any) -> Mapping[str, Any]:
         scope = current_scope()
         assert scope is not None
-        await store.lanes.disarm(scope.frame.run.journal.turn.lane)
+        await store.lanes.disarm(scope.frame.run.journal.writer.lane)
         await store.lanes.acquire(KEY, OWNER)
         await asyncio.Event().wait()
         return {}

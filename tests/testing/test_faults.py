@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenuto import Store, open_store
-from tenuto.errors import StoreContended, StoreUnavailable, VersionConflict
+from tenuto.errors import StoreClosed, StoreContended, StoreUnavailable, VersionConflict
 from tenuto.testing.factories import a_save, a_session, an_owner
 from tenuto.testing.faults import FaultyBackend
 
@@ -130,6 +130,9 @@ async def test_a_delay_holds_up_each_call(store: Store, faults: FaultyBackend) -
 async def test_closing_goes_through_even_when_cut(store: Store, faults: FaultyBackend) -> None:
     faults.cut()
     await store.aclose()
+    faults.heal()
+    with pytest.raises(StoreClosed):
+        await store.list()
 
 
 async def test_a_cancelled_caller_hears_that_and_not_that_its_reply_was_lost(

@@ -9,9 +9,9 @@ import pytest
 from tenuto import Owner, SessionKey, Store
 from tenuto.errors import LaneBusy
 from tenuto.testing.clock import FakeClock
-from tenuto.writing import lane_claim as lanes
 from tenuto.writing.lane_claim import in_line, take_lane, this_owner
 from tests.conftest import OurHarness
+from tests.runtime.seams import lines
 
 KEY = SessionKey("s")
 OTHER = Owner(owner_id="other", incarnation="1")
@@ -103,7 +103,7 @@ async def test_a_line_is_first_come_first_served_and_leaves_nothing_behind(store
 
     await asyncio.gather(*[stands(number) for number in range(6)])
     assert order == list(range(6))
-    assert not lanes._lines[store]
+    assert not lines(store)
 
 
 async def test_a_line_is_left_at_the_deadline_and_by_those_who_are_cancelled(store: Store) -> None:
@@ -129,7 +129,7 @@ async def test_a_line_is_left_at_the_deadline_and_by_those_who_are_cancelled(sto
     await holder
     with pytest.raises(asyncio.CancelledError):
         await cancelled
-    assert not lanes._lines[store]
+    assert not lines(store)
 
 
 async def test_other_sessions_and_tenants_stand_in_other_lines(store: Store) -> None:
@@ -138,4 +138,4 @@ async def test_other_sessions_and_tenants_stand_in_other_lines(store: Store) -> 
         in_line(store, SessionKey("t"), soon()),
         in_line(store, SessionKey("s", tenant="a"), soon()),
     ):
-        assert len(lanes._lines[store]) == 3
+        assert lines(store) == 3

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from tenuto.cli.parameters import compiled_graph, load_graph_source
-from tenuto.graph.blueprint.edges import Choice
+from tenuto.graph.engine.choice import Choice
 
 graphs = typer.Typer(help="Show graphs.", no_args_is_help=True)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.store.open import Opening, open_store
 from tenuto.store.schemes import sqlite_path
 

@@ -11,8 +11,8 @@ from rich.progress import Progress
 
 from tenuto.cli.exit_code import ExitCode, run_or_exit
 from tenuto.cli.parameters import Address, AsJson, Schema, compiled_graph, load_graph_source, open_existing
-from tenuto.graph.compiled import CompiledGraph
-from tenuto.graph.session.migrate_store import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
+from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph.stored_states import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
 from tenuto.model.session import ANY_TENANT
 
 states = typer.Typer(help="Check and migrate stored sessions after a state change.", no_args_is_help=True)

@@ -18,7 +18,7 @@ import typer
 
 from tenuto.cli.exit_code import ExitCode, run_or_exit
 from tenuto.cli.parameters import Address, AsJson, Schema, load_object, open_existing
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.runtime.program.program import Program

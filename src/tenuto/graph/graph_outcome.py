@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tenuto.errors import TenutoError
-from tenuto.graph.engine.suspend import SignalDescriptor
+from tenuto.graph.signal import SignalDescriptor
 from tenuto.graph.state import State
 
 S = TypeVar("S", bound=State)
@@ -16,9 +16,9 @@ class Outcome(Generic[S]):
 
     `state` is the final state, or, of a suspended or interrupted run, the outermost state it stopped in; after an error
     it is None, unless only the session's save failed. `session_existed` says whether there was a session to load, and
-    `session_kept` is False if the run named one but its graph has no session store, so that nothing of it was kept. A
-    suspended run says what it waits for (`descriptor`, `wait_id`) and which node asked: `node_name` in its own graph,
-    and `namespace` from the outermost graph down.
+    `session_kept` is False if the run named one but its graph has no session store. A suspended run has what it waits
+    for (`descriptor`, `wait_id`) and the node that asked: `node_name` in its own graph, `namespace` from the outermost
+    graph down.
     """
 
     outcome: str

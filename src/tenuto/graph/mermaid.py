@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.engine.node import Node
 from tenuto.graph.nodes.branches import BranchesNode
 from tenuto.graph.nodes.fan_out import FanOutNode
-from tenuto.graph.nodes.node import Node
 
 
-def mermaid(graph: CompiledGraph[Any]) -> str:
+def mermaid(graph: GraphPlan[Any]) -> str:
     """Return a flowchart: nodes with what runs inside them, static edges solid, conditional ones dotted."""
     return "\n".join(["flowchart TD", *_lines(graph, "", "    ")]) + "\n"
 
 
-def _lines(graph: CompiledGraph[Any], prefix: str, indent: str) -> Iterator[str]:
+def _lines(graph: GraphPlan[Any], prefix: str, indent: str) -> Iterator[str]:
     finish = f"{prefix}finish"
     yield f"{indent}{prefix}start((start)) --> {_id(prefix, graph.entry)}"
     for name, node in graph.nodes.items():

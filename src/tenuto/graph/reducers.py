@@ -1,7 +1,7 @@
-"""The eight reducers: how an update joins what a field held before.
+"""The eight reducers: how an update is merged with what a field held before.
 
 A reducer gets the prior value, the update, and `check`, which validates a value against the field's declared type.
-What it cannot take is a `TypeError`, which the engine reports as `reducer_error` with field and node.
+For an update it cannot merge it raises `TypeError`, which the engine reports as `reducer_error` with field and node.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ Reduce = Callable[[Any, Any, Check], Any]
 class Reducer:
     """A named reducer.
 
-    `is_log` says that it only ever extends; `idempotent`, that merging a field's own value back changes nothing.
+    `is_log` says that it only ever extends; `idempotent`, that merging a field's own value again changes nothing.
     `fault` is what is wrong with its arguments, reported when a graph is compiled with it.
     """
 
@@ -70,7 +70,7 @@ merge_all = Reducer("merge_all", _merge_all)
 
 
 def bounded_append(max_len: int) -> Reducer:
-    """Append, then drop from the front what is over `max_len`; an empty update changes nothing."""
+    """Append, then drop what exceeds `max_len` from the front; an empty update changes nothing."""
 
     def reduce(prior: Any, update: Any, check: Check) -> Any:
         if not _a_list(update, "bounded_append"):
@@ -121,11 +121,11 @@ _FACTORIES: tuple[Any, ...] = (bounded_append, dedupe_append, merge_by_key)
 
 
 def misplaced(field: FieldInfo) -> str | None:
-    """Return what is wrong with a field that was given a reducer in a way nobody would ever see; None if nothing is.
+    """Return what is wrong with a field whose reducer would silently be ignored; None if nothing is.
 
-    In `Annotated` anything may stand that is not called: texts, pydantic's constraints and validators, classes, marks
-    of other libraries. A function there, an uncalled factory of ours, and a reducer that is not at the field itself
-    (but in a union, in a list's items, behind an alias, or in place of a default) are meant as reducers.
+    `Annotated` may contain anything that is not called: texts, pydantic's constraints and validators, classes, marks of
+    other libraries. A function there, an uncalled factory of ours, and a reducer that is not at the field itself (but
+    in a union, in a list's items, behind an alias, or in place of a default) are meant as reducers.
     """
     for mark in field.metadata:
         if any(mark is factory for factory in _FACTORIES):

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from tenuto.codec import JSON
 from tenuto.errors import ReducerError, StateValidationError
+from tenuto.graph.plain_data import plain
 from tenuto.graph.reducers import Reducer, last_write_wins
-from tenuto.graph.session.plain import plain
 
 S = TypeVar("S", bound="State")
 
@@ -46,7 +46,7 @@ class Series(dict[str, Any]):
 
 
 class Field:
-    """One declared field: how an update is checked and joined."""
+    """One declared field: how an update is checked and merged."""
 
     __slots__ = ("_dump", "check", "name", "reducer", "reducers")
 
@@ -56,11 +56,11 @@ class Field:
         self.reducer = reducers[0] if reducers else last_write_wins
         adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=None if _has_own_config(annotation) else _ANY_TYPE)
         self.check = adapter.validator.validate_python
-        # Its warnings tell of values that are not of the declared type, which is what `plain` finds out.
+        # It warns of values that are not of the declared type, which `plain` finds itself.
         self._dump = partial(adapter.dump_python, mode="json", warnings=False)
 
     def dump(self, value: Any, start: int = 0) -> JSON:
-        """Return a value, or a list's items from `start` on, as plain data; `NotJson` if it would not come back so."""
+        """Return a value, or a list's items from `start` on, as plain data; `NotJson` if it would change."""
         return plain(value, self._dump, self.check, self.name, start)
 
 
@@ -75,7 +75,7 @@ class Schema:
         }
 
     def initial(self, given: State | Mapping[str, Any] | None) -> State:
-        """Return the state a run begins with: the defaults, with what the caller gave in their place."""
+        """Return the state a run begins with: the defaults, replaced by what the caller gave."""
         if isinstance(given, self.kind):
             return given
         values = dict(given.__dict__) if isinstance(given, State) else dict(given or {})
@@ -85,13 +85,11 @@ class Schema:
             raise StateValidationError(f"The initial state of {self.kind.__name__} is not valid: {error}") from error
 
     def merge(self, state: S, update: Any, graph: str, node: str) -> S:
-        """Return the state with an update joined through the reducers of its fields."""
+        """Return the state with an update merged through the reducers of its fields."""
         if not isinstance(update, Mapping):
             raise StateValidationError(
                 f"Node {node!r} of graph {graph!r} returned {type(update).__name__}; return a mapping of fields.",
-                graph=graph,
-                node_name=node,
-                recoverable_state=state,
+                **place_of(graph, node, state),
             )
         values = dict(state.__dict__)
         for part in update.parts if isinstance(update, Series) else (update,):
@@ -99,10 +97,9 @@ class Schema:
                 field = self.fields.get(name)
                 if field is None:
                     raise StateValidationError(
-                        f"Node {node!r} of graph {graph!r} updates {name!r}, which {self.kind.__name__} has not.",
-                        graph=graph,
-                        node_name=node,
-                        recoverable_state=state,
+                        f"Node {node!r} of graph {graph!r} updates {name!r}, which {self.kind.__name__} does not "
+                        "declare.",
+                        **place_of(graph, node, state),
                         field=name,
                     )
                 values[name] = self._reduced(field, values[name], value, state, graph, node)
@@ -114,24 +111,25 @@ class Schema:
         except ValidationError as error:
             raise StateValidationError(
                 f"Node {node!r} of graph {graph!r} gives {field.name!r} a value that does not fit: {error}",
-                graph=graph,
-                node_name=node,
-                recoverable_state=state,
+                **place_of(graph, node, state),
                 field=field.name,
             ) from error
         except Exception as error:
             raise ReducerError(
                 f"Reducer {field.reducer.name} of {field.name!r} cannot take what node {node!r} returned: {error}.",
-                graph=graph,
-                node_name=node,
-                recoverable_state=state,
+                **place_of(graph, node, state),
                 field=field.name,
                 reducer=field.reducer.name,
             ) from error
 
 
+def place_of(graph: str, node: str, state: Any) -> dict[str, Any]:
+    """Return the details of an error that say where in a graph it was raised."""
+    return {"graph": graph, "node_name": node, "recoverable_state": state}
+
+
 def _has_own_config(annotation: Any) -> bool:
-    """Tell whether pydantic takes a type's configuration from the type alone."""
+    """Return whether pydantic takes a type's configuration from the type alone."""
     is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
     is_typed_dict = hasattr(annotation, "__total__")  # of either typing module
     return is_model or is_dataclass(annotation) or is_typed_dict

@@ -1,4 +1,4 @@
-"""Log records that say which invocation they belong to."""
+"""Log records with the ids of the invocation they belong to."""
 
 import logging
 
@@ -12,10 +12,10 @@ except ModuleNotFoundError:  # the extra is only needed for the ids of spans
 
 
 class InvocationLogs(logging.Filter):
-    """Stamps records with the running invocation's ids and metadata, and with the current span's; lets all through.
+    """Adds the running invocation's ids and metadata, and the current span's ids, to records; passes all of them.
 
-    Add it to a handler, one that is called where the log is written. Records of code outside an invocation stay as
-    they are, but for the ids of a span. Formatters and exporters find the values as attributes of the record.
+    Add it to a handler that is called where the log is written. Records of code outside an invocation get only the ids
+    of a span. Formatters and exporters find the values as attributes of the record.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

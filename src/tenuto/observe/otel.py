@@ -1,8 +1,8 @@
 """OpenTelemetry spans of a run: an inline observer, so that a node's first line already has its span.
 
 One tree per invocation: the invocation, its nodes, and inside nodes the subgraphs, instances and branches. Each attempt
-has a span of its own. What stands above a span is found in the running code's context, which tasks inherit; so the
-trees of invocations that run at the same time never mix.
+has its own span. The parent of a span is found in the running code's context, which tasks inherit; so the trees of
+invocations that run at the same time never mix.
 """
 
 from collections.abc import Collection, Hashable
@@ -52,7 +52,7 @@ _W3C = TraceContextTextMapPropagator()
 
 
 class _Kind(Enum):
-    """What a span stands for, as far as it matters to those below it."""
+    """What a span represents, as far as it matters to those below it."""
 
     INVOCATION = auto()
     DISPATCHER = auto()
@@ -62,7 +62,7 @@ class _Kind(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """Something that has begun: its spans, outermost first (several only if detached), and what was current before."""
+    """Something under way: its spans, outermost first (several only if detached), and what was current before."""
 
     key: Hashable
     kind: _Kind
@@ -75,14 +75,14 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A subgraph that came to its end, but not yet past its node's merge and edge, which may still fail."""
+    """A subgraph that ended, while its node's merge and edge may still fail."""
 
     node_name: str
     spans: tuple[Span, ...]
     at: int
 
     def settle(self, error: BaseException | None = None) -> None:
-        """End its spans; an error is theirs if it is told of their node."""
+        """End its spans; an error is theirs if it names their node."""
         mine = isinstance(error, GraphRunError) and error.node_name == self.node_name
         for span in reversed(self.spans):
             if mine:
@@ -94,9 +94,9 @@ class _Done:
 class OTelObserver:
     """Makes spans with the given provider; without one, with the provider that the application has set globally.
 
-    Nothing is ever registered globally. `detached` names subgraphs and fan-out nodes that get traces of their own,
-    each with a root of its own; the span that dispatched them links there. Attach it to the outermost graph, or pass it
-    to `run`; one observer serves any number of invocations at once.
+    Nothing is ever registered globally. `detached` names subgraphs and fan-out nodes that get separate traces, each
+    with its own root; the span that dispatched them links there. Attach it to the outermost graph, or pass it to `run`;
+    one observer serves any number of invocations at once.
     """
 
     inline = True
@@ -108,7 +108,7 @@ class OTelObserver:
         self._current: ContextVar[_Open | None] = ContextVar("tenuto_open_span", default=None)
 
     def __call__(self, event: Any) -> None:
-        """See `InlineObserver`; one that is attached twice makes its spans once."""
+        """See `InlineObserver`; attached twice, it makes its spans once."""
         match event:
             case NodeEvent(phase=Phase.STARTED):
                 if _key(event) not in self._open:
@@ -128,6 +128,11 @@ class OTelObserver:
             case MetadataEvent():
                 self._metadata_added(event)
 
+    @property
+    def open_count(self) -> int:
+        """How many invocations, nodes and graphs inside nodes have begun and not ended; 0 when nothing runs."""
+        return len(self._open)
+
     def trace_context(self) -> str | None:
         """Return the running invocation's span as a W3C traceparent; None if there is none."""
         here = self._current.get()
@@ -139,21 +144,23 @@ class OTelObserver:
         return carrier.get("traceparent")
 
     def _invocation_begins(self, event: InvocationEvent) -> None:
-        said = of_invocation(event.graph.entry, event.scope)
-        span = self._span(INVOCATION, event.scope, said, get_current(), _links(event.resumed_from))
+        attributes = of_invocation(event.graph.entry, event.scope)
+        span = self._span(INVOCATION, event.scope, attributes, get_current(), _links(event.resumed_from))
         self._begin(id(event.scope), _Kind.INVOCATION, (span,))
 
     def _frame_begins(self, event: FrameEvent) -> None:
         scope, graph = event.scope, event.frame.graph
-        said = of_place(scope)
+        attributes = of_place(scope)
         if event.fan_out_index is None and event.branch_name is None:
-            said["openarmature.subgraph.name"] = graph.name
-            spans = self._spans(event.node_name, scope, said)
+            attributes["openarmature.subgraph.name"] = graph.name
+            spans = self._spans(event.node_name, scope, attributes)
             if graph.name in self._detached:
-                spans += self._apart(graph.name, graph.entry, scope, said, linked=spans[0])
+                spans += self._apart(graph.name, graph.entry, scope, attributes, linked=spans[0])
             self._begin(event.frame, _Kind.PLAIN, spans)
         else:
-            spans = self._dispatched(event.branch_name or event.node_name, graph.entry, scope, said, event.node_name)
+            spans = self._dispatched(
+                event.branch_name or event.node_name, graph.entry, scope, attributes, event.node_name
+            )
             self._begin(event.frame, _Kind.FORK, spans)
 
     def _frame_ends(self, event: FrameEvent) -> None:
@@ -168,32 +175,32 @@ class OTelObserver:
 
     def _node_begins(self, event: NodeEvent) -> None:
         scope, name = event.scope, event.node_name
-        said = of_place(scope) | of_node(event)
+        attributes = of_place(scope) | of_node(event)
         if event.fan_out_config or event.parallel_branches_config:
-            self._begin(_key(event), _Kind.DISPATCHER, self._spans(name, scope, said))
+            self._begin(_key(event), _Kind.DISPATCHER, self._spans(name, scope, attributes))
         elif self._is_call(event):
-            self._begin(_key(event), _Kind.FORK, self._dispatched(name, name, scope, said, event.namespace[-2]))
+            self._begin(_key(event), _Kind.FORK, self._dispatched(name, name, scope, attributes, event.namespace[-2]))
         else:
-            self._begin(_key(event), _Kind.PLAIN, self._spans(name, scope, said))
+            self._begin(_key(event), _Kind.PLAIN, self._spans(name, scope, attributes))
 
     def _node_ends(self, event: NodeEvent) -> None:
         key = _key(event)
         if event.phase == Phase.SUSPENDED:
-            self._end(key, Ending.SUSPENDED, said=of_suspension(event.descriptor))
+            self._end(key, Ending.SUSPENDED, attributes=of_suspension(event.descriptor))
         elif event.error is None:
             self._end(key, Ending.COMPLETED)
         else:
-            # What a node's own code raised is told by its category; where others only pass it on, by the carrier's.
+            # What a node's own code raised has its own category; where others only pass it on, the carrier's.
             own = key in self._open and self._open[key].kind is _Kind.PLAIN
             category = (derived_category(event.error) if own else None) or _category(event.error)
             self._end(key, Ending.ERRORED, event.error, category)
 
     def _metadata_added(self, event: MetadataEvent) -> None:
-        """Put metadata on the open spans of the line of execution that added it, never on those it shares with others.
+        """Set metadata on the open spans of the line of execution that added it, never on those it shares with others.
 
         Nodes that dispatch are shared; so is the invocation, for what an instance or a branch adds.
         """
-        said = user(event.values)
+        attributes = user(event.values)
         shared = {_Kind.DISPATCHER}
         if event.scope.fan_out_index is not None or event.scope.branch_name is not None:
             shared.add(_Kind.INVOCATION)
@@ -201,44 +208,44 @@ class OTelObserver:
         while here is not None:
             if here.kind not in shared:
                 for span in here.spans:
-                    span.set_attributes(said)
+                    span.set_attributes(attributes)
             here = None if here.kind is _Kind.INVOCATION else here.above
 
     def _is_call(self, event: NodeEvent) -> bool:
-        """Tell whether the event is of a branch or instance that is a function, so that no graph began for it."""
+        """Return whether the event belongs to a branch or instance that is a function, for which no graph began."""
         frame = event.scope.frame
         return frame is not None and frame.parent is not None and frame not in self._open
 
-    def _spans(self, name: str, scope: Scope, said: dict[str, Any]) -> tuple[Span, ...]:
-        """Begin a span below what has begun last; a middleware's own spans are no part of the tree."""
+    def _spans(self, name: str, scope: Scope, attributes: dict[str, Any]) -> tuple[Span, ...]:
+        """Begin a span below what began last; a middleware's own spans are not part of the tree."""
         here = self._current.get()
         above = get_current() if here is None else set_span_in_context(here.spans[-1], get_current())
-        return (self._span(name, scope, said, above),)
+        return (self._span(name, scope, attributes, above),)
 
     def _dispatched(
-        self, name: str, entry: str, scope: Scope, said: dict[str, Any], dispatcher: str
+        self, name: str, entry: str, scope: Scope, attributes: dict[str, Any], dispatcher: str
     ) -> tuple[Span, ...]:
-        """Begin the span of an instance or a branch, in a trace of its own if its fan-out is detached."""
-        said = said | of_dispatched(scope, dispatcher)
+        """Begin the span of an instance or a branch, in a separate trace if its fan-out is detached."""
+        attributes = attributes | of_dispatched(scope, dispatcher)
         here = self._current.get()
         if scope.fan_out_index_chain[-1] is not None and dispatcher in self._detached:
-            return self._apart(name, entry, scope, said, linked=here.spans[-1] if here else INVALID_SPAN)
-        return self._spans(name, scope, said)
+            return self._apart(name, entry, scope, attributes, linked=here.spans[-1] if here else INVALID_SPAN)
+        return self._spans(name, scope, attributes)
 
-    def _apart(self, name: str, entry: str, scope: Scope, said: dict[str, Any], linked: Span) -> tuple[Span, ...]:
+    def _apart(self, name: str, entry: str, scope: Scope, attributes: dict[str, Any], linked: Span) -> tuple[Span, ...]:
         """Begin a trace: its root, and the first span below it."""
         empty = set_span_in_context(INVALID_SPAN, get_current())
         root = self._span(INVOCATION, scope, of_invocation(entry, scope), empty)
         linked.add_link(root.get_span_context())
-        return root, self._span(name, scope, said, set_span_in_context(root, empty))
+        return root, self._span(name, scope, attributes, set_span_in_context(root, empty))
 
     def _span(
-        self, name: str, scope: Scope, said: dict[str, Any], above: Context, links: tuple[Link, ...] = ()
+        self, name: str, scope: Scope, attributes: dict[str, Any], above: Context, links: tuple[Link, ...] = ()
     ) -> Span:
-        said = said | cross_cutting(scope)
+        attributes = attributes | cross_cutting(scope)
         if scope.session_id is not None:
-            said["gen_ai.conversation.id"] = scope.session_id
-        return self._tracer.start_span(name, context=above, attributes=said, links=links)
+            attributes["gen_ai.conversation.id"] = scope.session_id
+        return self._tracer.start_span(name, context=above, attributes=attributes, links=links)
 
     def _begin(self, key: Hashable, kind: _Kind, spans: tuple[Span, ...]) -> None:
         opened = _Open(key, kind, spans, self._current.get(), get_current())
@@ -255,22 +262,22 @@ class OTelObserver:
         ending: Ending,
         error: BaseException | None = None,
         category: str | None = None,
-        said: dict[str, Any] | None = None,
+        attributes: dict[str, Any] | None = None,
     ) -> None:
         opened = self._open.get(key)
         if opened is None:
             return
-        # What was cut off has no event of its own.
+        # What was cut off gets no event.
         cut = ending if ending in (Ending.SUSPENDED, Ending.INTERRUPTED) else Ending.CANCELLED
         try:
             for each in list(opened.below):
                 self._end(each.key, cut)
             self._settle(opened, error)
             for span in reversed(opened.spans):
-                span.set_attributes(said or {})
+                span.set_attributes(attributes or {})
                 _finish(span, ending, error, category)
         finally:
-            self._close(opened)  # also when a processor of the user's raised
+            self._close(opened)  # also when a user's processor raised
 
     def _settle(self, opened: _Open, error: BaseException | None = None) -> None:
         done, opened.done = opened.done, None
@@ -284,7 +291,7 @@ class OTelObserver:
         self._leave(opened)
 
     def _leave(self, opened: _Open) -> None:
-        """Go back to what was current before, unless this is another context (a task that a middleware made)."""
+        """Restore what was current before, unless this is another context (a task that a middleware made)."""
         here = self._current.get()
         while here is not None and here is not opened:
             here = here.above
@@ -322,7 +329,7 @@ def _finish(
             span.set_status(Status(StatusCode.OK))
             span.set_attribute("openarmature.outcome", ending.value)
         case Ending.CANCELLED:
-            # Neither done nor wrong, so without a status.
+            # Neither completed nor failed, so without a status.
             span.set_attribute("openarmature.outcome", ending.value)
     span.end(at)
 

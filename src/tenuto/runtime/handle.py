@@ -15,12 +15,14 @@ from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.runtime.session.info import RunInfo
 from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.outcomes import Outcomes
 from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.reader import StreamFrame
 from tenuto.runtime.turn.context import TurnContext
 
 if TYPE_CHECKING:
     from tenuto.runtime.runtime import SessionRuntime
+    from tenuto.runtime.sessions import Sessions
 
 
 class SessionHandle:
@@ -77,7 +79,7 @@ class SessionHandle:
 class RunHandle:
     """A turn that was started, or queued; it continues whether or not anybody waits for it."""
 
-    def __init__(self, runtime: "SessionRuntime", begun: TurnContext | Input, task: "asyncio.Task[Outcome]") -> None:
+    def __init__(self, runtime: "Sessions", begun: TurnContext | Input, task: "asyncio.Task[Outcome]") -> None:
         self._runtime = runtime
         self._task = task
         self.key = begun.key
@@ -117,7 +119,7 @@ class RunHandle:
     async def stop(self, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None) -> StopReply:
         """Ask the run to stop, and return at once; raise `RunNotLive` if the message is still queued."""
         if self.run_id is None and self.input_id is not None:
-            self.run_id = (await self._runtime.for_tenant(self.key.tenant).outcome(self.input_id)).run_id
+            self.run_id = (await Outcomes(self._runtime.store).of_input(self.input_id, self.key.tenant)).run_id
         if self.run_id is None:
             raise RunNotLive(
                 f"Message {self.input_id} of {self.key} is still queued; cancel it instead.",

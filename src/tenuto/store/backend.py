@@ -87,7 +87,7 @@ class Backend(Protocol):
         ...
 
     async def write(self, name: str, *params: object) -> list[Row]:
-        """Run one named statement in a transaction of its own and return the rows it reports."""
+        """Run one named statement in its own transaction and return the rows it reports."""
         ...
 
     async def glance(self, name: str, *params: object) -> list[Row]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tenuto.codec import encode
 from tenuto.model.lane import HostProof
-from tenuto.store.rules.verbs.lane_rules import same_host
 
 
 @cache
@@ -27,21 +26,21 @@ def is_dead(holder: HostProof | None) -> bool:
 
     Same machine, boot and pid namespace, and no process with its pid and start time.
     """
-    if holder is None or holder.pid is None or not same_host(holder, this_process()):
+    if holder is None or holder.pid is None or not _same_host(holder, this_process()):
         return False
     return _started(holder.pid) != holder.started
 
 
 def sealed(host_id: str | None) -> str | None:
-    """Return what stands for an id of this host in rows and errors: it can be compared, and tells nobody the id.
+    """Return what stands for an id of this host in rows and errors: it can be compared, and does not reveal the id.
 
-    Others identify the machine by it too, so it is made as systemd asks: a keyed digest of our own name.
+    Others identify the machine by it too, so it is made as systemd asks: a keyed digest of our name.
     """
     return None if host_id is None else hmac.digest(host_id.encode(), b"tenuto", "sha256").hex()[:32]
 
 
 def worker_name() -> str:
-    """Return a short name for this process that tells others on this host, later, whether it is still there."""
+    """Return a short name for this process by which others on this host can tell whether it is still alive."""
     return _name_of(os.getpid())
 
 
@@ -90,3 +89,15 @@ def _link(path: str) -> str | None:
         return os.readlink(path)  # noqa: PTH115 - not a path but a name of a namespace
     except OSError:
         return None
+
+
+def _same_host(holder: HostProof | None, here: HostProof) -> bool:
+    """Tell whether a holder ran where we run; a missing value means that nobody can tell."""
+    if holder is None or holder.pid is None or holder.started is None:
+        return False
+    places = (
+        (holder.machine_id, here.machine_id),
+        (holder.boot_id, here.boot_id),
+        (holder.pid_namespace, here.pid_namespace),
+    )
+    return all(theirs is not None and theirs == ours for theirs, ours in places)

@@ -1,4 +1,4 @@
-"""The keeper: renews the lanes and runs this process holds, from a thread and a connection of its own.
+"""The keeper: renews the lanes and runs this process holds, from its own thread and connection.
 
 A node may block the event loop for a minute; its lane is renewed all the same. A renewal that fails is tried again
 until what is held would have lapsed. What is lost is told to its holder, once, on the holder's own event loop.
@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tenuto.clock import since_boot
 from tenuto.errors import TenutoError
@@ -18,9 +18,7 @@ from tenuto.model.lane import DEFAULT_TTL, Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import ANY_TENANT
 from tenuto.store.backends.threads import in_thread
-
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
+from tenuto.store.facets.lanes import Lanes
 
 RENEW_EVERY = DEFAULT_TTL / 3
 """How often everything held is renewed, in seconds; at least three times within the TTL."""
@@ -31,6 +29,23 @@ _PATIENCE = 2.0
 
 _END_SECONDS = 30.0
 """How long the thread may take to end; it is left behind then, and ends with the process."""
+
+
+class Renewing(Protocol):
+    """What the keeper needs of a store: to renew its lanes, from another thread and event loop."""
+
+    @property
+    def lanes(self) -> Lanes:
+        """The store's lanes."""
+        ...
+
+    async def sibling(self) -> "Renewing":
+        """Open the same data once more."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of it."""
+        ...
 
 
 class Holding:
@@ -60,7 +75,7 @@ class Holding:
 class Keeper:
     """Keeps what is held alive. The thread starts with the first holding and ends with `close`."""
 
-    def __init__(self, store: "Store", *, ttl: float = DEFAULT_TTL, every: float = RENEW_EVERY) -> None:
+    def __init__(self, store: Renewing, *, ttl: float = DEFAULT_TTL, every: float = RENEW_EVERY) -> None:
         self.ttl = ttl
         self._every = every
         self._store = store
@@ -83,7 +98,7 @@ class Keeper:
         return holding
 
     def release(self, holding: Holding) -> None:
-        """Renew this no longer; a second call does nothing."""
+        """Stop renewing it; a second call does nothing."""
         with self._guard:
             self._holdings.discard(holding)
 
@@ -114,7 +129,7 @@ class Keeper:
     async def _work(self) -> None:
         with self._guard:
             self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
-        sibling: Store | None = None
+        sibling: Renewing | None = None
         pause = self._every
         try:
             while not self._closing:
@@ -142,7 +157,7 @@ class Keeper:
                 with contextlib.suppress(TenutoError):
                     await sibling.aclose()
 
-    async def _renew(self, store: "Store", due: list[Holding], asked: float) -> None:
+    async def _renew(self, store: Renewing, due: list[Holding], asked: float) -> None:
         lanes = [holding.held for holding in due if isinstance(holding.held, Lane)]
         runs = [holding.held for holding in due if isinstance(holding.held, RunRef)]
         renewal = await store.lanes.renew(lanes, ttl=self.ttl, runs=runs, tenant=ANY_TENANT)

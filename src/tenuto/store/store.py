@@ -5,19 +5,19 @@ docstring is the contract that `tenuto.testing.contract` checks on every backend
 plain id for the default tenant and kind.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from tenuto.argument import check_flag, check_items, check_map
 from tenuto.clock import Clock, to_datetime
-from tenuto.codec import JSON, dumps, loads_many, loads_map
-from tenuto.errors import InvalidInput, SessionDeleted, SessionNotFound, StoredDataCorrupt, VersionConflict
+from tenuto.codec import JSON
+from tenuto.errors import CommitMoved, InvalidInput, SessionDeleted, SessionNotFound, StoredDataCorrupt
 from tenuto.ids import new_id
-from tenuto.model.commit import Append, BeginRun, Budget, Commit, LogWrite, Receipt, Reset
+from tenuto.model.commit import Append, BeginRun, Budget, Commit, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.input import NewInput
 from tenuto.model.report import DeleteReport
@@ -34,66 +34,49 @@ from tenuto.model.session import (
     Stamp,
     as_key,
 )
-from tenuto.store.backend import Backend, View, Warm, columns_of, session_lock
-from tenuto.store.facets.deletions import Deletions
+from tenuto.store.backend import Backend, Warm, columns_of, session_lock
+from tenuto.store.context import StoreContext, transact
+from tenuto.store.facets.checkpoints import Checkpoints
+from tenuto.store.facets.dump import Dump, read_dump
 from tenuto.store.facets.effects import Effects
 from tenuto.store.facets.events import Events
 from tenuto.store.facets.inbox import Inbox
 from tenuto.store.facets.lanes import Lanes
 from tenuto.store.facets.listing import read_page
-from tenuto.store.facets.logs import Logs, read_bodies, read_document
+from tenuto.store.facets.logs import Logs
 from tenuto.store.facets.outbox import Outbox
-from tenuto.store.facets.runs import Checkpoints, Runs, Waits
-from tenuto.store.facets.upkeep import Upkeep
+from tenuto.store.facets.records import find_session, log_items, read_head, read_record, whole_record
+from tenuto.store.facets.runs import Runs
 from tenuto.store.facets.usage import Usage
+from tenuto.store.facets.waits import Waits
+from tenuto.store.housekeeping.deletions import Deletions
+from tenuto.store.housekeeping.sweep import Sweep
+from tenuto.store.housekeeping.upkeep import Upkeep
 from tenuto.store.keeper import Keeper
-from tenuto.store.rules.commit.pack import PackedCommit, pack
-from tenuto.store.rules.commit.session_row import receipt_of
+from tenuto.store.rules.commit.pack import pack
+from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.commit.write import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.fields import RECORD
 from tenuto.store.rules.limits import MAX_NAME_BYTES, check_count, check_name, check_names, check_text, check_word
 from tenuto.store.rules.parts.profile_rules import check_profile
-from tenuto.store.rules.plan import Ask, Found, Plan, Script, gather
-from tenuto.store.rules.records import ends_of, head_of, run_of
-from tenuto.store.rules.rows import (
-    BranchRow,
-    CheckpointRow,
-    ContentRow,
-    DeletionRow,
-    EffectRow,
-    EntryRow,
-    EventRow,
-    InputRow,
-    OutgoingRow,
-    ProfileRow,
-    ReceiptRow,
-    RunRow,
-    SessionRow,
-    UsageRow,
-    WaitRow,
-)
+from tenuto.store.rules.plan import Ask, Found, Script, gather
+from tenuto.store.rules.rows import ReceiptRow
+from tenuto.store.rules.session_row import receipt_of
 from tenuto.store.rules.verbs.lifecycle import Forking, decide_create, decide_fork
 
 T = TypeVar("T")
 
-Dump: TypeAlias = dict[str, list[dict[str, Any]]]
-"""Every row by table, each as a map of column to value."""
-
-_SESSION = len(SessionRow._fields)
-_HEAD = _SESSION + len(ProfileRow._fields)
 _SAVE_TRIES = 100
 
 
-class Store:
+class Store(StoreContext):
     """Keeps sessions on a backend.
 
     `async with open_store(url) as store:` is its one lifecycle; closing twice is fine.
     """
 
     def __init__(self, backend: Backend, *, budget: Budget | None = None, clock: Clock | None = None) -> None:
-        self.backend = backend
-        self.budget = budget or Budget()
-        self._clock = clock
+        super().__init__(backend, budget or Budget(), clock)
         self.lanes = Lanes(self)
         self.logs = Logs(self)
         self.runs = Runs(self)
@@ -104,8 +87,9 @@ class Store:
         self.effects = Effects(self)
         self.usage = Usage(self)
         self.outbox = Outbox(self)
-        self._deletions = Deletions(self)
-        self.upkeep = Upkeep(self, self._deletions)
+        sweep = Sweep(self)
+        self._deletions = Deletions(self, sweep)
+        self.upkeep = Upkeep(self, self._deletions, sweep)
         self.keeper = Keeper(self)
 
     async def __aenter__(self) -> "Store":
@@ -122,10 +106,6 @@ class Store:
     async def sibling(self) -> "Store":
         """Open the same data once more, for use in another thread and event loop."""
         return Store(await self.backend.sibling(), budget=self.budget, clock=self._clock)
-
-    def now(self) -> int | None:
-        """Return the time a test has set; None means that the database's clock decides."""
-        return self._clock.now() if self._clock else None
 
     async def create(
         self,
@@ -155,7 +135,7 @@ class Store:
             life=0,
             save=True,
             document={name: value for name, value in state.items() if name not in names},
-            logs={name: Append(items=_items(name, state.get(name, []))) for name in sorted(names)},
+            logs={name: Append(items=log_items(name, state.get(name, []))) for name in sorted(names)},
             schema_version=check_text(schema_version, "schema_version", MAX_NAME_BYTES),
             status=None if check_word(status, SessionStatus, "status") == SessionStatus.ACTIVE else status,
             events=check_items(events, "events"),
@@ -164,7 +144,7 @@ class Store:
         if parent_life is not None:
             check_count(parent_life, "parent_life")
         ask = ask_commit(packed)._replace(parent=_parent(commit.key, profile))
-        return await self._transact(ask, partial(decide_create, packed, parent_life), packed.size)
+        return await transact(self, ask, partial(decide_create, packed, parent_life), packed.size)
 
     async def exists(self, key: Key) -> bool:
         """Tell whether there is a live session; asking creates nothing."""
@@ -186,7 +166,7 @@ class Store:
         """Return what the session is now, without history or state: one row; None if there is no live session."""
         key = as_key(key)
         rows = await self.backend.read("head_by_key", *columns_of(key))
-        return _head(rows[0]) if rows else None
+        return read_head(rows[0]) if rows else None
 
     async def stamp(self, key: Key) -> Stamp | None:
         """Return what confirms a copy kept in memory; None if there is no live session. The cheapest read there is."""
@@ -210,27 +190,9 @@ class Store:
         key = as_key(key)
         with suppress(StoredDataCorrupt):
             async with self.backend.view(at_one_instant=False) as view:
-                return await self._load(view, key)
+                return await read_record(view, key)
         async with self.backend.view() as view:
-            return await self._load(view, key)
-
-    async def _load(self, view: View, key: SessionKey) -> tuple[SessionRecord, Run | None] | None:
-        rows = await view.read("record_by_key", *columns_of(key))
-        if not rows:
-            return None
-        row, head, run = SessionRow(*rows[0][:_SESSION]), _head(rows[0][:_HEAD]), rows[0][_HEAD:]
-        state = await read_document(view, key, row.document, row.held, str(key))
-        for name, end in head.ends.items():
-            bodies = await read_bodies(view, end)
-            state[name] = loads_many(bodies, f"log {name!r} of {key}")
-        record = SessionRecord(
-            session_id=key.session_id,
-            state=state,
-            schema_version=head.schema_version,
-            logs=frozenset(head.ends),
-            head=head,
-        )
-        return record, None if run[0] is None else run_of(RunRow(*run), key)
+            return await read_record(view, key)
 
     async def save(self, key: Key, record: SessionRecord, *, expected_version: int | None = None) -> Receipt:
         """Write a whole record over what is there, whatever that is: the last write wins.
@@ -248,13 +210,11 @@ class Store:
             raise InvalidInput(f"The record is of {record.session_id!r}, not of {key}.", session_id=record.session_id)
         operation_id = new_id()
         for _ in range(_SAVE_TRIES):
-            commit = await self._whole_record(key, record, operation_id, expected_version)
+            commit = await whole_record(self, key, record, operation_id, expected_version)
             try:
                 return await self.commit(commit)
-            except (VersionConflict, SessionDeleted) as conflict:
+            except (CommitMoved, SessionDeleted) as conflict:
                 # The logs were compared with another commit's; with no version to keep, compare again and go on.
-                if isinstance(conflict, VersionConflict) and conflict.details().get("counted") != "commits":
-                    raise
                 last = conflict
         raise last
 
@@ -330,7 +290,7 @@ class Store:
         )
         parent = _parent(target, profile)
         ask = Ask(key=target, operation_id=asked.operation_id, source=source, checkpoint=at, parent=parent)
-        receipt = await self._transact(ask, partial(decide_fork, asked), len(asked.first.body) if asked.first else 0)
+        receipt = await transact(self, ask, partial(decide_fork, asked), len(asked.first.body) if asked.first else 0)
         if asked.first is not None and not receipt.replayed:
             self.backend.announce(target)
         return receipt
@@ -389,46 +349,7 @@ class Store:
 
     async def dump(self) -> Dump:
         """Return every row of every table, for tests, exports and repair; it can be as big as the store."""
-        tables = {table: await self.backend.read(f"dump_{table}") for table in DUMPED}
-        return {
-            table: [dict(zip(DUMPED[table], row, strict=True)) for row in sorted(rows, key=lambda row: row[:3])]
-            for table, rows in tables.items()
-        }
-
-    async def _transact(self, ask: Ask, decide: Callable[[Found], Plan[T]], size: int = 0) -> T:
-        read = partial(gather, ask, self.now())
-        return await self.backend.transact(read, decide, session_lock(ask.key), size=size)
-
-    async def _whole_record(
-        self, key: SessionKey, record: SessionRecord, operation_id: str, expected_version: int | None
-    ) -> Commit:
-        async with self.backend.view() as view:
-            ((life,),) = await view.read("life_of", *columns_of(key))
-            row = await find_session(view, key)
-            ends = ends_of(row.heads, f"{key} heads") if row else {}
-            names = frozenset(ends) | record.logs
-            logs: dict[str, LogWrite] = {}
-            for name in sorted(names & record.state.keys()):
-                items = _items(name, record.state[name])
-                stored = await read_bodies(view, ends[name]) if name in ends else []
-                texts = [dumps(item, f"{name}[{index}]") for index, item in enumerate(items[: len(stored)])]
-                grew = stored == texts
-                logs[name] = Append(items=items[len(stored) :]) if grew else Reset(items=items)
-        known = set(loads_map(row.document, "document")) | set(loads_map(row.held or "{}", "held")) if row else set()
-        if changed := known & record.logs:
-            raise InvalidInput(f"{key}: {sorted(changed)} are document fields; making them logs needs a migration.")
-        return Commit(
-            key=key,
-            operation_id=operation_id,
-            life=life,
-            expected_version=expected_version,
-            expected_commit=row.commit_no if row else None,
-            save=True,
-            document={name: value for name, value in record.state.items() if name not in names},
-            removed=frozenset((known | ends.keys()) - record.state.keys()),
-            logs=logs,
-            schema_version=record.schema_version,
-        )
+        return await read_dump(self.backend)
 
 
 def _gather_commit(packed: PackedCommit, now: int | None) -> Script[Found]:
@@ -436,50 +357,9 @@ def _gather_commit(packed: PackedCommit, now: int | None) -> Script[Found]:
     return gather(ask_commit(packed), now)
 
 
-async def find_session(view: View, key: SessionKey) -> SessionRow | None:
-    """Return the row of a live session."""
-    rows = await view.read("session_by_key", *columns_of(key))
-    row = SessionRow(*rows[0]) if rows else None
-    return row if row and row.alive else None
-
-
-DUMPED: dict[str, tuple[str, ...]] = {
-    "session": SessionRow._fields,
-    "profile": ProfileRow._fields,
-    "receipt": ReceiptRow._fields,
-    "run": RunRow._fields,
-    "branch": BranchRow._fields,
-    "entry": EntryRow._fields,
-    "checkpoint": CheckpointRow._fields,
-    "wait": WaitRow._fields,
-    "input": InputRow._fields,
-    "effect": EffectRow._fields,
-    "usage": UsageRow._fields,
-    "outgoing": OutgoingRow._fields,
-    "deletion": DeletionRow._fields,
-    "event": EventRow._fields,
-    "content": ContentRow._fields,
-    "holding": ("session", "tenant", "hash"),
-}
-"""The tables of a dump and their columns."""
-
-
 def _parent(child: SessionKey, profile: Profile | None) -> SessionKey | None:
     named = profile.parent if profile else None
     return None if named is None else SessionKey(named, tenant=child.tenant, kind=child.kind)
-
-
-def _head(columns: Sequence[Any]) -> SessionHead:
-    return head_of(SessionRow(*columns[:_SESSION]), ProfileRow(*columns[_SESSION:]))
-
-
-def _items(name: str, value: JSON) -> tuple[JSON, ...]:
-    if not isinstance(value, list | tuple):
-        raise InvalidInput(
-            f"{name!r} is a log and must be a list, got {type(value).__name__}; changing its kind needs a migration.",
-            field=name,
-        )
-    return tuple(value)
 
 
 def check_whole_store(store: Any, what: str) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tenuto.codec import JSON
+from tenuto.model.commit import EndRun, OpenWait, SettleWait
 from tenuto.model.session import Ends, LogEnd
 
 
@@ -54,3 +55,14 @@ class Save(NamedTuple):
     carries: bool = False
     overwrites: bool = False
     owner: str | None = None
+
+
+class RunWrite(NamedTuple):
+    """The content of one commit of a run: the first commit begins the run, the one with `end` ends it."""
+
+    point: CheckpointDraft | None = None
+    logs: Mapping[str, LogChange] = {}
+    save: Save | None = None
+    end: EndRun | None = None
+    waits: tuple[OpenWait, ...] = ()
+    settled: tuple[SettleWait, ...] = ()

@@ -5,7 +5,7 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.model.commit import Held
-from tenuto.store.holding import handle_of
+from tenuto.store.bounds import handle_of
 
 
 class HeldValues(dict[str, tuple[JSON, Held]]):

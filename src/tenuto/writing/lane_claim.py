@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tenuto.errors import LaneBusy, StoreError, TenutoError
+from tenuto.errors import LaneBusy, LaneLost, StoreContended, StoreError, StoreUnavailable, TenutoError
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit
 from tenuto.model.lane import Lane, Owner
@@ -134,3 +134,21 @@ async def freed_on_error(store: Store, lane: Lane) -> AsyncIterator[None]:
     except BaseException:
         await free_lane(store, lane)
         raise
+
+
+def lane_lost(key: SessionKey, lane: Lane | None, cause: Exception | None) -> TenutoError:
+    """Return the error of a run that lost its lease: another runner took over, or, with a `cause`, the store failed."""
+    if cause is None:
+        return LaneLost(
+            f"Another runner took over {key}; this turn was stopped and cannot write any more.",
+            key=key,
+            expected=lane.generation if lane else None,
+            found=None,
+        )
+    kind = StoreContended if isinstance(cause, StoreContended) else StoreUnavailable
+    why = str(cause) or "The store did not answer in time."
+    lost = kind(
+        f"The lease of {key} could not be renewed; this turn was stopped and cannot write any more. {why}", key=key
+    )
+    lost.__cause__ = cause
+    return lost

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import LaneLost, StoreContended, StoreError, StoreUnavailable, TenutoError, VersionConflict
+from tenuto.errors import StoreError, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import (
     BeginRun,
     Commit,
     EndRun,
     NewCheckpoint,
-    OpenWait,
     Receipt,
     SettleWait,
     TakeRun,
@@ -30,8 +29,9 @@ from tenuto.model.wait import WaitStatus
 from tenuto.store.host import worker_name
 from tenuto.store.keeper import Holding
 from tenuto.store.store import Store
-from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
+from tenuto.writing.changes import Base, LogChange, RunWrite, Save
 from tenuto.writing.held_values import HeldValues
+from tenuto.writing.lane_claim import lane_lost
 from tenuto.writing.liveness import live_run_ids
 from tenuto.writing.log_tracker import LogTracker
 from tenuto.writing.slices import MAX_ENTRIES, slices
@@ -43,9 +43,8 @@ class RunWriter:
 
     Each acknowledges the one before it, so that only the last one's receipt is kept.
 
-    Under a lane every commit carries its generation and the last one frees it. The store's keeper renews the lane from
-    the commit that begins the run to the one that ends it; if it is lost, `lost` says why and the run's task is
-    cancelled.
+    Under a lane every commit carries its generation and the last one frees it. From the commit that begins the run to
+    the one that ends it, the store's keeper renews it; if it is lost, `lost` says why and the run's task is cancelled.
     """
 
     store: Store
@@ -98,6 +97,11 @@ class RunWriter:
         return turn
 
     @property
+    def run(self) -> "RunWriter":
+        """This writer itself; a journal's writer may be a wrapper around it."""
+        return self
+
+    @property
     def base(self) -> Base:
         """The session as the run knows it, after its last save or its load."""
         return self.logs.base
@@ -145,46 +149,27 @@ class RunWriter:
         """Whether it is unknown if the last commit landed; until that is resolved, nothing else can be written."""
         return self._again is not None
 
-    async def write(
-        self,
-        *,
-        point: CheckpointDraft | None = None,
-        logs: Mapping[str, LogChange] | None = None,
-        save: Save | None = None,
-        end: EndRun | None = None,
-        waits: tuple[OpenWait, ...] = (),
-        settled: tuple[SettleWait, ...] = (),
-    ) -> Receipt:
-        """Write one commit of this run; the first one begins the run, the one with `end` ends it.
+    async def write(self, what: RunWrite) -> Receipt:
+        """Write one commit of this run.
 
         A big value that is the same object as last time is written as its handle, which costs nothing.
         """
         async with self.writing:
-            return await self.write_next(point=point, logs=logs, save=save, end=end, waits=waits, settled=settled)
+            return await self.write_next(what)
 
-    async def write_next(
-        self,
-        *,
-        point: CheckpointDraft | None = None,
-        logs: Mapping[str, LogChange] | None = None,
-        save: Save | None = None,
-        end: EndRun | None = None,
-        waits: tuple[OpenWait, ...] = (),
-        settled: tuple[SettleWait, ...] = (),
-        parts: Mapping[str, Any] | None = None,
-    ) -> Receipt:
+    async def write_next(self, what: RunWrite, parts: Mapping[str, Any] | None = None) -> Receipt:
         """Write one commit for a caller that holds `writing`, and has held it since it decided what to write.
 
         `parts` are the commit's other parts, by field name.
         """
+        point, logs, save, end, waits, settled = what
         operation_id = self._next_operation()
         if point is not None or save is not None:
-            logs = await self._write_ahead(operation_id, self.logs.without_parts(logs or {}))
-        logs = logs or {}
-        parts = {"end": end, "open_waits": waits, "settle_waits": settled} | dict(parts or {})
+            logs = await self._write_ahead(operation_id, self.logs.without_parts(logs))
+        commit = {"end": end, "open_waits": waits, "settle_waits": settled} | dict(parts or {})
         if point is not None:
-            parts.setdefault("steps", point.step)
-            parts["checkpoint"] = NewCheckpoint(
+            commit.setdefault("steps", point.step)
+            commit["checkpoint"] = NewCheckpoint(
                 step=point.step,
                 cursor=point.cursor,
                 document=self._short(point.document),
@@ -193,7 +178,7 @@ class RunWriter:
         self._unsure = (operation_id, logs, save, end)
 
         async def land() -> Receipt:
-            receipt = await self._land(operation_id, parts, logs, save)
+            receipt = await self._land(operation_id, commit, logs, save)
             self._unsure = self._again = None
             self._landed(receipt, logs, save, end)
             self.logs.complete()
@@ -222,10 +207,7 @@ class RunWriter:
         return await self._try(self._again) if self._again is not None else None
 
     async def resolve(self) -> Receipt | None:
-        """Ask the store whether the last commit, whose reply was an error, landed after all; then count it as written.
-
-        Return its receipt, or None if it did not land or was only a part written ahead of a commit.
-        """
+        """Ask whether the last commit, whose reply was an error, landed after all; if so, return its receipt."""
         if self._unsure is None:
             return None
         operation_id, logs, save, end = self._unsure
@@ -242,10 +224,9 @@ class RunWriter:
         return receipt
 
     async def _write_ahead(self, operation_id: str, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
-        """Write most of a large change ahead, on the run's own branches, where it is not visible yet.
+        """Write most of a large change ahead, on the run's own branches, where it is not visible yet; return the rest.
 
-        Return the rest, for the commit itself. A second call for the same operation continues with the part that
-        failed.
+        A second call for the same operation continues with the part that failed.
         """
         if sum(len(change.items) for change in logs.values()) <= MAX_ENTRIES:
             return logs
@@ -363,26 +344,9 @@ class RunWriter:
     def _lose(self) -> None:
         if self._holding is None:
             return  # reported too late: the turn is over, and its task does something else
-        self.lost = self._why_lost(self._holding.cause)
+        self.lost = lane_lost(self.key, self.lane, self._holding.cause)
         if self._task is not None:
             self._task.cancel()
-
-    def _why_lost(self, cause: Exception | None) -> TenutoError:
-        if cause is None:
-            return LaneLost(
-                f"Another runner took over {self.key}; this turn was stopped and cannot write any more.",
-                key=self.key,
-                expected=self.lane.generation if self.lane else None,
-                found=None,
-            )
-        kind = StoreContended if isinstance(cause, StoreContended) else StoreUnavailable
-        why = str(cause) or "The store did not answer in time."
-        lost = kind(
-            f"The lease of {self.key} could not be renewed; this turn was stopped and cannot write any more. {why}",
-            key=self.key,
-        )
-        lost.__cause__ = cause
-        return lost
 
     @property
     def has_lapsed(self) -> bool:
@@ -397,7 +361,7 @@ class RunWriter:
         holding = self._holding
         if holding is None or await self.store.keeper.confirm(holding):
             return
-        self.lost = self._why_lost(holding.cause)
+        self.lost = lane_lost(self.key, self.lane, holding.cause)
         raise self.lost
 
     def release(self) -> None:

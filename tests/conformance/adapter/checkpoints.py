@@ -13,7 +13,8 @@ from typing import Any
 
 from tenuto import Store
 from tenuto.errors import StoreUnavailable
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.events.node_event import NodeEvent
 from tenuto.ids import new_id
 from tenuto.model.checkpoint import Checkpoint
@@ -213,7 +214,7 @@ class Checkpoints:
         frames = []
         stored: dict[str, Any] = {}
         logs: dict[str, Reset] = {}
-        owner = graph
+        owner: GraphPlan[Any] = graph
         for depth, state in enumerate(states):
             path = at[:depth]
             if depth:
@@ -308,7 +309,7 @@ def completed(events: list[NodeEvent], record: Record, *, suspended: bool = Fals
     return [event for event in ended if not record.structure.is_inner(event)]
 
 
-def _following(graph: CompiledGraph[Any], positions: list[dict[str, Any]]) -> str | None:
+def _following(graph: GraphPlan[Any], positions: list[dict[str, Any]]) -> str | None:
     """Return the node after the last completed position; None at the end."""
     if not positions:
         return graph.entry

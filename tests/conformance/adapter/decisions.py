@@ -2,6 +2,20 @@
 
 A deviation is not a skip: the side that was chosen is checked instead. It is made in the fixtures of `DEVIATIONS` and
 in no others, and a fixture fails if its deviations are not exactly those that are listed for it.
+
+What fixtures leave open is read like this:
+
+- Checkpoints. A stored one is a cursor, a document and logs; it has no list of completed positions, and nothing of
+  instances that had begun and left nothing. Both are put together from the node events before the save. The graph and
+  the step in which the store has the run must agree with them; where instances and branches count steps too, the step
+  is at least theirs. What is done of a fan-out is read from the store.
+- Fan-outs. That of suspension/007 names no field to collect, since its suspend is refused before anything could be: it
+  is declared with the first field of its subgraph. One that is given as an `inner_subgraph` alone collects the one
+  field that its instances capture; with two such fields the fixture is refused.
+- Loads of a session. The engine may look first whether it has to read at all, so reads of one session between two
+  bodies or saves are one load. `no_session_load` and `store_untouched` count every call.
+- Children of a dispatcher that failed. They are matched and not counted, as the vocabulary says: a failure cuts off
+  whichever siblings still run.
 """
 
 from enum import StrEnum
@@ -47,28 +61,3 @@ DEVIATIONS: dict[str, tuple[tuple[str, str, Decision], ...]] = {
     ),
 }
 """By fixture: the case, the place in it, and the side that is checked there."""
-
-READINGS = {
-    "adapter/checkpoints.py, record_checks.py": (
-        "A stored checkpoint is a cursor, a document and logs; it has no list of completed positions, and none of the "
-        "instances that had begun but left nothing. Both are put together from the node events before the save. The "
-        "graph and the step in which the store has the run must agree with them, and what is done of a fan-out is read "
-        "from the store."
-    ),
-    "adapter/graphs.py, collect_field": (
-        "The fan-out of suspension/007 names no field to collect, since its suspend is refused before anything could "
-        "be: it is declared with the first field of its subgraph."
-    ),
-    "adapter/graphs.py, inner_subgraph": (
-        "A fan-out that is given only as an inner_subgraph collects the one field that its instances capture; with "
-        "two such fields the fixture is refused."
-    ),
-    "adapter/sessions.py, loads": (
-        "The engine may look first if it has to read at all, so reads of one session between two bodies or saves "
-        "are one load. no_session_load and store_untouched count every call."
-    ),
-    "adapter/span_checks.py, children of a dispatcher that failed": (
-        "They are matched and not counted, as the vocabulary says: a failure cuts off whichever siblings still run."
-    ),
-}
-"""What fixtures leave open, by the place that reads it in one way, and why in this one."""

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.events.node_event import NodeEvent
 from tests.conformance.adapter.checkpoint_checks import check_place, checkpoints_of, first_run
 from tests.conformance.adapter.checkpoints import Save
@@ -90,7 +91,8 @@ def _outermost_first(save: Save, run: Run, check: Check) -> bool:
     ended = [event for event in check.record.events(check.main, run) if event.step == last["step"]]
     if not ended or plain(ended[-1].parent_states) != save.parent_states:
         return False
-    graph, graphs = check.record.graph, []
+    graph: GraphPlan[Any] | None = check.record.graph
+    graphs = []
     for node in at:
         assert graph is not None
         graphs.append(graph)

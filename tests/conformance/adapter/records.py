@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from tenuto import Store
 from tenuto.errors import TenutoError
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.engine.scope import current_attempt_index, current_invocation_id, current_scope
 from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent
 from tenuto.graph.graph_outcome import Outcome

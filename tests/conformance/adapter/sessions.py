@@ -13,7 +13,7 @@ from pydantic import create_model
 from tenuto import SessionState, Store
 from tenuto.errors import SessionLoadFailed
 from tenuto.graph.blueprint.builder import GraphBuilder
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.state import State
 from tenuto.model.commit import Commit, Receipt
 from tenuto.model.session import Key, Kind, SessionRecord, as_key

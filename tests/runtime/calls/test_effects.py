@@ -27,8 +27,9 @@ from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt, Place, check_same, difference, replayed
 from tests.conftest import OurHarness
+from tests.polling import until
 from tests.runtime.runtimes import Database, Gate, contents, in_memory
-from tests.runtime.seams import live_turns
+from tests.runtime.seams import commit_now, live_turns, stop_renewing
 
 
 def giving(value: Any, calls: list[str] | None = None, name: str = "") -> Callable[[], Awaitable[Any]]:
@@ -325,7 +326,7 @@ class Paying:
         task = asyncio.create_task(runtime.send("s", "pay"))
         await self.gate.reached.wait()
         if self._kind == "model":  # whose start is on record once something else was written
-            await live_turns(runtime)[0].commit()
+            await commit_now(*live_turns(runtime))
         await database.lose(runtime, task)
         self.gate.open.set()
 
@@ -427,8 +428,7 @@ async def test_a_displaced_runner_cannot_record_what_came_back(harness: OurHarne
     await first.create("paying", session_id="s")
     task = asyncio.create_task(first.send("s", "pay"))
     await paying.gate.reached.wait()
-    (live,) = live_turns(first)
-    live.writer.release()  # nobody renews it any more, and it does not know
+    stop_renewing(*live_turns(first))
     database.clock.advance(60)
 
     second = await database.runtime(paying.program)
@@ -655,8 +655,11 @@ async def test_a_soft_stop_comes_when_the_last_call_under_way_is_done(harness: O
     await second.reached.wait()
     await runtime.stop("s")
     first.open.set()
-    while [each.status for each in await runtime.store.effects.list("s")].count(EffectStatus.DONE) == 0:
-        await asyncio.sleep(0.001)
+
+    async def one_is_done() -> bool:
+        return EffectStatus.DONE in [each.status for each in await runtime.store.effects.list("s")]
+
+    await until(one_is_done)
     second.open.set()
     assert (await task).status == "interrupted"
     assert [each.status for each in await runtime.store.effects.list("s")] == [EffectStatus.DONE] * 2

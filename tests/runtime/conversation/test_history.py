@@ -143,7 +143,10 @@ def test_repeated_call_ids_are_made_unique_with_the_smallest_free_number() -> No
 
 
 def test_results_that_say_what_became_of_a_call_are_results() -> None:
-    History().judged([calling("a", "b"), not_executed("a", "stopped"), outcome_unknown("b")])
+    said = [calling("a", "b"), not_executed("a", "stopped"), outcome_unknown("b")]
+    assert History().judged(said).open == {}
+    with pytest.raises(InvalidHistory):
+        History().judged(said[:2])
 
 
 def test_a_broken_history_is_repaired_with_each_result_at_its_call() -> None:

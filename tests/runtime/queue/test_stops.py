@@ -19,8 +19,9 @@ from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
 from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.harness import Harness
-from tests.runtime.gates import PATIENCE, GatedProgram, events_of, lane_is_free, said, talk_of
-from tests.runtime.seams import begin_and_lose, live_turns
+from tests.polling import PATIENCE
+from tests.runtime.gates import GatedProgram, events_of, lane_is_free, said, talk_of
+from tests.runtime.seams import begin_and_lose, hear_stop, live_turn
 
 
 @pytest.fixture
@@ -353,8 +354,7 @@ class TestWhen:
     async def test_a_stop_outlives_the_runner_and_whoever_takes_over_runs_nothing(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        message = {"role": "user", "content": "lost"}
-        await begin_and_lose(runtime, (await runtime.info("s")).key, message, "k")
+        await begin_and_lose(runtime, (await runtime.info("s")).key, "lost", input_key="k")
         assert (await elsewhere.stop("s")).answer is StopAnswer.RECORDED
         await elsewhere.drain()
         assert gate.said == []
@@ -472,11 +472,11 @@ class TestWithdrawing:
         await runtime.create("talks", session_id="s")
         handle = await runtime.start("s", "go")
         await entered.wait()
-        (live,) = live_turns(runtime)
+        turn = live_turn(runtime, str(handle.run_id))
         stop = (await store.runs.request_stop(str(handle.run_id))).stop
         assert stop is not None
         await runtime.withdraw_stop(str(handle.run_id))
-        live.ask_to_stop(stop)
+        hear_stop(turn, stop)
         outcome = await handle.wait()
         assert (outcome.status, outcome.output) == (OutcomeStatus.COMPLETED, "said")
         assert runs == ["None", "None"]

@@ -13,15 +13,15 @@ from tenuto.model.run import RunStatus
 from tenuto.runtime.change.actions import SuspendSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.queue import worker as worker_module
 from tenuto.runtime.queue.orphans import end_orphan_without_session
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.writing.lane_claim import this_owner
-from tests.runtime.gates import PATIENCE, GatedProgram, lane_is_free, talk_of, until
-from tests.runtime.seams import begin_and_lose
+from tests.polling import PATIENCE, until
+from tests.runtime.gates import GatedProgram, lane_is_free, talk_of
+from tests.runtime.seams import begin_and_lose, look_at_a_time
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ class TestNotForThisWorker:
     async def test_a_program_that_is_not_registered_is_left_alone(
         self, harness: Harness, gate: GatedProgram, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(worker_module, "_PAGE", 2)
+        look_at_a_time(monkeypatch, 2)
         other = GatedProgram("other")
         runtime, elsewhere = SessionRuntime(await harness.open(), [gate]), SessionRuntime(await harness.open(), [other])
         foreign = []
@@ -186,8 +186,7 @@ class TestWorking:
     ) -> None:
         runtime, worker = SessionRuntime(await harness.open(), [gate]), SessionRuntime(await harness.open(), [gate])
         created = await runtime.create("gate", session_id="s")
-        message = {"role": "user", "content": "lost"}
-        run_id = await begin_and_lose(runtime, created.key, message, "k")
+        run_id = await begin_and_lose(runtime, created.key, "lost", input_key="k")
         async with asyncio.timeout(PATIENCE):
             await worker.drain()
         (info,) = await worker.runs("s")

@@ -15,6 +15,7 @@ from tenuto.runtime.stream import chunks
 from tenuto.runtime.stream.reader import FrameType, fold
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
+from tests.polling import until
 
 Body = Callable[[Turn], Awaitable[None]]
 
@@ -34,9 +35,11 @@ async def _stored(store: Store) -> list[Any]:
 
 async def _until_stored(store: Store, count: int) -> None:
     """Wait until so many chunks are in the stream."""
-    async with asyncio.timeout(30):
-        while len(await _stored(store)) < count:
-            await asyncio.sleep(0.005)
+
+    async def are_stored() -> bool:
+        return len(await _stored(store)) >= count
+
+    await until(are_stored)
 
 
 async def _rows(store: Store) -> list[int]:

@@ -26,7 +26,9 @@ from tenuto.testing.agent import calls
 from tenuto.testing.factories import a_commit
 from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
+from tests.polling import until
 from tests.runtime.runtimes import Database, Gate, agent, contents, in_memory, results
+from tests.runtime.seams import deliver, hand_over
 
 
 @program
@@ -373,11 +375,11 @@ async def test_a_stop_that_is_owed_does_not_hit_what_the_child_does_for_a_later_
     debts = await sent(runtime, OutboxKind.STOP)
     deliveries = [each for each in await runtime.store.outbox.pending() if each.kind == OutboxKind.CHILD]
     for item in deliveries:  # the third question overtakes the stop of the second
-        await runtime._deliveries.deliver(item)
+        await deliver(runtime, item)
     await runtime.advance(name)
     (fresh,) = await runtime.waits(name)
     for debt in debts:
-        await runtime._deliveries.deliver(debt)
+        await deliver(runtime, debt)
     await runtime.drain()
     assert [wait.wait_id for wait in await runtime.waits(name)] == [fresh.wait_id]
     await runtime.answer(fresh.wait_id, "third answer")
@@ -446,8 +448,8 @@ async def test_a_delivery_that_is_repeated_is_one_child_one_input_and_one_turn(h
     await one.send("p", "hello")
     (item,) = await sent(one, OutboxKind.CHILD)
     for _ in range(2):
-        assert await one._deliveries._hand_over(item)  # and never marked
-    await asyncio.gather(one._deliveries.deliver(item), two._deliveries.deliver(item))
+        assert await hand_over(one, item)  # and never marked
+    await asyncio.gather(deliver(one, item), deliver(two, item))
     name = await child_of(one)
     assert len(await one.store.inbox.list(name)) == 1
     with pytest.raises(DeliveryLost):
@@ -455,8 +457,8 @@ async def test_a_delivery_that_is_repeated_is_one_child_one_input_and_one_turn(h
     await one.advance(name)
     (result,) = await sent(one, OutboxKind.RESULT, name)
     for _ in range(2):
-        assert await two._deliveries._hand_over(result)
-    await asyncio.gather(one._deliveries.deliver(result), two._deliveries.deliver(result))
+        assert await hand_over(two, result)
+    await asyncio.gather(deliver(one, result), deliver(two, result))
     await asyncio.gather(one.drain(), two.drain())
     assert (await output_of(one))["result"] == "heard hello"
     assert [len(await one.runs(each)) for each in ("p", name)] == [2, 1]
@@ -496,7 +498,7 @@ async def test_a_stop_that_is_owed_to_a_child_that_could_not_be_begun_yet_keeps_
     given_up = await child_of(runtime)
     await runtime.send("p", "second")
     (debt,) = await sent(runtime, OutboxKind.STOP)
-    await runtime._deliveries.deliver(debt)
+    await deliver(runtime, debt)
     assert [each.status for each in await sent(runtime, OutboxKind.STOP)] == [OutgoingStatus.PENDING], (
         "it may yet be begun"
     )
@@ -665,8 +667,7 @@ async def test_no_parent_waits_for_a_child_that_is_deleted_as_it_is_asked(harnes
         await runtime.drain()
 
     async def end(n: int) -> None:
-        while not (waits := await other.waits(f"p{n}")):
-            await asyncio.sleep(0)
+        waits = await until(lambda: other.waits(f"p{n}"), pause=0)
         for _ in range(n):
             await asyncio.sleep(0)
         with suppress(SessionNotFound):

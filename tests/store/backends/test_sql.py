@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from tenuto.store.backends.sql import migrations, queries
+from tenuto.store.facets.dump import DUMPED
 from tenuto.store.rules.plan import COUNTED
-from tenuto.store.store import DUMPED
+from tenuto.store.rules.rows import EffectRow, RunRow, SessionRow
 from tests.conftest import OurHarness
 
 STORE = Path(__file__).parents[3] / "src" / "tenuto" / "store"
+UNCOUNTED = {"usage", "outgoing"}
 LOCKS = {"lock_session", "lock_family", "lock_run", "lock_outgoing"}
 
 
@@ -32,6 +34,27 @@ def test_both_dialects_have_the_same_names_but_for_the_locks_of_one() -> None:
 
 def test_every_named_statement_is_used() -> None:
     assert not queries("postgres").keys() - words_in_code()
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [
+        ("move_session", SessionRow._fields[SessionRow._fields.index("life") :]),
+        ("update_runs", RunRow._fields[RunRow._fields.index("attempt") :]),
+        ("restart_effects", EffectRow._fields[EffectRow._fields.index("request") :]),
+    ],
+)
+def test_an_update_sets_the_columns_that_its_row_gives_it_in_their_order(name: str, sets: tuple[str, ...]) -> None:
+    for backend in ("sqlite", "postgres"):
+        changes = queries(backend)[name].partition(" SET")[2].partition("WHERE")[0]
+        found = [column for column in re.findall(r"(?:^|,)\s*(\w+) = ", changes) if column in sets]
+        assert tuple(found) == sets, backend
+
+
+@pytest.mark.parametrize("table", sorted(DUMPED.keys() - {"deletion", "content", "holding", "profile", "session"}))
+def test_an_insert_takes_every_column(table: str) -> None:
+    plural = {"branch": "branches", "entry": "entries"}.get(table, table if table in UNCOUNTED else f"{table}s")
+    assert queries("sqlite")[f"insert_{plural}"].count("?") == len(DUMPED[table])
 
 
 def test_every_block_has_a_sentence_and_a_statement() -> None:

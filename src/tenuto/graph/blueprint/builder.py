@@ -5,13 +5,21 @@ from typing import Any, Generic, TypeVar
 
 from tenuto.argument import word_of
 from tenuto.errors import GraphCompileError, InvalidInput
-from tenuto.graph.blueprint.checks import check_branches, check_edges, check_fan_out, check_reducers, check_subgraph
-from tenuto.graph.blueprint.edges import Choice
-from tenuto.graph.blueprint.projection import made
-from tenuto.graph.compiled import CompiledGraph
+from tenuto.graph.blueprint.compile_checks import (
+    check_branches,
+    check_edges,
+    check_fan_out,
+    check_reducers,
+    check_subgraph,
+)
+from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph.engine.choice import Choice
+from tenuto.graph.engine.node import Body, Middleware, Node, check_name
 from tenuto.graph.nodes.branches import Branch, BranchesNode
+from tenuto.graph.nodes.error_policy import ErrorPolicy
 from tenuto.graph.nodes.fan_out import Call, FanOutNode, FanOutPlan, OnEmpty
-from tenuto.graph.nodes.node import Body, ErrorPolicy, FunctionNode, Middleware, Node, check_name
+from tenuto.graph.nodes.function import FunctionNode
+from tenuto.graph.nodes.projection import projection_of
 from tenuto.graph.nodes.subgraph import SubgraphNode
 from tenuto.graph.session.foreign_store import SessionStore, check_session_store
 from tenuto.graph.session.migration import Migrate, MigrationRegistry
@@ -26,7 +34,7 @@ B = TypeVar("B", bound="GraphBuilder[Any]")
 
 
 class _End:
-    """Where a graph ends; an object of its own, so that a node may be called "END"."""
+    """Where a graph ends; not a text, so that a node may be called "END"."""
 
     def __repr__(self) -> str:
         return "END"
@@ -70,10 +78,12 @@ class GraphBuilder(Generic[S]):
         projects_out: Iterable[str] | None = None,
         middleware: Iterable[Middleware] = (),
     ) -> B:
-        """Add a compiled graph as a node; see `Projection` for what crosses its border."""
+        """Add a compiled graph as a node; see `Projection` for which fields it shares with this one."""
         if not isinstance(graph, CompiledGraph):
             raise InvalidInput(f"Subgraph node {name!r} needs a compiled graph, got {graph!r}.")
-        return self._add(SubgraphNode(name, graph, made(inputs, outputs, projects_in, projects_out), tuple(middleware)))
+        return self._add(
+            SubgraphNode(name, graph, projection_of(inputs, outputs, projects_in, projects_out), tuple(middleware))
+        )
 
     def add_fan_out_node(
         self: B,
@@ -137,11 +147,11 @@ class GraphBuilder(Generic[S]):
         return self._add(BranchesNode(name, branches, policy, errors_field, tuple(middleware)))
 
     def add_edge(self: B, source: str, target: Any) -> B:
-        """Let one node follow another, or END follow it."""
+        """Let one node, or END, follow another."""
         check_name(source)
         if target is not END and not isinstance(target, str):
             raise InvalidInput(
-                f"An edge leads to a node's name or END, got {target!r}; a choice is a conditional edge."
+                f"An edge leads to a node's name or END, got {target!r}; use add_conditional_edge for a choice."
             )
         self._edges.append((source, target))
         return self
@@ -165,10 +175,10 @@ class GraphBuilder(Generic[S]):
         return self
 
     def with_checkpointer(self: B, store: Store, *, fan_out_batch: int = 1) -> B:
-        """Keep a checkpoint in this store after every completed node, and after every finished instance of a fan-out.
+        """Write a checkpoint to this store after every completed node, and after every finished instance of a fan-out.
 
-        With `fan_out_batch`, only after so many instances, and when the fan-out is done or the run stops; those not
-        written yet when the process dies run again.
+        With `fan_out_batch`, only after that many instances, and when the fan-out is done or the run stops; those not
+        yet written when the process dies run again.
         """
         if type(fan_out_batch) is not int or fan_out_batch < 1:
             raise InvalidInput(f"fan_out_batch must be 1 or more, got {fan_out_batch!r}.")
@@ -177,7 +187,7 @@ class GraphBuilder(Generic[S]):
         return self
 
     def with_state_migration(self: B, from_version: str, to_version: str, migrate: Migrate) -> B:
-        """Say how stored state gets from one schema version to another; chains are found by themselves."""
+        """Register how stored state is migrated from one version to another; chains are found automatically."""
         self._migrations.add(from_version, to_version, migrate)
         return self
 
@@ -195,24 +205,24 @@ class GraphBuilder(Generic[S]):
 
         `state` names the fields that are kept, under the state's own names unless `mapping` (session field to state
         field) says otherwise; without it the whole state is. `concurrency` says what happens to invocations at the same
-        time: the last save wins, or every save but the first is refused (`optimistic`), or each waits for its turn, at
-        most `lane_wait` seconds (`exclusive`). The store is Tenuto's, or any object with the four methods of
-        `SessionStore`.
+        time: the last save wins (`last_write_wins`), every save but the first is refused (`optimistic`), or each waits
+        its turn, at most `lane_wait` seconds (`exclusive`). The store is Tenuto's, or any object with the four methods
+        of `SessionStore`.
         """
-        word_of(Concurrency, concurrency, "concurrency")
+        mode = word_of(Concurrency, concurrency, "concurrency")
         if not isinstance(store, Store):
-            check_session_store(store, concurrency)
-        options = {"auto_save": auto_save, "concurrency": concurrency, "lane_wait": lane_wait}
+            check_session_store(store, mode)
+        options = {"auto_save": auto_save, "concurrency": mode, "lane_wait": lane_wait}
         self._session = {"store": store, "state": state, "mapping": mapping, **options}
         return self
 
     def with_session_migration(self: B, from_version: str, to_version: str, migrate: Migrate) -> B:
-        """Say how session records get from one schema version to another; chains are found by themselves."""
+        """Register how session records are migrated from one version to another; chains are found automatically."""
         self._session_migrations.add(from_version, to_version, migrate)
         return self
 
     def set_entry(self: B, name: str) -> B:
-        """Say where the graph begins."""
+        """Set the first node."""
         self._entry = check_name(name)
         return self
 
@@ -270,6 +280,6 @@ class GraphBuilder(Generic[S]):
         if odd := [each for each in node.middleware if not callable(each)]:
             raise InvalidInput(f"The middleware of node {node.name!r} must be functions, got {odd[0]!r}.")
         if node.name in self._nodes:
-            raise GraphCompileError("duplicate_node", f"Graph {self._name!r} has a node {node.name!r} already.")
+            raise GraphCompileError("duplicate_node", f"Graph {self._name!r} already has a node {node.name!r}.")
         self._nodes[node.name] = node
         return self

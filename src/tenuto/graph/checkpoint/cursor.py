@@ -1,11 +1,11 @@
-"""Where the frames of a stored run go on, and how that is changed before they do."""
+"""Where the frames of a stored run resume, and how that is changed before they do."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tenuto.graph.checkpoint.ledger import Ledger, Path
-from tenuto.graph.session.session_plan import Loaded, SessionPlan
+from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.graph.state import Schema, rebuilt
 from tenuto.model.session import Ends
 from tenuto.writing.changes import Base, LogChange
@@ -13,7 +13,7 @@ from tenuto.writing.changes import Base, LogChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """Where a frame goes on: its state, and the node that comes next (None: the end), or was left (`after`)."""
+    """Where a frame resumes: its state, and the node that comes next (None: the end), or that it left (`after`)."""
 
     state: Any
     node: str | None
@@ -22,46 +22,46 @@ class ResumePoint:
 
 
 class ResumePoints:
-    """The stops of a run's frames, by their paths; empty for a run that begins. What is changed is written next."""
+    """The resume points of a run's frames, by their paths; empty for a new run. What is changed is written next."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._stops: dict[Path, ResumePoint] = {}
+        self._points: dict[Path, ResumePoint] = {}
         self._rebased: Ends | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._stops)
+        return bool(self._points)
 
-    def add(self, path: Path, stop: ResumePoint) -> None:
-        """Let a frame go on here."""
-        self._stops[path] = stop
+    def add(self, path: Path, point: ResumePoint) -> None:
+        """Let a frame resume here."""
+        self._points[path] = point
 
     def ends(self) -> tuple[Path, Path]:
         """Return the paths of the outermost and the innermost frame."""
-        return min(self._stops, key=len), max(self._stops, key=len)
+        return min(self._points, key=len), max(self._points, key=len)
 
     def at(self, path: Path) -> ResumePoint:
-        """Return where a frame goes on."""
-        return self._stops[path]
+        """Return where a frame resumes."""
+        return self._points[path]
 
     def entry(self) -> Any:
-        """Return the outermost state a stored run goes on with; None for a new run."""
-        point = self._stops.get(())
+        """Return the outermost state a stored run resumes with; None for a new run."""
+        point = self._points.get(())
         return point.state if point else None
 
-    def take(self, path: Path) -> ResumePoint | None:
-        """Return, once, where a frame is to go on."""
-        return self._stops.pop(path, None)
+    def pop(self, path: Path) -> ResumePoint | None:
+        """Return, once, where a frame resumes."""
+        return self._points.pop(path, None)
 
     def replace(self, path: Path, state: Any, names: Iterable[str]) -> None:
-        """Put a state in the place of a stored one, from which it differs in these fields."""
-        point = self._stops[path]
-        self._stops[path] = replace(point, state=state)
+        """Replace a stored state by one that differs from it in these fields."""
+        point = self._points[path]
+        self._points[path] = replace(point, state=state)
         self._ledger.rewrite(path, point.schema, state, names)
 
-    def rebase(self, plan: SessionPlan, loaded: Loaded, base: Base) -> None:
-        """Put the session as it is now under a stored run; what the run itself had added is added again."""
-        point = self._stops[()]
+    def rebase(self, plan: SessionPlan, loaded: LoadedSession, base: Base) -> None:
+        """Base a stored run on the current session; what the run itself had added is added again."""
+        point = self._points[()]
         values = dict(loaded.values)
         for name in plan.logs:
             field = plan.fields[name]
@@ -78,13 +78,13 @@ class ResumePoints:
         self.replace((), state, [name for name in values if not point.schema.fields[name].reducer.is_log])
         self._rebased = loaded.base.ends
 
-    def insist(self, plan: SessionPlan, names: Iterable[str]) -> None:
-        """Write these logs whole: others wrote to them, of which the stored run knows nothing."""
-        point = self._stops[()]
+    def overwrite(self, plan: SessionPlan, names: Iterable[str]) -> None:
+        """Write these logs whole: others wrote to them after the stored run began."""
+        point = self._points[()]
         self._ledger.rewrite((), point.schema, point.state, [plan.fields[name] for name in plan.logs & set(names)])
 
     def begins_at(self, ends: Ends) -> Ends:
-        """Return the log ends a run that goes on from a checkpoint begins at."""
+        """Return the log ends at which a run resumed from a checkpoint begins."""
         if self._rebased is None:
             return ends
         return {**{name: end for name, end in ends.items() if "/" in name}, **self._rebased}

@@ -1,33 +1,32 @@
-"""Which of a run's fields stand in the store already, and what of them is still to be written.
+"""Which of a run's fields are stored already, and what of them is still to be written.
 
 A field's name in the store begins with its frame's path (`/field`, `sub/field`); the fields of a session have the
 session's own names. A field that only grows is a log, of which only what was added is written; the others form the
 document.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tenuto.graph.checkpoint.journal_frame import JournalFrame
+from tenuto.graph.plain_data import common
 from tenuto.graph.state import Field, Schema
 from tenuto.model.session import Ends
 from tenuto.writing.changes import LogChange
 
-if TYPE_CHECKING:
-    from tenuto.graph.engine.graph_frame import GraphFrame
-
 Path = tuple[str, ...]
 
 _UNKNOWN: Any = object()
-"""Stands for stored entries nobody here has seen; nothing equals it."""
+"""Stands for stored entries that were never read here; nothing equals it."""
 
 
 @dataclass(slots=True)
 class Ledger:
     """Keeps count of a run's fields. `names` are those that a session has other names for.
 
-    `pending` are changes of logs that go with whatever is written next. A preview is what a save wrote of a log before
-    its node had returned: it stands in the store, and is compared with what the node returns in the end.
+    `pending` are changes of logs that are part of the next write. A preview is what a save wrote of a log before its
+    node had returned: it is stored, and is compared with what the node returns in the end.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -41,19 +40,19 @@ class Ledger:
         """Return a field's name in the store."""
         return self.names[name] if not path and name in self.names else log_name(path, name)
 
-    def stores(self, key: str, frame: "GraphFrame", count: int) -> None:
-        """Note that so many entries of a frame's log stand in the store."""
+    def stores(self, key: str, frame: JournalFrame, count: int) -> None:
+        """Note that this many entries of a frame's log are stored."""
         self._stored[key] = (frame, count)
         self._previews.pop(key, None)
 
-    def adopt(self, frame: "GraphFrame", state: Any) -> None:
-        """Take a frame that was put up again for one whose logs are written already, or wait to be."""
+    def adopt(self, frame: JournalFrame, state: Any) -> None:
+        """Treat the logs of a restored frame as written, or as about to be."""
         for name, column in frame.graph.schema.fields.items():
             if column.reducer.is_log:
                 self._stored[self.name(frame.scope.namespace, name)] = (frame, len(state.__dict__[name]))
 
-    def collect(self, frames: "Iterable[tuple[GraphFrame, Any]]") -> dict[str, LogChange]:
-        """Let the document be that of these frames, and return what is to be written of their logs."""
+    def collect(self, frames: Iterable[tuple[JournalFrame, Any]]) -> dict[str, LogChange]:
+        """Set the document to that of these frames, and return what is to be written of their logs."""
         self.document = {}
         logs: dict[str, LogChange] = {}
         for frame, state in frames:
@@ -69,7 +68,7 @@ class Ledger:
                 self.stores(key, frame, len(value))
         return logs
 
-    def change(self, key: str, frame: "GraphFrame", value: Any, column: Field) -> tuple[LogChange | None, list[Any]]:
+    def change(self, key: str, frame: JournalFrame, value: Any, column: Field) -> tuple[LogChange | None, list[Any]]:
         """Return what is to be written of a log, and all it has beyond what is settled."""
         known = self._stored.get(key)
         anew = known is None or known[0] is not frame
@@ -84,20 +83,20 @@ class Ledger:
         return (LogChange(items=items, anew=anew) if anew or items else None), items
 
     def previewed(self, key: str, items: list[Any]) -> bool:
-        """Note what a save wrote of a log ahead of its node's return; False if it wrote nothing that could differ."""
+        """Note what a save wrote of a log before its node returned; False if it wrote nothing that could differ."""
         if not items and key not in self._previews:
             return False
         self._previews[key] = items
         return True
 
     def distrust(self, ends: Ends, known: Ends) -> None:
-        """Take what a lost runner wrote to the session's logs after its last checkpoint for a preview nobody knows."""
+        """Treat what a lost runner wrote to the session's logs after its last checkpoint as an unknown preview."""
         for name in self.names.values():
             if name in ends and ends[name] != known.get(name):
                 self._previews[name] = [_UNKNOWN]
 
     def rewrite(self, path: Path, schema: Schema, state: Any, names: Iterable[str] | None = None) -> None:
-        """Write these fields of a frame anew, or all of them, with whatever is written next."""
+        """Rewrite these fields of a frame, or all of them, with the next write."""
         for name in schema.fields if names is None else names:
             column, key, value = schema.fields[name], self.name(path, name), state.__dict__[name]
             if column.reducer.is_log:
@@ -121,7 +120,7 @@ def joined(begun: LogChange | None, change: LogChange | None) -> LogChange | Non
 
 
 def all_joined(begun: Mapping[str, LogChange], changes: Mapping[str, LogChange]) -> dict[str, LogChange]:
-    """Return the changes of many logs, those that wait before those that come."""
+    """Return the changes of many logs, the pending ones before the new ones."""
     return {**begun, **{name: joined(begun.get(name), change) or change for name, change in changes.items()}}
 
 
@@ -133,11 +132,3 @@ def log_name(path: Path, name: str) -> str:
 def escaped(step: str) -> str:
     """Return a node's name as a part of a path."""
     return step.replace("~", "~0").replace("/", "~1")
-
-
-def common(stored: Sequence[Any], items: Sequence[Any]) -> int:
-    """Return how many entries two lists begin with alike."""
-    for index, (old, new) in enumerate(zip(stored, items, strict=False)):
-        if old != new:
-            return index
-    return min(len(stored), len(items))

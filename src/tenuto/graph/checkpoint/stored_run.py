@@ -1,4 +1,4 @@
-"""Finding what an invocation left behind, and making sure that only one runner goes on with it."""
+"""Finding what an invocation left behind, and making sure that only one runner resumes it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from tenuto.writing.liveness import is_alive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A checkpoint to go on from, with its logs, and the identities that stay."""
+    """A checkpoint to resume from, with its logs, and the identities that stay."""
 
     checkpoint: Checkpoint
     logs: dict[str, list[JSON]]
@@ -28,11 +28,11 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
-    """A suspended run, what it waits for, and the record to go on from.
+class PausedRun:
+    """A suspended run, what it waits for, and the record to resume from.
 
-    `taken` is a run that was resumed from it before and whose runner is gone; it is to be taken over. If it left a
-    checkpoint of its own, that is the record and `overlay` is False: the answer is in it already.
+    `taken` is a run that resumed it before and whose runner is gone; it is to be taken over. If that run left a
+    checkpoint, that is the record and `overlay` is False: it contains the answer already.
     """
 
     run: Run
@@ -42,14 +42,14 @@ class Paused:
     overlay: bool = True
 
 
-async def find_paused(store: Store, invocation_id: str, payload: JSON, tenant: str = "") -> Paused:
-    """Return the paused run of an invocation, or refuse: only one that is suspended now can be resumed.
+async def find_paused(store: Store, invocation_id: str, payload: JSON, tenant: str = "") -> PausedRun:
+    """Return the paused run of an invocation, or refuse: only one that is suspended can be resumed.
 
     One that was resumed with the same payload by a runner that is gone is to be taken over.
     """
     runs = await store.runs.of_invocation(invocation_id, tenant=tenant)
     if not runs:
-        raise _invalid(invocation_id, "is not known here; it never was suspended, or was deleted or pruned since")
+        raise _invalid(invocation_id, "is not known here; it was never suspended, or has been deleted or pruned")
     last = runs[-1]
     taken: Run | None = None
     if last.status == RunStatus.RUNNING and len(runs) > 1 and runs[-2].status == RunStatus.SUSPENDED:
@@ -59,29 +59,29 @@ async def find_paused(store: Store, invocation_id: str, payload: JSON, tenant: s
     waits = await store.waits.of_session(last.key, run_id=last.run_id, status=None)
     checkpoint = await store.checkpoints.latest(last.key, run_id=last.run_id)
     if checkpoint is None or not waits:
-        raise _invalid(invocation_id, "has no record left to go on from")
+        raise _invalid(invocation_id, "has no record left to resume from")
     if taken is None:
         open_waits = [wait for wait in waits if wait.status == WaitStatus.OPEN]
         if not open_waits:
-            raise _invalid(invocation_id, f"cannot be answered any more: its wait is {waits[-1].status}")
+            raise _invalid(invocation_id, f"can no longer be answered: its wait is {waits[-1].status}")
         if len(open_waits) > 1:
             listed = ", ".join(f"{wait.wait_id} ({wait.signal_id or wait.kind})" for wait in open_waits)
             raise _invalid(invocation_id, f"waits for several things: {listed}; answer one of them by its id")
-        return Paused(run=last, wait=open_waits[0], found=await _found(store, last, checkpoint))
+        return PausedRun(run=last, wait=open_waits[0], found=await stored_run(store, last, checkpoint))
     answered = [wait for wait in waits if wait.status == WaitStatus.ANSWERED]
     if not answered or answered[-1].answer != payload:
         raise _invalid(invocation_id, "was resumed before, with another payload")
     if await is_alive(store, taken):
         raise _invalid(invocation_id, "is being resumed by another runner")
     later = await store.checkpoints.latest(taken.key, run_id=taken.run_id)
-    found = await _found(store, last, later or checkpoint)
-    return Paused(run=last, wait=answered[-1], found=found, taken=taken, overlay=later is None)
+    found = await stored_run(store, last, later or checkpoint)
+    return PausedRun(run=last, wait=answered[-1], found=found, taken=taken, overlay=later is None)
 
 
 async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> tuple[Run, StoredRun, Any]:
     """Return the run of an invocation that left the last checkpoint, with that checkpoint.
 
-    If that is a pause which was answered since, but left no checkpoint after it, the answer comes third.
+    If that is a pause that was answered, but has no checkpoint after it, the answer comes third.
     """
     runs = await store.runs.of_invocation(invocation_id, tenant=tenant)
     if runs and runs[-1].status == RunStatus.SUSPENDED:
@@ -95,14 +95,19 @@ async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> 
                 wait.answer
                 for wait in await store.waits.of_session(run.key, run_id=run.run_id, status=WaitStatus.ANSWERED)
             ]
-            return run, await _found(store, run, checkpoint), answers[-1] if answers else None
-    raise CheckpointNotFound(
-        f"Invocation {invocation_id!r} left no checkpoint to go on from.", invocation_id=invocation_id
+            return run, await stored_run(store, run, checkpoint), answers[-1] if answers else None
+    raise no_checkpoint(invocation_id)
+
+
+def no_checkpoint(invocation_id: str) -> CheckpointNotFound:
+    """Return the error of an invocation that left no checkpoint."""
+    return CheckpointNotFound(
+        f"Invocation {invocation_id!r} left no checkpoint to resume from.", invocation_id=invocation_id
     )
 
 
 async def cancel_paused(store: Store, invocation_id: str, tenant: str = "") -> list[Wait]:
-    """Give up on a paused invocation: its waits are cancelled, and it cannot be resumed any more."""
+    """Abandon a paused invocation: its waits are cancelled, and it can no longer be resumed."""
     runs = await store.runs.of_invocation(invocation_id, tenant=tenant)
     if not runs or runs[-1].status != RunStatus.SUSPENDED:
         state = f"is {runs[-1].status}, not suspended" if runs else "is not known here"
@@ -110,30 +115,25 @@ async def cancel_paused(store: Store, invocation_id: str, tenant: str = "") -> l
     run = runs[-1]
     waits = await store.waits.of_session(run.key, run_id=run.run_id)
     if not waits:
-        raise _invalid(invocation_id, "waits for nothing any more")
+        raise _invalid(invocation_id, "no longer waits for anything")
     settled = tuple(SettleWait(wait_id=wait.wait_id, status=WaitStatus.CANCELLED) for wait in waits)
     await store.commit(Commit(key=run.key, operation_id=new_id(), life=run.life, settle_waits=settled))
     return waits
 
 
-def not_suspended_any_more(invocation_id: str, cause: Any) -> SuspensionRecordInvalid:
-    """Say that someone else was first."""
-    return _invalid(invocation_id, f"was resumed or settled by another at the same time ({cause})")
+def resumed_by_another(invocation_id: str, cause: Any) -> SuspensionRecordInvalid:
+    """Return the error of a resume that came second."""
+    return _invalid(invocation_id, f"was resumed or settled by another runner at the same time ({cause})")
 
 
 def _invalid(invocation_id: str, what: str) -> SuspensionRecordInvalid:
     return SuspensionRecordInvalid(f"Invocation {invocation_id!r} {what}.", invocation_id=invocation_id)
 
 
-async def _found(store: Store, run: Run, checkpoint: Checkpoint) -> StoredRun:
-    logs = await read_logs(store, checkpoint)
-    return StoredRun(checkpoint=checkpoint, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)
-
-
-async def read_logs(store: Store, checkpoint: Checkpoint) -> dict[str, list[JSON]]:
-    """Return the entries of a checkpoint's logs, by name."""
+async def stored_run(store: Store, run: Run, checkpoint: Checkpoint) -> StoredRun:
+    """Return a run's checkpoint with its logs read."""
     logs = {}
     for name, end in checkpoint.ends.items():
         entries = await store.logs.read(checkpoint.key, name, end=end)
         logs[name] = [entry.value for entry in entries]
-    return logs
+    return StoredRun(checkpoint=checkpoint, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)

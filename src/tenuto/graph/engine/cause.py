@@ -10,7 +10,7 @@ from tenuto.errors import (
 )
 
 NOT_THE_NODES = (CheckpointSaveFailed, CheckpointRecordInvalid, SuspensionInUnsupportedContext)
-"""Errors that pass through nodes without being theirs: the run cannot go on, so nothing takes them in."""
+"""Errors that pass through nodes without being theirs: the run cannot continue, so nothing catches them."""
 
 
 class CauseLink(NamedTuple):
@@ -34,16 +34,15 @@ def cause_chain(error: BaseException) -> tuple[CauseLink, ...]:
 
 
 def derived_category(error: BaseException) -> str | None:
-    """Return the category of the outermost link that is no carrier and has one."""
+    """Return the category of the outermost link that has one and is not a carrier."""
     return next((link.category for link in cause_chain(error) if not link.carrier and link.category), None)
 
 
 def derived_message(error: BaseException) -> str:
-    """Return the message that goes with the derived category, or the outermost that is no carrier's."""
+    """Return the message of the derived category, or the outermost one that is not a carrier's."""
     chain = cause_chain(error)
-    told = [link for link in chain if not link.carrier]
-    named = next((link for link in told if link.category), None)
-    return (named or (told[0] if told else chain[0])).message
+    causes = [link for link in chain if not link.carrier] or list(chain)
+    return next((link for link in causes if link.category and not link.carrier), causes[0]).message
 
 
 def category_of(error: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Where the running code stands: one context variable, readable anywhere below an invocation."""
+"""The place of the running code: one context variable, readable anywhere below an invocation."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -10,42 +10,17 @@ from tenuto.quote import quote
 
 _RESERVED_PREFIXES = ("openarmature.", "gen_ai.", "tenuto.")
 
-RESERVED = frozenset(
-    {
-        "attempt_index",
-        "branch_name",
-        "correlation_id",
-        "error.category",
-        "fan_out.concurrency",
-        "fan_out.error_policy",
-        "fan_out.item_count",
-        "fan_out.parent_node_name",
-        "fan_out_index",
-        "graph.entry_node",
-        "graph.spec_version",
-        "implementation.name",
-        "implementation.version",
-        "invocation_id",
-        "namespace",
-        "node.attempt_index",
-        "node.branch_name",
-        "node.fan_out_index",
-        "node.name",
-        "node.namespace",
-        "node.step",
-        "node_name",
-        "outcome",
-        "parallel_branches.branch_count",
-        "parallel_branches.error_policy",
-        "parallel_branches.parent_node_name",
-        "run_id",
-        "session_id",
-        "subgraph.name",
-        "suspension.metadata",
-        "suspension.signal_id",
-    }
-)
-"""Names that the engine itself gives to spans, log records and events, without their prefix."""
+# fmt: off
+RESERVED = frozenset({
+    "attempt_index", "branch_name", "correlation_id", "error.category", "fan_out.concurrency", "fan_out.error_policy",
+    "fan_out.item_count", "fan_out.parent_node_name", "fan_out_index", "graph.entry_node", "graph.spec_version",
+    "implementation.name", "implementation.version", "invocation_id", "namespace", "node.attempt_index",
+    "node.branch_name", "node.fan_out_index", "node.name", "node.namespace", "node.step", "node_name", "outcome",
+    "parallel_branches.branch_count", "parallel_branches.error_policy", "parallel_branches.parent_node_name",
+    "run_id", "session_id", "subgraph.name", "suspension.metadata", "suspension.signal_id",
+})
+# fmt: on
+"""Names that the engine itself writes to spans, log records and events, without their prefix."""
 
 
 def _flat(name: str) -> str:
@@ -56,7 +31,7 @@ _TAKEN = frozenset(map(_flat, RESERVED))
 
 
 class Metadata:
-    """The caller's metadata of one line of execution; instances, branches and attempts get a copy of their own."""
+    """The caller's metadata of one line of execution; instances, branches and attempts each get a copy."""
 
     __slots__ = ("values",)
 
@@ -64,7 +39,7 @@ class Metadata:
         self.values = dict(values)
 
     def copy(self) -> "Metadata":
-        """Return metadata that goes its own way."""
+        """Return an independent copy."""
         return Metadata(self.values)
 
 
@@ -133,17 +108,17 @@ def get_invocation_metadata() -> Mapping[str, Any]:
 
 
 def set_invocation_metadata(**values: Any) -> None:
-    """Add to the metadata of this line of execution; reserved names and values that are no scalars are refused."""
+    """Add to the metadata of this line of execution; reserved names and values other than scalars are refused."""
     scope = scope_variable.get()
     if scope is None:
-        raise InvalidInput("There is no invocation here to set metadata on.")
+        raise InvalidInput("There is no running invocation to set metadata on.")
     scope.metadata.values.update(checked_metadata(values))
     if scope.frame is not None:
         scope.frame.metadata_set(scope, values)
 
 
 def checked_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata whose names are free and whose values are scalars, or lists of one kind of them."""
+    """Return metadata whose names are free and whose values are scalars, or lists of them."""
     if not isinstance(values, Mapping):
         raise InvalidInput(f"Invocation metadata is a mapping of names to values, got {quote(values)}.")
     for name, value in values.items():

@@ -1,7 +1,7 @@
 """Delivering events: one strictly serial queue per invocation that the engine never waits for.
 
-Inline observers have no queue: they are called where an event happens, in the running code's context, so what they put
-there is seen by the code that follows. Ends are told to them in reverse order, so that they nest.
+Inline observers have no queue: they are called where an event happens, in the running code's context, so the code that
+follows sees what they put there. They get ends in reverse order, so that they nest.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ R = TypeVar("R")
 
 
 class InlineObserver(Protocol):
-    """An observer that is called in place. It must be quick; what it raises is warned of and goes no further.
+    """An observer that is called in place. It must be quick; an error it raises becomes a warning.
 
-    Besides what others hear it is told of invocations (`InvocationEvent`) and of graphs inside nodes (`FrameEvent`).
-    One that has `trace_context() -> str | None` names the running invocation to whoever will go on from it.
+    Besides what others get, it gets the events of invocations (`InvocationEvent`) and of graphs inside nodes
+    (`FrameEvent`). One that has `trace_context() -> str | None` names the running invocation to whoever resumes it.
     """
 
     inline: bool
@@ -51,7 +51,7 @@ class Subscription(NamedTuple):
     inline: bool = False
 
     def wants(self, event: Any) -> bool:
-        """Tell whether the event is to be delivered; only node events have phases."""
+        """Return whether the event is to be delivered; only node events have phases."""
         return self.phases is None or not isinstance(event, NodeEvent) or event.phase in self.phases
 
 
@@ -77,7 +77,7 @@ def subscription(observer: Observer, phases: Iterable[str] | None = None) -> Sub
     except ValueError as error:
         raise InvalidInput(f"Unknown phase: {error}.") from error
     if not wanted:
-        raise InvalidInput("An observer without a phase would never hear anything; leave phases out for all.")
+        raise InvalidInput("An observer without a phase would never get an event; leave phases out for all.")
     return Subscription(observer, wanted, inline)
 
 
@@ -110,10 +110,10 @@ class Delivery:
         self.task = asyncio.get_running_loop().create_task(self._work())
 
     def emit(self, event: Any, observers: tuple[Subscription, ...]) -> None:
-        """Give an event to inline observers, and queue it for the others."""
-        if observers is not self._plain:  # mostly it is: a frame's observers stay the same
+        """Deliver an event to inline observers, and queue it for the others."""
+        if observers is not self._plain:  # usually it is: a frame's observers do not change
             if any(each.inline for each in observers):
-                self.tell(event, observers)
+                self.notify(event, observers)
                 observers = tuple(each for each in observers if not each.inline)
                 if not observers:
                     return
@@ -123,8 +123,8 @@ class Delivery:
         self._queue.append((event, observers))
         self._more.set()
 
-    def tell(self, event: Any, observers: tuple[Subscription, ...]) -> None:
-        """Give an event to the inline ones of these observers, here and now."""
+    def notify(self, event: Any, observers: tuple[Subscription, ...]) -> None:
+        """Call the inline ones of these observers with an event."""
         begins = getattr(event, "phase", Phase.STARTED) == Phase.STARTED
         for each in observers if begins else reversed(observers):
             if each.inline and each.wants(event):
@@ -136,23 +136,23 @@ class Delivery:
     async def around(
         self, work: Awaitable[R], begun: InvocationEvent | FrameEvent, observers: tuple[Subscription, ...]
     ) -> R:
-        """Do some work between two events for inline observers, the second of which says how it ended."""
-        self.tell(begun, observers)
+        """Await some work between two events for inline observers, the second of which says how it ended."""
+        self.notify(begun, observers)
         try:
             result = await work
         except BaseException as error:
-            self.tell(begun.raised(error), observers)
+            self.notify(begun.raised(error), observers)
             raise
-        self.tell(begun.returned(result), observers)
+        self.notify(begun.returned(result), observers)
         return result
 
     def close(self) -> None:
-        """Say that no more events will come; the rest is still delivered."""
+        """Accept no more events; those in the queue are still delivered."""
         self._closed = True
         self._more.set()
 
     async def wait_for(self, count: int) -> None:
-        """Wait until so many events have been delivered, or the delivery has ended."""
+        """Wait until this many events have been delivered, or the delivery has ended."""
         moved = asyncio.Event()
         self._moved.add(moved)
         try:
@@ -186,7 +186,7 @@ class Delivery:
 
 
 class EventQueues:
-    """The deliveries of a graph's invocations that are not done yet."""
+    """The deliveries of a graph's invocations that have not ended."""
 
     def __init__(self) -> None:
         self._live: set[Delivery] = set()
@@ -199,19 +199,16 @@ class EventQueues:
         return delivery
 
     async def drain(self, timeout: float | None) -> DrainSummary:  # noqa: ASYNC109 - the specification's own word
-        """Wait until everything under way is delivered; at the timeout, what is left is dropped and counted."""
+        """Wait until all queued events are delivered; at the timeout the rest is dropped and counted."""
         check_timeout(timeout)
-        live = [delivery for delivery in self._live if not delivery.task.done()]
-        if not live:
-            return DrainSummary(undelivered_count=0, timeout_reached=False)
-        _, late = await asyncio.wait({delivery.task for delivery in live}, timeout=timeout)
-        if not late:
-            return DrainSummary(undelivered_count=0, timeout_reached=False)
-        left = sum(delivery.emitted - delivery.delivered for delivery in live if delivery.task in late)
+        live = {delivery.task: delivery for delivery in self._live if not delivery.task.done()}
+        late = (await asyncio.wait(live, timeout=timeout))[1] if live else set()
+        left = sum(live[task].emitted - live[task].delivered for task in late)
         for task in late:
             task.cancel()
-        await asyncio.wait(late)
-        return DrainSummary(undelivered_count=left, timeout_reached=True)
+        if late:
+            await asyncio.wait(late)
+        return DrainSummary(undelivered_count=left, timeout_reached=bool(late))
 
     async def drain_for(self, invocation_id: str, timeout: float | None) -> DrainSummary:  # noqa: ASYNC109 - the specification's own word
         """Wait until what one invocation has emitted so far is delivered; nothing is dropped."""
@@ -229,7 +226,7 @@ class EventQueues:
 
 
 def check_timeout(timeout: float | None) -> None:
-    """Refuse a timeout that is no time."""
+    """Reject a negative or NaN timeout."""
     if timeout is not None and (math.isnan(timeout) or timeout < 0):
         raise ValueError(f"A timeout must be 0 or more seconds, got {timeout}.")
 

@@ -1,14 +1,12 @@
-"""What observers get to see."""
+"""The events that observers get."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.graph.engine.cause import CauseLink
 from tenuto.graph.engine.scope import Scope
-
-if TYPE_CHECKING:
-    from tenuto.graph.engine.suspend import SignalDescriptor
+from tenuto.graph.signal import SignalDescriptor
 
 
 class Phase(StrEnum):
@@ -21,7 +19,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOutConfig:
-    """What a fan-out node was about to do."""
+    """What a fan-out node is about to do."""
 
     item_count: int
     concurrency: int | None
@@ -31,7 +29,7 @@ class FanOutConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelBranchesConfig:
-    """What a parallel-branches node was about to do."""
+    """What a parallel-branches node is about to do."""
 
     branch_names: tuple[str, ...]
     branch_count: int
@@ -62,13 +60,13 @@ class NodeEvent(NamedTuple):
     fan_out_config: FanOutConfig | None
     parallel_branches_config: ParallelBranchesConfig | None
     scope: Scope
-    descriptor: "SignalDescriptor | None" = None
+    descriptor: SignalDescriptor | None = None
 
     def ended(self, post_state: Any = None, error: BaseException | None = None) -> "NodeEvent":
         """Return the completed event of a started one."""
         return self._replace(phase=Phase.COMPLETED, post_state=None if error else post_state, error=error)
 
-    def suspended(self, descriptor: "SignalDescriptor") -> "NodeEvent":
+    def suspended(self, descriptor: SignalDescriptor) -> "NodeEvent":
         """Return the suspended event of a started one."""
         return self._replace(phase=Phase.SUSPENDED, descriptor=descriptor)
 
@@ -100,7 +98,7 @@ def started(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtException:
-    """An exception that failure isolation took in."""
+    """An exception that failure isolation caught."""
 
     chain: tuple[CauseLink, ...]
     category: str | None
@@ -109,7 +107,7 @@ class CaughtException:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureIsolatedEvent:
-    """A failure was isolated; the node went on with `post_state`, the degraded update."""
+    """A failure was isolated; the node returned `post_state`, the degraded update."""
 
     event_name: str
     namespace: tuple[str, ...]
@@ -135,7 +133,7 @@ class MetadataEvent:
 
 
 class Ending(StrEnum):
-    """How an invocation, or a graph inside a node, came to its end."""
+    """How an invocation, or a graph inside a node, ended."""
 
     COMPLETED = "completed"
     SUSPENDED = "suspended"
@@ -145,7 +143,7 @@ class Ending(StrEnum):
 
 
 def ending_of(error: BaseException | None) -> Ending:
-    """Return how something ended by what came out of it; a signal of the engine says so itself, as its `ending`."""
+    """Return how something ended, given what it raised; a signal of the engine has an `ending` itself."""
     if error is None:
         return Ending.COMPLETED
     if isinstance(error, Exception):
@@ -154,10 +152,10 @@ def ending_of(error: BaseException | None) -> Ending:
 
 
 class InvocationEvent(NamedTuple):
-    """An invocation begins, or ends; only inline observers are told.
+    """An invocation begins, or ends; only inline observers get it.
 
-    `phase` is `started`, or how it ended. `resumed_from` is the trace context of the invocation that this one goes on
-    from, as its observer gave it.
+    `phase` is `started`, or how it ended. `resumed_from` is the trace context of the invocation that this one resumes,
+    as its observer gave it.
     """
 
     phase: str
@@ -171,14 +169,14 @@ class InvocationEvent(NamedTuple):
         return self._replace(phase=str(outcome.outcome), error=outcome.error)
 
     def raised(self, error: BaseException) -> "InvocationEvent":
-        """Return the event with which the invocation ends, given what came out of it instead of an outcome."""
+        """Return the event with which the invocation ends, given what it raised instead of returning an outcome."""
         return self._replace(phase=ending_of(error).value, error=error)
 
 
 class FrameEvent(NamedTuple):
-    """A graph inside a node begins, or ends: a subgraph, an instance, a branch; only inline observers are told.
+    """A graph inside a node begins, or ends: a subgraph, an instance, a branch; only inline observers get it.
 
-    Every attempt has a frame of its own. `fan_out_index` and `branch_name` are set if it is an instance or a branch.
+    Every attempt has its own frame. `fan_out_index` and `branch_name` are set if it is an instance or a branch.
     """
 
     phase: str
@@ -197,9 +195,9 @@ class FrameEvent(NamedTuple):
         return cls(Phase.STARTED.value, frame, scope, scope.namespace[-1], index, branch)
 
     def returned(self, _state: Any) -> "FrameEvent":
-        """Return the event with which the frame ends, its graph having come to END."""
+        """Return the event with which the frame ends when its graph reaches END."""
         return self._replace(phase=Ending.COMPLETED.value)
 
     def raised(self, error: BaseException) -> "FrameEvent":
-        """Return the event with which the frame ends, given what came out of it."""
+        """Return the event with which the frame ends, given what it raised."""
         return self._replace(phase=ending_of(error).value, error=error)

@@ -5,16 +5,16 @@ from typing import Any
 
 from tenuto.errors import InvalidInput
 from tenuto.graph.engine.cause import NOT_THE_NODES, cause_chain, derived_category, derived_message
+from tenuto.graph.engine.node import Next, Update
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.events.node_event import CaughtException, FailureIsolatedEvent
-from tenuto.graph.nodes.node import Next, Update
 
 
 class FailureIsolation:
-    """Take in a failure and go on with `degraded_update` instead; observers are told under `event_name`.
+    """Catch a failure and return `degraded_update` instead; observers are notified under `event_name`.
 
-    `catch` names the derived categories to take in, `predicate` decides by the exception; without them, every
-    `Exception`.
+    `catch` names the derived categories to catch, `predicate` decides by the exception; without them, every
+    `Exception` is caught.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class FailureIsolation:
         self._on_caught = on_caught
 
     def lacks(self, field: str) -> bool:
-        """Tell whether the degraded update is known to leave a field out."""
+        """Return whether the degraded update is known to leave a field out."""
         return isinstance(self._degraded, Mapping) and field not in self._degraded
 
     async def __call__(self, state: Any, following: Next) -> Update:
@@ -42,23 +42,23 @@ class FailureIsolation:
         try:
             return await following(state)
         except Exception as error:
-            if not self._takes(error):
+            if not self._catches(error):
                 raise
             caught = error
         update = self._degraded if isinstance(self._degraded, Mapping) else self._degraded(state)
-        self._tell(state, update, caught)
+        self._notify(state, update, caught)
         if self._on_caught and (waiting := self._on_caught(caught)) is not None:
             await waiting
         return update
 
-    def _takes(self, error: Exception) -> bool:
+    def _catches(self, error: Exception) -> bool:
         if isinstance(error, NOT_THE_NODES):
             return False
         if self._catch is not None and derived_category(error) not in self._catch:
             return False
         return self._predicate is None or self._predicate(error)
 
-    def _tell(self, state: Any, update: Mapping[str, Any], error: Exception) -> None:
+    def _notify(self, state: Any, update: Mapping[str, Any], error: Exception) -> None:
         scope = scope_variable.get()
         if scope is None or scope.frame is None or scope.frame.run.delivery is None:
             return

@@ -1,4 +1,4 @@
-"""Try again what failed for a passing reason."""
+"""Retry what failed for a transient reason."""
 
 import asyncio
 import random
@@ -7,24 +7,24 @@ from typing import Any
 
 from tenuto.errors import Bucket, InvalidInput, LaneLost, bucket_of
 from tenuto.graph.engine.cause import NOT_THE_NODES
+from tenuto.graph.engine.node import Next, Update
 from tenuto.graph.engine.scope import scope_variable
-from tenuto.graph.nodes.node import Next, Update
 
 
 def is_transient(error: BaseException, _state: Any = None) -> bool:
-    """Tell whether an error, or what it was caused by, is of a passing kind or marked so; see `bucket_of`."""
+    """Return whether an error, or its cause, is transient or marked so; see `bucket_of`."""
     return bucket_of(error) is Bucket.RETRYABLE_TRANSIENT
 
 
 def full_jitter(attempt: int) -> float:
-    """Return how long to wait after an attempt: anything up to twice as long each time, at most 30 seconds."""
+    """Return a random delay after an attempt: up to twice as long each time, at most 30 seconds."""
     return random.uniform(0, min(30.0, 2.0**attempt))
 
 
 class Retry:
-    """Call on, up to `max_attempts` times, while the classifier says that the failure will pass.
+    """Call the node up to `max_attempts` times, as long as the classifier says that the failure is transient.
 
-    Each attempt sees its index in the scope and has metadata of its own, which a failed attempt leaves behind.
+    Each attempt sees its index in the scope and has its own copy of the metadata; that of a failed attempt is dropped.
     """
 
     def __init__(

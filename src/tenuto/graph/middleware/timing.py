@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from tenuto.graph.engine.cause import category_of, derived_category
+from tenuto.graph.engine.node import Next, Update
 from tenuto.graph.engine.scope import scope_variable
-from tenuto.graph.nodes.node import Next, Update
 
 
 class TimingRecord(NamedTuple):
@@ -19,7 +19,7 @@ class TimingRecord(NamedTuple):
 
 
 class Timing:
-    """Give a record of each call to `on_complete`, which is awaited if it can be."""
+    """Pass a record of each call to `on_complete`, and await what it returns if it can be awaited."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class Timing:
         try:
             update = await following(state)
         except Exception as error:
-            await self._tell(start, "exception", derived_category(error) or category_of(error))
+            await self._report(start, "exception", derived_category(error) or category_of(error))
             raise
-        await self._tell(start, "success", None)
+        await self._report(start, "success", None)
         return update
 
-    async def _tell(self, start: float, outcome: str, category: str | None) -> None:
+    async def _report(self, start: float, outcome: str, category: str | None) -> None:
         scope = scope_variable.get()
         name = self._node_name or (scope.namespace[-1] if scope and scope.namespace else "")
         record = TimingRecord(name, (self._clock() - start) * 1000, outcome, category)

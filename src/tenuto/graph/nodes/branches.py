@@ -1,32 +1,30 @@
-"""Parallel branches: different work on one state, at the same time, merged in the order of declaration."""
+"""Parallel branches: different work on one state at the same time, merged in the order of declaration."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tenuto.errors import BranchFailed, GraphRunError, NodeException
-from tenuto.graph.blueprint.projection import Projection
-from tenuto.graph.engine.cause import NOT_THE_NODES, category_of
+from tenuto.errors import BranchFailed
+from tenuto.graph.engine.cause import NOT_THE_NODES
+from tenuto.graph.engine.graph_frame import GraphFrame
+from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.engine.node import Middleware, Node, Update, through
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import ParallelBranchesConfig
 from tenuto.graph.nodes.call import FunctionCall
-from tenuto.graph.nodes.node import ErrorPolicy, Middleware, Node, Update, through
+from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error
+from tenuto.graph.nodes.projection import Projection
 from tenuto.graph.nodes.subgraph import project_out
-from tenuto.graph.state import Series, State
-from tenuto.writing.error_record import clipped
-
-if TYPE_CHECKING:
-    from tenuto.graph.compiled import CompiledGraph
-    from tenuto.graph.engine.graph_frame import GraphFrame
+from tenuto.graph.state import Series, State, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
     """One branch: a graph with its projection, or an async function from the parent's state to an update of it."""
 
-    subgraph: "CompiledGraph[Any] | None" = None
+    subgraph: GraphPlan[Any] | None = None
     call: Callable[[Any], Awaitable[Update]] | None = None
     inputs: Mapping[str, str] | None = None
     outputs: Mapping[str, str] | None = None
@@ -40,7 +38,7 @@ class Branch:
 
 
 class BranchesNode(Node):
-    """Dispatches its branches together; a branch whose `when` says no is left out, without a trace."""
+    """Runs its branches at the same time; one whose `when` returns False is left out, without a trace."""
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class BranchesNode(Node):
         self.error_policy = error_policy
         self.errors_field = errors_field
 
-    def graphs(self) -> "list[CompiledGraph[Any]]":
+    def graphs(self) -> list[GraphPlan[Any]]:
         """See `Node.graphs`."""
         return [branch.subgraph for branch in self.branches.values() if branch.subgraph is not None]
 
@@ -70,7 +68,7 @@ class BranchesNode(Node):
         )
         return {"parallel_branches_config": config, "branches": chosen}
 
-    async def execute(self, frame: "GraphFrame", state: Any, described: dict[str, Any]) -> Update:
+    async def execute(self, frame: GraphFrame, state: Any, described: dict[str, Any]) -> Update:
         """See `Node.execute`."""
         chosen: dict[str, Branch] = described["branches"]
         tasks = {n: asyncio.create_task(self._branch(frame, state, n, branch)) for n, branch in chosen.items()}
@@ -96,16 +94,14 @@ class BranchesNode(Node):
             name, error = errors[0]
             raise BranchFailed(
                 f"Branch {name!r} of {self.name!r} failed: {error}",
-                graph=frame.graph.name,
-                node_name=self.name,
-                recoverable_state=state,
+                **place_of(frame.graph.name, self.name, state),
                 branch_name=name,
             ) from error
         if errors and self.errors_field:
-            parts.append({self.errors_field: [_record(name, error) for name, error in errors]})
+            parts.append({self.errors_field: [collected_error(error, branch_name=name) for name, error in errors]})
         return Series(parts)
 
-    async def _branch(self, frame: "GraphFrame", state: Any, name: str, branch: Branch) -> Update:
+    async def _branch(self, frame: GraphFrame, state: Any, name: str, branch: Branch) -> Update:
         try:
             if branch.subgraph is None:
                 return await self._call(frame, state, name, branch)
@@ -114,9 +110,7 @@ class BranchesNode(Node):
             signal.annotate(branch_name=name)
             raise
 
-    async def _graph(
-        self, frame: "GraphFrame", state: Any, name: str, branch: Branch, graph: "CompiledGraph[Any]"
-    ) -> Update:
+    async def _graph(self, frame: GraphFrame, state: Any, name: str, branch: Branch, graph: GraphPlan[Any]) -> Update:
         projection = branch.projection
         inner = self._inside(frame, graph, state, name)
 
@@ -129,20 +123,15 @@ class BranchesNode(Node):
         values = dict(await through(branch.middleware, run)(graph.schema.initial(projection.into(state))))
         return project_out(projection, frame.graph.schema, graph.schema, values)
 
-    async def _call(self, frame: "GraphFrame", state: Any, name: str, branch: Branch) -> Update:
+    async def _call(self, frame: GraphFrame, state: Any, name: str, branch: Branch) -> Update:
         assert branch.call is not None
         inner = self._inside(frame, frame.graph, state, name)
         scope_variable.set(inner.scope_at(name))
         call = FunctionCall(inner, name, f"Branch {name!r}", branch.call, lambda update: update)
         return await through(branch.middleware, call)(state)
 
-    def _inside(self, frame: "GraphFrame", graph: "CompiledGraph[Any]", state: Any, name: str) -> "GraphFrame":
+    def _inside(self, frame: GraphFrame, graph: GraphPlan[Any], state: Any, name: str) -> GraphFrame:
         collecting = (
             f"branches {self.name!r}, which collect errors" if self.error_policy is ErrorPolicy.COLLECT else None
         )
         return frame.inside(self.name, graph, state, branch=name, collecting=collecting)
-
-
-def _record(name: str, error: Exception) -> dict[str, str]:
-    category = category_of(error) if isinstance(error, GraphRunError) else NodeException.category
-    return {"branch_name": name, "category": category or NodeException.category, "message": clipped(error)}

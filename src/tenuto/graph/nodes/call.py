@@ -1,29 +1,28 @@
-"""A function that stands where a graph could: as a branch, or as an instance of a fan-out."""
+"""A function in place of a graph: as a branch, or as an instance of a fan-out."""
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tenuto.errors import GraphRunError, NodeException
+from tenuto.graph.engine.graph_frame import GraphFrame
+from tenuto.graph.engine.node import Update
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import NodeEvent, started
-from tenuto.graph.nodes.node import Update
+from tenuto.graph.state import place_of
 from tenuto.writing.error_record import shown
-
-if TYPE_CHECKING:
-    from tenuto.graph.engine.graph_frame import GraphFrame
 
 
 class FunctionCall:
-    """Calls a function inside a frame of its own; every attempt has one pair of events, under the call's name.
+    """Calls a function inside its own frame; every attempt has one pair of events, under the call's name.
 
     `shown` turns what the function returned into an update of the parent, which the event shows as if it were alone.
     """
 
     def __init__(
         self,
-        frame: "GraphFrame",
+        frame: GraphFrame,
         name: str,
         what: str,
         work: Callable[[Any], Awaitable[Any]],
@@ -43,12 +42,11 @@ class FunctionCall:
         try:
             working: Any = self._work(state)
             if not inspect.isawaitable(working):
-                raise TypeError(f"{self._what} calls what is not async: it returned {type(working).__name__}")
+                raise TypeError(f"{self._what} is not async: it returned {type(working).__name__}")
             result = await working
         except Suspending as signal:
-            signal.left(self.name, state, (*frame.scope.namespace, self.name))
             if event:
-                frame.emit(event.suspended(signal.descriptor))
+                frame.emit(event.suspended(signal.request.descriptor))
             raise
         except Exception as error:
             if event:
@@ -73,14 +71,10 @@ class FunctionCall:
         try:
             return event.ended(graph.schema.merge(state, self._shown(result), graph.name, self.name))
         except GraphRunError as error:
-            return event.ended(error=error)  # only told: the node raises it when all results are merged
+            return event.ended(error=error)  # only reported: the node raises it when all results are merged
 
     def _failed(self, state: Any, error: Exception) -> NodeException:
-        failed = NodeException(
-            f"{self._what} raised {shown(error)}.",
-            graph=self._frame.graph.name,
-            node_name=self.name,
-            recoverable_state=state,
-        )
+        place = place_of(self._frame.graph.name, self.name, state)
+        failed = NodeException(f"{self._what} raised {shown(error)}.", **place)
         failed.__cause__ = error
         return failed

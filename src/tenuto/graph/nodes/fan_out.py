@@ -1,11 +1,11 @@
-"""Fan-out: one graph, or function, run once per item or so many times, its results collected in order."""
+"""Fan-out: one graph, or function, run once per item or a number of times, its results collected in order."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -15,24 +15,21 @@ from tenuto.errors import (
     FanOutEmpty,
     FanOutInvalidConcurrency,
     FanOutInvalidCount,
-    GraphRunError,
     NodeException,
     NotJson,
 )
-from tenuto.graph.engine.cause import NOT_THE_NODES, category_of
+from tenuto.graph.checkpoint.fan_out_progress import FanOutRun
+from tenuto.graph.engine.cause import NOT_THE_NODES
+from tenuto.graph.engine.graph_frame import GraphFrame
+from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.engine.node import Middleware, Node, Update, through
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import FanOutConfig
 from tenuto.graph.nodes.call import FunctionCall
-from tenuto.graph.nodes.node import ErrorPolicy, Middleware, Node, Update, through
-from tenuto.graph.session.plain import difference, plain
-from tenuto.graph.state import Field, Series, State
-from tenuto.writing.error_record import clipped
-
-if TYPE_CHECKING:
-    from tenuto.graph.checkpoint.graph_journal import FanOutRun
-    from tenuto.graph.compiled import CompiledGraph
-    from tenuto.graph.engine.graph_frame import GraphFrame
+from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error
+from tenuto.graph.plain_data import difference, plain
+from tenuto.graph.state import Field, Series, State, place_of
 
 Call = Callable[[Any, Any], Awaitable[Any]]
 """A function as an instance: from the parent's state and the item, or with `count` the index, to the result."""
@@ -52,10 +49,10 @@ class FanOutPlan:
     """What a fan-out node does. Either items (`items_field`, `item_field`) or a `count` say how often.
 
     An instance is a `graph`, of which `collect_field` is collected, or a `call`. What a call returns is collected
-    itself; as an update, for the middleware around it, it goes by the name of `target_field`.
+    itself; to the middleware around it, it is an update of `target_field`.
     """
 
-    graph: "CompiledGraph[Any] | None"
+    graph: GraphPlan[Any] | None
     call: Call | None
     items_field: str | None
     item_field: str | None
@@ -73,14 +70,13 @@ class FanOutPlan:
 
     @property
     def collected(self) -> dict[str, str]:
-        """The parent's fields that results are collected into, and which of an instance's fields each of them takes."""
+        """The parent's fields that results are collected into, and the field of an instance each of them collects."""
         return {self.target_field: self.collect_field or self.target_field, **self.extra_outputs}
 
     def dumped(self, result: Update, target: Field, prior: Any) -> dict[str, Any]:
-        """Return what of an instance's fields the fan-out needs, as plain data.
+        """Return the fields of an instance that the fan-out needs, as plain data.
 
-        What a call returned has no type of its own: it must be the same in the parent's field, `target`, once it was
-        read again.
+        What a call returned has no declared type: read again, it must be the same in the parent's field, `target`.
         """
         wanted = sorted(name for name in set(self.collected.values()) if name in result)
         if self.graph is None:
@@ -99,35 +95,35 @@ class FanOutPlan:
             return {name: self.graph.schema.fields[name].check(value) for name, value in dumped.items()}
         except (KeyError, ValidationError) as error:
             raise CheckpointRecordInvalid(
-                f"What an instance of {self.graph.name!r} left does not fit it any more: {error}"
+                f"What an instance of {self.graph.name!r} left no longer fits it: {error}"
             ) from error
 
 
 def _plain_result(value: Any, merged: Callable[[Any], Any], where: str) -> JSON:
     if is_json(value):
         return value
-    told = plain(value, _dump_anything, lambda _: value, where)
+    data = plain(value, _dump_anything, lambda _: value, where)
     try:
         meant = merged(value)
     except Exception:
-        return told  # the node's own merge says what is wrong with it
+        return data  # the node's own merge reports what is wrong with it
     try:
-        lost = difference(meant, merged(told), where)
+        lost = difference(meant, merged(data), where)
     except Exception as error:
         raise NotJson(f"{where} cannot take a result as it is read again: {error}", path=where) from error
     if lost:
         raise NotJson(lost[1], path=lost[0])
-    return told
+    return data
 
 
 class FanOutNode(Node):
-    """Starts instances in index order, a bounded number at a time, and merges what they leave once all are done."""
+    """Starts instances in index order, a bounded number at a time, and merges their results once all are done."""
 
     def __init__(self, name: str, plan: FanOutPlan, middleware: tuple[Middleware, ...]) -> None:
         super().__init__(name, middleware)
         self.plan = plan
 
-    def graphs(self) -> "list[CompiledGraph[Any]]":
+    def graphs(self) -> list[GraphPlan[Any]]:
         """See `Node.graphs`."""
         return [] if self.plan.graph is None else [self.plan.graph]
 
@@ -143,13 +139,12 @@ class FanOutNode(Node):
         )
         return {"fan_out_config": config, "items": items}
 
-    async def execute(self, frame: "GraphFrame", state: Any, described: dict[str, Any]) -> Update:
+    async def execute(self, frame: GraphFrame, state: Any, described: dict[str, Any]) -> Update:
         """See `Node.execute`."""
         plan, items = self.plan, described["items"]
         if not items and plan.on_empty is OnEmpty.RAISE:
             raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name)
-        journal = frame.run.journal
-        kept = journal.fan_out(frame, self.name, len(items)) if journal else None
+        kept = frame.fan_out(self.name, len(items))
         work = _Instances(self, frame, state, items, described["fan_out_config"].concurrency, kept)
         await work.run()
         done = [(index, work.results[index]) for index in range(len(items)) if index in work.results]
@@ -162,16 +157,16 @@ class FanOutNode(Node):
             parts.append({plan.errors_field: [work.errors[index] for index in sorted(work.errors)]})
         return Series(parts)
 
-    async def instance(
+    async def graph_instance(
         self,
-        frame: "GraphFrame",
-        graph: "CompiledGraph[Any]",
+        frame: GraphFrame,
+        graph: GraphPlan[Any],
         state: Any,
         index: int,
         item: Any,
         again: Callable[[], None],
     ) -> Update:
-        """Run one instance of a graph and return the fields it ended with; `again` is told of a second attempt."""
+        """Run one instance of a graph and return its final fields; `again` is called before another attempt."""
         plan = self.plan
         inner = self._inside(frame, graph, state, index)
         values = {child: state.__dict__[parent] for child, parent in plan.inputs.items()}
@@ -194,7 +189,7 @@ class FanOutNode(Node):
         finally:
             scope_variable.reset(token)
 
-    async def called(self, frame: "GraphFrame", work: Call, state: Any, index: int, item: Any) -> Update:
+    async def call_instance(self, frame: GraphFrame, work: Call, state: Any, index: int, item: Any) -> Update:
         """Run one instance that is a function."""
         target = self.plan.target_field
         inner = self._inside(frame, frame.graph, state, index)
@@ -211,7 +206,7 @@ class FanOutNode(Node):
         finally:
             scope_variable.reset(token)
 
-    def _inside(self, frame: "GraphFrame", graph: "CompiledGraph[Any]", state: Any, index: int) -> "GraphFrame":
+    def _inside(self, frame: GraphFrame, graph: GraphPlan[Any], state: Any, index: int) -> GraphFrame:
         collecting = (
             f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy is ErrorPolicy.COLLECT else None
         )
@@ -237,16 +232,16 @@ class FanOutNode(Node):
 
 
 class _Instances:
-    """The instances of one fan-out under way. A few workers take them in order, so ten thousand cost no more tasks."""
+    """The instances of one running fan-out. A few workers take them in order, so ten thousand need no more tasks."""
 
     def __init__(
         self,
         node: FanOutNode,
-        frame: "GraphFrame",
+        frame: GraphFrame,
         state: Any,
         items: list[Any],
         concurrency: int | None,
-        kept: "FanOutRun | None",
+        kept: FanOutRun | None,
     ) -> None:
         self.results: dict[int, Update] = {}
         self.errors: dict[int, dict[str, str]] = {}
@@ -266,7 +261,7 @@ class _Instances:
                 self.results[index] = node.plan.loaded(record["result"])
 
     async def run(self) -> None:
-        """Run them all; under fail_fast the first failure cancels the others, and their ends are awaited."""
+        """Run them all; under fail_fast the first failure cancels the others and waits for them to end."""
         tasks = [asyncio.create_task(self._work()) for _ in range(self._workers)]
         if not tasks:
             return
@@ -285,9 +280,7 @@ class _Instances:
             raise failure
         raise NodeException(
             f"An instance of fan-out {self._node.name!r} failed: {failure}",
-            graph=self._frame.graph.name,
-            node_name=self._node.name,
-            recoverable_state=self._state,
+            **place_of(self._frame.graph.name, self._node.name, self._state),
         ) from failure
 
     async def _work(self) -> None:
@@ -302,12 +295,7 @@ class _Instances:
             except Exception as error:
                 if self._node.plan.error_policy is not ErrorPolicy.COLLECT:
                     raise
-                category = category_of(error) if isinstance(error, GraphRunError) else NodeException.category
-                self.errors[index] = {
-                    "fan_out_index": str(index),
-                    "category": category or NodeException.category,
-                    "message": clipped(error),
-                }
+                self.errors[index] = collected_error(error, fan_out_index=str(index))
                 if self._kept:
                     await self._kept.keep(index, {"error": self.errors[index]})
             else:
@@ -319,8 +307,8 @@ class _Instances:
         node, plan = self._node, self._node.plan
         if plan.graph is None:
             assert plan.call is not None
-            return node.called(self._frame, plan.call, self._state, index, item)
-        return node.instance(self._frame, plan.graph, self._state, index, item, lambda: self._again(index))
+            return node.call_instance(self._frame, plan.call, self._state, index, item)
+        return node.graph_instance(self._frame, plan.graph, self._state, index, item, lambda: self._again(index))
 
     def _dumped(self, result: Update) -> JSON:
         name = self._node.plan.target_field

@@ -1,33 +1,31 @@
 """A compiled graph as a node of another."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tenuto.graph.blueprint.projection import Projection
-from tenuto.graph.nodes.node import Middleware, Node, Update
+from tenuto.graph.engine.graph_frame import GraphFrame
+from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.engine.node import Middleware, Node, Update
+from tenuto.graph.nodes.projection import Projection
 from tenuto.graph.state import Schema
-
-if TYPE_CHECKING:
-    from tenuto.graph.compiled import CompiledGraph
-    from tenuto.graph.engine.graph_frame import GraphFrame
 
 
 class SubgraphNode(Node):
-    """Runs a graph on its own schema. The node itself has no events and takes no step; what runs inside does."""
+    """Runs a graph on its own schema. The node itself has no events and counts no step; what runs inside does."""
 
     has_events = False
 
     def __init__(
-        self, name: str, graph: "CompiledGraph[Any]", projection: Projection, middleware: tuple[Middleware, ...]
+        self, name: str, graph: GraphPlan[Any], projection: Projection, middleware: tuple[Middleware, ...]
     ) -> None:
         super().__init__(name, middleware)
         self.graph = graph
         self.projection = projection
 
-    def graphs(self) -> "list[CompiledGraph[Any]]":
+    def graphs(self) -> list[GraphPlan[Any]]:
         """See `Node.graphs`."""
         return [self.graph]
 
-    async def execute(self, frame: "GraphFrame", state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002 - it has no events to describe
+    async def execute(self, frame: GraphFrame, state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002 - it has no events to describe
         """See `Node.execute`."""
         inner = frame.inside(self.name, self.graph, state)
         final = await inner.execute(self.graph.schema.initial(self.projection.into(state)))
@@ -35,6 +33,6 @@ class SubgraphNode(Node):
 
 
 def project_out(projection: Projection, parent: Schema, child: Schema, values: dict[str, Any]) -> dict[str, Any]:
-    """Return what a child's values give its parent; a value that is missing is left out."""
+    """Return the values a child passes to its parent; a missing one is left out."""
     leaving = projection.leaving(parent, child)
     return {name: values[inner] for name, inner in leaving.items() if inner in values}

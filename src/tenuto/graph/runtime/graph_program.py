@@ -1,29 +1,33 @@
 """A compiled graph as a program of the runtime: a turn is one run of the graph on the session.
 
-The commit that begins the turn has put the message into the input log; the graph starts from that head. Its checkpoints
-are commits of the turn, and what it comes to is written by the commit with which the runtime ends the turn. A run that
-goes on, after a suspension, a stop, a failure or a lost runner, does so from the last checkpoint there is of it.
+The commit that begins the turn has added the message to the input log; the graph starts from that head. Its checkpoints
+are commits of the turn, and its result is written by the commit with which the runtime ends the turn. After a
+suspension, a stop, a failure or a lost runner, the run resumes from its last checkpoint.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from pydantic import ValidationError
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, MessageRefused, SuspensionResumePayloadInvalid, TenutoError
-from tenuto.graph.checkpoint.fan_out_progress import FanOutProgress
 from tenuto.graph.checkpoint.graph_journal import GraphJournal
-from tenuto.graph.checkpoint.graph_resume import overlay
-from tenuto.graph.checkpoint.ledger import common
-from tenuto.graph.checkpoint.restore import restore
-from tenuto.graph.checkpoint.stored_run import StoredRun, read_logs
-from tenuto.graph.engine.execution import UNSET, Call, Opened
+from tenuto.graph.checkpoint.stored_run import StoredRun, stored_run
+from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Metadata, Scope
-from tenuto.graph.runtime.runtime_writer import RidingSession, RuntimeWriter, project
+from tenuto.graph.invocation import execution
+from tenuto.graph.invocation.graph_resume import overlay
+from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
+from tenuto.graph.invocation.restore import RestoredRun, restore
+from tenuto.graph.invocation.run_request import RunRequest
+from tenuto.graph.plain_data import common
+from tenuto.graph.runtime.runtime_session import RuntimeSession, project
+from tenuto.graph.runtime.runtime_writer import RuntimeWriter
 from tenuto.graph.session.migration import MigrationRegistry
-from tenuto.graph.session.session_plan import Loaded, SessionPlan
+from tenuto.graph.session.session_plan import Concurrency, LoadedSession, SessionPlan
 from tenuto.graph.session.state_cache import StateCache
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
@@ -40,9 +44,6 @@ from tenuto.store.store import Store
 from tenuto.writing.changes import Base, LogChange
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT
 
-if TYPE_CHECKING:
-    from tenuto.graph.compiled import CompiledGraph
-
 Output = Callable[[Any], JSON]
 Entry = Callable[[Any], JSON]
 
@@ -52,7 +53,7 @@ class GraphProgram:
 
     def __init__(
         self,
-        graph: "CompiledGraph[Any]",
+        graph: GraphPlan[Any],
         *,
         name: str,
         version: str,
@@ -73,11 +74,11 @@ class GraphProgram:
         self._step_limit = step_limit
         self._read_message = entry
         self._output = _output_of(graph, output)
-        self._bound: tuple[Store, CompiledGraph[Any]] | None = None
+        self._bound: tuple[Store, GraphPlan[Any]] | None = None
         if input_log not in self._plan.logs:
             known = ", ".join(sorted(self._plan.logs)) or "none"
             raise InvalidInput(
-                f"Messages cannot be added to {input_log!r}: it is no log of the sessions of graph {graph.name!r}. "
+                f"Messages cannot be added to {input_log!r}: it is not a log of the sessions of graph {graph.name!r}. "
                 f"Name a session field that only grows: {known}.",
                 input=input_log,
             )
@@ -133,49 +134,10 @@ class GraphProgram:
     async def _run(self, turn: TurnContext) -> Result:
         graph = self._graph_on(turn.writer.store)
         turn.in_step = True
-        call = Call(
-            initial=None,
-            observers=(),
-            stop=lambda: turn.stop is not None,
-            step_limit=self._step_limit,
-            tenant=turn.key.tenant,
-            resume_invocation=None,
-            signal_payload=UNSET,
-            on_moved=None,
-        )
-        try:
-            riding, opened = await self._opened(graph, turn)
-        except TenutoError as error:
-            turn.note_store_failure(error)
-            return Result(outcome="errored", error=error)
-        outcome = await graph.ran(call, opened)
-        match outcome.outcome:
-            case "completed":
-                try:
-                    return Result(outcome="completed", output=self._output(outcome.state))
-                except Exception as error:
-                    return Result(outcome="errored", error=error)
-            case "suspended":
-                raise TurnSuspended(riding.waits, partial=False)
-            case "interrupted":
-                raise TurnStopped
-            case _:
-                return Result(outcome="errored", error=outcome.error)
-
-    def _graph_on(self, store: Store) -> "CompiledGraph[Any]":
-        """Return the graph with its sessions, and its checkpoints, in the runtime's store."""
-        if self._bound is None or self._bound[0] is not store:
-            graph, plan = copy(self._graph), copy(self._plan)
-            plan.store = plan.own = store
-            plan.warm = StateCache(fields=plan.fields)
-            graph.session = plan
-            graph.store = store if self._checkpoints else None
-            self._bound = (store, graph)
-        return self._bound[1]
-
-    async def _opened(self, graph: "CompiledGraph[Any]", turn: TurnContext) -> tuple[RuntimeWriter, Opened]:
-        plan = graph.session
-        assert plan is not None
+        again = turn.resumed or turn.engine is not None
+        assert graph.session is not None
+        writer = turn.engine = RuntimeWriter(turn, graph.session, f"{self.name}@{self.version}")
+        request = RunRequest(stop=lambda: turn.stop is not None, step_limit=self._step_limit, tenant=turn.key.tenant)
         scope = Scope(
             invocation_id=turn.invocation.invocation_id,
             correlation_id=turn.invocation.correlation_id,
@@ -183,64 +145,83 @@ class GraphProgram:
             metadata=Metadata({}),
             turn=Turn(turn),
         )
-        again = turn.resumed or turn.engine is not None
-        riding = turn.engine = RuntimeWriter(turn, plan, f"{self.name}@{self.version}")
+        outcome = await execution.run(graph, request, scope, partial(_open, turn, writer, again))
+        match outcome.outcome:
+            case "completed":
+                try:
+                    return Result(outcome="completed", output=self._output(outcome.state))
+                except Exception as error:
+                    return Result(outcome="errored", error=error)
+            case "suspended":
+                raise TurnSuspended(writer.waits, partial=False)
+            case "interrupted":
+                raise TurnStopped
+            case _:
+                return Result(outcome="errored", error=outcome.error)
+
+    def _graph_on(self, store: Store) -> GraphPlan[Any]:
+        """Return the graph with its sessions, and its checkpoints, in the runtime's store."""
+        if self._bound is None or self._bound[0] is not store:
+            plan = self._plan.bound_to(store, cache=StateCache(fields=self._plan.fields))
+            self._bound = (store, replace(self._graph, session=plan, store=store if self._checkpoints else None))
+        return self._bound[1]
+
+
+async def _open(
+    turn: TurnContext, writer: RuntimeWriter, again: bool, graph: GraphPlan[Any], _: Any, scope: Scope, __: Any
+) -> OpenedRun:
+    """Open a turn's run of the graph: from its last checkpoint in this step, if it runs `again`, or from the head."""
+    plan = graph.session
+    assert plan is not None
+    try:
         found = await _last_point(turn) if again else None
         if found is not None:
-            journal = await self._restored(graph, plan, riding, *found)
-            return riding, Opened(scope=scope, journal=journal, entry=journal.stops.entry(), existed=True)
+            journal = await _restored(graph, plan, turn, writer, *found)
+            return OpenedRun(scope, journal, journal.points.entry(), existed=True)
         loaded = project(plan, turn)
-        journal = GraphJournal(
-            riding,
-            graph.kind.schema_version,
-            FanOutProgress(batch=graph.fan_out_batch),
-            session=RidingSession(plan, turn, loaded),
-            every_node=graph.store is not None,
-            graph=graph.name,
-        )
-        entry = plan.entry(loaded, None, graph.name)
-        return riding, Opened(scope=scope, journal=journal, entry=entry, existed=True)
-
-    async def _restored(
-        self, graph: "CompiledGraph[Any]", plan: SessionPlan, riding: RuntimeWriter, run: Run, point: Checkpoint
-    ) -> GraphJournal:
-        """Put up again what a run left at its last checkpoint: on the session as that run left it, or as it is now."""
-        turn = riding.live
-        logs = await read_logs(turn.writer.store, point)
-        found = StoredRun(checkpoint=point, logs=logs, correlation_id=run.correlation_id, origin_id=run.origin_id)
-        journal = restore(found, graph)
-        journal.turn = riding
-        moved = run.base_version != turn.replica.version
-        journal.session = RidingSession(plan, turn, Loaded(turn.replica.life, riding.base, True, {}, {}))
-        payload = None if run.run_id == turn.run_id else _answer_to(turn, run)
-        if run.run_id == turn.run_id and not moved:
-            riding.goes_on(logs)
-            journal.ledger.distrust(run.ends, point.ends)
-            return journal
-        _go_on_from_head(journal, plan, turn, found, moved=moved)
-        if payload is not None:
-            overlay(journal, payload, turn.invocation.invocation_id)
-        await journal.stand_here()
-        return journal
+        journal = fresh_journal(graph, writer, RuntimeSession(plan, turn, loaded))
+        return OpenedRun(scope, journal, plan.entry(loaded, None, graph.name), existed=True)
+    except TenutoError as error:
+        turn.note_store_failure(error)
+        raise
 
 
-def _go_on_from_head(
-    journal: GraphJournal, plan: SessionPlan, turn: TurnContext, found: StoredRun, *, moved: bool
+async def _restored(
+    graph: GraphPlan[Any], plan: SessionPlan, turn: TurnContext, writer: RuntimeWriter, run: Run, point: Checkpoint
+) -> GraphJournal:
+    """Restore what a run left at its last checkpoint: on the session as that run left it, or on the current one."""
+    found = await stored_run(turn.writer.store, run, point)
+    restored = restore(found, graph)
+    moved = run.base_version != turn.replica.version
+    payload = None if run.run_id == turn.run_id else _answer_to(turn, run)
+    blank = LoadedSession(turn.replica.life, writer.run.base, True, {}, {})
+    if run.run_id == turn.run_id and not moved:
+        writer.goes_on(found.logs)
+        restored.ledger.distrust(run.ends, point.ends)
+        return restored.journal(writer, RuntimeSession(plan, turn, blank))
+    rewrite = project(plan, turn).rewrite if turn.replica.schema_version != plan.schema_version else None
+    _continue_from_head(restored, plan, turn, found, moved=moved)
+    if payload is not None:
+        overlay(restored, payload, turn.invocation.invocation_id)
+    removed = rewrite.removed if rewrite else frozenset[str]()
+    journal = restored.journal(writer, RuntimeSession(plan, turn, blank, removed))
+    await journal.repeat_cursor()
+    return journal
+
+
+def _continue_from_head(
+    restored: RestoredRun, plan: SessionPlan, turn: TurnContext, found: StoredRun, *, moved: bool
 ) -> None:
-    """Let what a former run had beyond the session's head be written by this one.
+    """Let this run write what a former run had beyond the session's head.
 
-    If the session has moved on, its fields are those it has now, and what the run had added is added to them.
+    If the session has changed, its fields are those it has now, and what the run had added is added to them.
     """
+    points, pending = restored.points, restored.ledger.pending
     cursor: Any = found.checkpoint.cursor
-    top, session = journal.stops.at(()), journal.session
-    if turn.replica.schema_version != plan.schema_version and isinstance(session, RidingSession):
-        rewrite = project(plan, turn).rewrite
-        session.removed = rewrite.removed if rewrite else session.removed
     if moved:
         base = Base(ends={name: LogEnd(0, 0, length) for name, length in cursor["base"].items()})
-        journal.stops.rebase(plan, project(plan, turn), base)
-        top = journal.stops.at(())
-    pending = journal.ledger.pending
+        points.rebase(plan, project(plan, turn), base)
+    top = points.at(())
     for name in plan.logs:
         held = turn.replica.logs.get(name)
         column = top.schema.fields[plan.fields[name]]
@@ -253,11 +234,11 @@ def _go_on_from_head(
             pending[name] = LogChange(items=wanted[kept:])
     for entry in cursor["frames"]:
         path = tuple(entry["path"])
-        stop = journal.stops.at(path)
-        own = [name for name in stop.schema.fields if path or name not in plan.names]
-        journal.ledger.rewrite(path, stop.schema, stop.state, own)
+        point = points.at(path)
+        own = [name for name in point.schema.fields if path or name not in plan.names]
+        restored.ledger.rewrite(path, point.schema, point.state, own)
     if underway := cursor["underway"]:
-        journal.progress.put_back({underway: LogChange(items=found.logs.get(underway, []), anew=True)})
+        restored.progress.put_back({underway: LogChange(items=found.logs.get(underway, []), anew=True)})
 
 
 async def _last_point(turn: TurnContext) -> tuple[Run, Checkpoint] | None:
@@ -272,7 +253,7 @@ async def _last_point(turn: TurnContext) -> tuple[Run, Checkpoint] | None:
 
 
 def _answer_to(turn: TurnContext, run: Run) -> dict[str, Any] | None:
-    """Return what was said to a graph that had suspended; None if that run stopped for another reason."""
+    """Return the answer to a graph that had suspended; None if that run stopped for another reason."""
     waits = [wait for wait in turn.waits.of_run(run.run_id) if wait.kind == WaitKind.SIGNAL]
     if run.status is not RunStatus.SUSPENDED or not waits:
         return None
@@ -285,14 +266,14 @@ def _answer_to(turn: TurnContext, run: Run) -> dict[str, Any] | None:
     return dict(answer or {})
 
 
-def _plan_of(graph: "CompiledGraph[Any]") -> SessionPlan:
-    """Return how the graph's state and its sessions belong together; by default a session is the whole state."""
+def _plan_of(graph: GraphPlan[Any]) -> SessionPlan:
+    """Return how the graph keeps its sessions; by default a session is the whole state."""
     plan = graph.session
     if plan is not None:
         if not isinstance(plan.store, Store):
             raise InvalidInput(
                 f"Graph {graph.name!r} keeps its sessions in a {type(plan.store).__name__}; as a program it keeps them "
-                "in the runtime's store. Compile it without, or with that one."
+                "in the runtime's store. Compile it without a session store, or with that one."
             )
         return plan
     migrations = MigrationRegistry("session")
@@ -303,13 +284,13 @@ def _plan_of(graph: "CompiledGraph[Any]") -> SessionPlan:
         state=None,
         mapping=None,
         auto_save=True,
-        concurrency="exclusive",
+        concurrency=Concurrency.EXCLUSIVE,
         lane_wait=DEFAULT_LANE_WAIT,
         migrations=migrations,
     )
 
 
-def _output_of(graph: "CompiledGraph[Any]", output: str | Output | None) -> Output:
+def _output_of(graph: GraphPlan[Any], output: str | Output | None) -> Output:
     if output is None:
         return lambda _: None
     if not isinstance(output, str):

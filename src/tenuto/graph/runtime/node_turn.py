@@ -1,13 +1,15 @@
-"""A turn of the runtime as the nodes of its graph see it: calls to the outside, chunks of a reply, usage."""
+"""A turn of the runtime as the nodes of its graph see it: outside calls, chunks of a reply, usage."""
 
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.graph.checkpoint.ledger import escaped
 from tenuto.graph.engine.scope import Scope, scope_variable
-from tenuto.graph.engine.suspend import SignalDescriptor, Suspending
+from tenuto.graph.engine.suspend import Suspending
+from tenuto.graph.signal import SignalDescriptor
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.runtime.calls.arguments import check_once
 from tenuto.runtime.calls.effect_call import call_effect, in_doubt_error
@@ -15,6 +17,11 @@ from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.turn.effect_journal import Place
 from tenuto.runtime.turn.invocation import TurnSuspended
+
+
+def _of_turn(name: str) -> Any:
+    """Return a property that is the turn's own of that name."""
+    return property(attrgetter(f"_live.{name}"), doc=getattr(Turn, name).__doc__)
 
 
 class NodeTurn:
@@ -25,35 +32,12 @@ class NodeTurn:
     def __init__(self, live: Turn) -> None:
         self._live = live
 
-    @property
-    def session_id(self) -> str:
-        """The caller's id of the session."""
-        return self._live.session_id
-
-    @property
-    def run_id(self) -> str:
-        """The run this turn is."""
-        return self._live.run_id
-
-    @property
-    def attempt(self) -> int:
-        """Which runner of this run this is: 1, or more after a takeover."""
-        return self._live.attempt
-
-    @property
-    def input(self) -> JSON:
-        """The message that began the turn, as it was sent."""
-        return self._live.input
-
-    @property
-    def definition(self) -> Definition:
-        """What the program is told about itself: prompt, model, tools, tasks."""
-        return self._live.definition
-
-    @property
-    def trace_id(self) -> str | None:
-        """The trace all turns of the session belong to."""
-        return self._live.trace_id
+    session_id: str = _of_turn("session_id")
+    run_id: str = _of_turn("run_id")
+    attempt: int = _of_turn("attempt")
+    input: JSON = _of_turn("input")
+    definition: Definition = _of_turn("definition")
+    trace_id: str | None = _of_turn("trace_id")
 
     async def effect(
         self,
@@ -65,11 +49,12 @@ class NodeTurn:
         idempotent: bool = False,
         call_id: str | None = None,
     ) -> JSON:
-        """Make a call to the outside once, and return its result; see `Turn.effect`.
+        """Make an outside call once, and return its result; see `Turn.effect`.
 
-        It is known by the node's place, its step and the key: a node that runs again after a crash or a suspension gets
-        what was recorded, a loop calls anew. Another attempt at the node makes only those calls again that failed. A
-        call in doubt suspends the run before this node, if it is to be asked about.
+        It is identified by the node's place, its step and the key: a node that runs again after a crash or a suspension
+        gets the recorded result, a loop calls again. Another attempt at the node repeats only the calls that failed. A
+        call in doubt that has to be asked about suspends the run before this node; in middleware, and where nothing can
+        be suspended, it is an error.
         """
         live, scope = context_of(self._live), _scope()
         place = self._place(scope, key)
@@ -87,11 +72,10 @@ class NodeTurn:
             )
         except TurnSuspended as signal:
             frame = scope.frame
-            if frame.unsuspendable:
+            if frame.unsuspendable or frame.attempt is None:
                 raise in_doubt_error(live, place) from None
-            asking = Suspending(frame, SignalDescriptor(f"in_doubt:{place}"), completed=False, timeout=None)
-            asking.waits = signal.waits
-            raise asking from None
+            asked = SignalDescriptor(f"in_doubt:{place}")
+            raise Suspending(frame.suspend_request(asked, completed=False, waits=signal.waits)) from None
 
     def _place(self, scope: Scope, key: str) -> Place:
         namespace = namespace_of(scope)
@@ -108,13 +92,13 @@ class NodeTurn:
         self._live.emit(chunk)
 
     def use(self, model: str, source: str = "", *, once: str | None = None, **counted: int) -> None:
-        """Count the tokens of a model call; see `Turn.use`."""
+        """Record the tokens of a model call; see `Turn.use`."""
         check_once(once)
         self._live.use(model, source, once=None if once is None else f"{namespace_of(_scope())}:{once}", **counted)
 
 
 def current_turn() -> NodeTurn | None:
-    """Return the turn of the runtime the running node belongs to; None where the graph was run by itself."""
+    """Return the turn of the runtime the running node belongs to; None if the graph runs by itself."""
     scope = scope_variable.get()
     return NodeTurn(scope.turn) if scope is not None and scope.turn is not None else None
 
@@ -127,10 +111,10 @@ def _scope() -> Scope:
 
 
 def namespace_of(scope: Scope) -> str:
-    """Return a name for where a node runs that is the same whenever it runs there again.
+    """Return a name for the place of a node that is the same whenever it runs there again.
 
-    That is its path and its step; inside instances and branches, where steps are counted as they come, the step is that
-    of the node around them all, and each level adds its index or branch, the node, and how often that ran before.
+    That is its path and its step. Inside instances and branches, where the order of steps varies, the step is that of
+    the node around them all, and each level adds its index or branch, the node, and how often that ran before.
     """
     frame, node = scope.frame, scope.namespace[-1]
     below: list[str] = []

@@ -5,29 +5,28 @@ from dataclasses import replace
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, TenutoError
-from tenuto.graph.checkpoint.ledger import common
-from tenuto.graph.session.own import OwnSession
-from tenuto.graph.session.session_plan import Loaded, SessionPlan
-from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
-from tenuto.model.session import SessionKey, SessionRecord
+from tenuto.errors import InvalidInput
+from tenuto.graph.plain_data import common
+from tenuto.graph.session.session_plan import SessionPlan
+from tenuto.model.commit import OpenWait, Receipt
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.handover import Handover
-from tenuto.writing.changes import Base, CheckpointDraft, LogChange, Save
+from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite, Save
 
 _Standing = tuple[int, list[Any]]
-"""How many entries of the session's own log a run's log begins with, and what it goes on with."""
+"""How many entries of the session's own log a run's log begins with, and what follows them."""
 
 
 class RuntimeWriter:
-    """The journal's turn under the runtime. A checkpoint is a commit, a save is one of the turn's own, and the end is
-    handed over: the runtime writes it, with everything else that is to be said of it.
+    """What a journal writes with under the runtime. A checkpoint is a commit, a save is one of the turn's own, and the
+    end is handed over: the runtime writes it, with everything else that ends the turn.
     """
 
     begun = True
 
     def __init__(self, live: TurnContext, plan: SessionPlan, program: str) -> None:
         self.live = live
+        self.run = live.writer
         self.ended = False
         self.waits: tuple[OpenWait, ...] = ()
         self._plan = plan
@@ -36,55 +35,17 @@ class RuntimeWriter:
         self._late: Receipt | None = None
         self._stand()
 
-    @property
-    def key(self) -> SessionKey:
-        """The session's full name."""
-        return self.live.key
-
-    @property
-    def run_id(self) -> str:
-        """The run."""
-        return self.live.run_id
-
-    @property
-    def life(self) -> int:
-        """The session's life."""
-        return self.live.replica.life
-
-    @property
-    def base(self) -> Base:
-        """The session as its last save left it."""
-        return self.live.writer.base
-
-    @property
-    def lost(self) -> TenutoError | None:
-        """Why the lane is lost, if it is."""
-        return self.live.writer.lost
-
-    @property
-    def operation_id(self) -> str:
-        """The last commit's."""
-        return self.live.writer.operation_id
-
     def goes_on(self, logs: Mapping[str, list[JSON]]) -> None:
-        """Say what the logs of a run that is taken over have."""
+        """Note the logs of a run that is taken over."""
         for name in self._plan.logs:
             held, found = self.live.replica.logs.get(name, []), logs.get(name, [])
             kept = common(held, found)
             self._logs[name] = (kept, found[kept:])
 
-    async def write(
-        self,
-        *,
-        point: CheckpointDraft | None = None,
-        logs: Mapping[str, LogChange] | None = None,
-        save: Save | None = None,
-        end: EndRun | None = None,
-        waits: tuple[OpenWait, ...] = (),
-        settled: tuple[SettleWait, ...] = (),  # noqa: ARG002 - nothing is settled by a graph here
-    ) -> Receipt:
-        """See `Turn.write`."""
-        changes = dict(logs or {})
+    async def write(self, what: RunWrite) -> Receipt:
+        """See `RunWriter.write`."""
+        point, logs, save, end, waits, _ = what
+        changes = dict(logs)
         told = None if point is None else replace(point, cursor=self._cursor(point.cursor, changes, save))
         if end is not None:
             self.ended, self.waits = True, waits
@@ -99,24 +60,24 @@ class RuntimeWriter:
         return await self._leave(told, changes)
 
     async def resolve(self) -> Receipt | None:
-        """See `Turn.resolve`."""
+        """See `RunWriter.resolve`."""
         late, self._late = self._late, None
         if late is not None:
             return late
         return await self.live.resolve()
 
     def release(self) -> None:
-        """See `Turn.release`: the runtime does that."""
+        """See `RunWriter.release`: the runtime does that."""
 
     async def settle(self, *_: Any) -> None:
-        """See `Turn.settle`: the runtime does that."""
+        """See `RunWriter.settle`: the runtime does that."""
 
     async def repeat(self, *_: Any) -> Receipt:
-        """See `Turn.repeat`: the runtime's turns are over with their save."""
-        raise InvalidInput("A save within a turn of the runtime cannot be repeated by itself; resume the session.")
+        """See `RunWriter.repeat`: a turn of the runtime ends with its save."""
+        raise InvalidInput("A save within a turn of the runtime cannot be repeated alone; resume the session.")
 
     def _cursor(self, cursor: Any, changes: Mapping[str, LogChange], save: Save | None) -> JSON:
-        """Return a checkpoint's cursor and what it takes to go on there; `base` is how long the session's logs are."""
+        """Return a checkpoint's cursor and what it takes to resume there; `base` is how long the session's logs are."""
         live = self.live
         if save is None:
             base = {name: len(live.replica.logs[name]) for name in self._plan.logs & live.replica.logs.keys()}
@@ -195,63 +156,3 @@ class RuntimeWriter:
         """Stand at the session's head, with nothing written ahead of it."""
         copy = self.live.replica
         self._logs = {name: (len(copy.logs.get(name, ())), []) for name in self._plan.logs}
-
-
-class RidingSession(OwnSession):
-    """A session in the runtime's store, held under its lane; the runtime's copy is what the next turn begins with."""
-
-    def __init__(self, plan: SessionPlan, live: TurnContext, loaded: Loaded) -> None:
-        super().__init__(plan, live.key, loaded)
-        self._live = live
-
-    @property
-    def overwrites(self) -> bool:
-        """See `OwnSession.overwrites`: under the lane nobody comes between."""
-        return False
-
-    def saved(self, turn: Any, state: Any, added: int) -> None:  # noqa: ARG002 - the runtime keeps the session itself
-        """See `OwnSession.saved`."""
-        self._values = self.plan.values(state)
-        self.removed = frozenset()
-
-    def forget(self) -> None:
-        """See `OwnSession.forget`."""
-        self._live.replica.projected = None
-
-
-def project(plan: SessionPlan, live: TurnContext) -> Loaded:
-    """Return the session a turn begins on as the graph's values; what the turn before has made valid stays so."""
-    copy, base = live.replica, live.writer.base
-    stored: dict[str, Any] = {**copy.document, **copy.logs}
-    logs = frozenset(copy.logs)
-    if copy.schema_version != plan.schema_version:
-        copy.projected = None
-        record = SessionRecord(
-            session_id=live.key.session_id, state=stored, schema_version=copy.schema_version, logs=logs
-        )
-        return plan.read(live.key, record, base, copy.life)
-    plan.check(live.key, stored, logs)
-    known: Mapping[str, tuple[Any, int, Any]] = {}
-    if copy.projected is not None and copy.projected[0] is plan:  # else they are another graph's values
-        known = copy.projected[1]
-    held, fresh = {}, {}
-    for name in plan.fields.keys() & stored.keys():
-        raw = stored[name]
-        was, count, value = known.get(name, (None, 0, None))
-        if was is not raw or (name in plan.logs and len(value) != count):
-            fresh[name] = raw
-            continue
-        held[name] = value
-        if name in plan.logs and count < len(raw):
-            fresh[name] = raw[count:]
-    valid = plan.valid(live.key, fresh)
-    values = {}
-    for name, field in plan.fields.items():
-        if name in held:
-            values[field] = [*held[name], *valid[field]] if name in fresh else held[name]
-        elif name in fresh:
-            values[field] = valid[field]
-    counts = {name: len(stored[name]) for name in plan.logs & stored.keys()}
-    kept = {n: (stored[n], counts.get(n, 0), values[f]) for n, f in plan.fields.items() if f in values}
-    copy.projected = (plan, kept)
-    return Loaded(copy.life, base, True, values, counts)

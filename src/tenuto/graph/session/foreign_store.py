@@ -1,4 +1,4 @@
-"""A user's own session store: four methods are enough, a few more unlock what needs them."""
+"""A user's own session store: four methods are enough, more of them enable what needs them."""
 
 import inspect
 from typing import Any, Protocol, runtime_checkable
@@ -21,11 +21,11 @@ class SessionStore(Protocol):
         ...
 
     async def save(self, session_id: str, record: SessionRecord) -> Any:
-        """Write the record over what is there."""
+        """Write the record, and replace the stored one."""
         ...
 
     async def delete(self, session_id: str) -> Any:
-        """Remove the record; removing what is not there is fine."""
+        """Remove the record; removing one that does not exist is fine."""
         ...
 
     async def list(self, filter: Any = None) -> Any:  # noqa: A002 - the protocol's own name
@@ -34,7 +34,7 @@ class SessionStore(Protocol):
 
 
 def check_session_store(store: Any, concurrency: str) -> None:
-    """Refuse an object that lacks what is asked of it, naming what is missing."""
+    """Refuse an object that lacks a method it needs, and name what is missing."""
     missing = [name for name in ("load", "save", "delete", "list") if not callable(getattr(store, name, None))]
     if missing:
         raise InvalidInput(

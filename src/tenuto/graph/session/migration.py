@@ -1,4 +1,4 @@
-"""Bringing stored state from the version it was written under to the one the code declares."""
+"""Migrating stored state from the version it was written under to the one the code declares."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -9,8 +9,8 @@ from tenuto.errors import InvalidInput, StateMigrationError
 Migrate = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
-class _Way(NamedTuple):
-    """The shortest way from a version: how long it is, how many are as short, and the version that follows."""
+class _Path(NamedTuple):
+    """The shortest path from a version: its length, how many are as short, and the next version on it."""
 
     length: int
     ways: int
@@ -18,7 +18,7 @@ class _Way(NamedTuple):
 
 
 class MigrationRegistry:
-    """Migrations by the versions they lead from and to; `prefix` tells those of checkpoints and sessions apart."""
+    """Migrations by the versions they lead from and to; `prefix` distinguishes those of checkpoints and sessions."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -40,14 +40,18 @@ class MigrationRegistry:
         self._steps[source, target] = migrate
 
     def borrow(self, other: "MigrationRegistry") -> None:
-        """Take over the migrations of another registry for pairs this one has none for."""
+        """Add the migrations of another registry for pairs this one has none for."""
         self._steps = {**other._steps, **self._steps}
 
     def chain(self, source: str, target: str) -> list[tuple[str, str]]:
-        """Return the one shortest way between two versions; none, or more than one, is an error."""
-        way = self._ways_to(target).get(source)
+        """Return the one shortest path between two versions; none, or more than one, is an error."""
+        paths, steps, at = self._paths_to(target), list[tuple[str, str]](), source
+        way = paths.get(source)
         if way is not None and way.ways == 1:
-            return self._steps_of(source, target)
+            while at != target:
+                steps.append((at, paths[at].following))
+                at = paths[at].following
+            return steps
         details = {
             "from_version": source,
             "to_version": target,
@@ -57,42 +61,35 @@ class MigrationRegistry:
         if way is not None:
             raise StateMigrationError(
                 f"{self._prefix}_state_migration_chain_ambiguous",
-                f"There are {way.ways} shortest ways from {source!r} to {target!r}, of {way.length} migrations each; "
+                f"There are {way.ways} shortest paths from {source!r} to {target!r}, of {way.length} migrations each; "
                 "remove one.",
                 **details,
             )
         raise StateMigrationError(
             f"{self._prefix}_state_migration_missing",
-            f"No way leads from {source!r} to {target!r} ({details['registry_description']}); register a migration.",
+            f"No migration path from {source!r} to {target!r} ({details['registry_description']}); register one.",
             **details,
         )
 
     def check(self, target: str) -> None:
-        """Refuse a registry in which some version has more than one shortest way to `target`."""
-        for source, way in self._ways_to(target).items():
+        """Refuse a registry in which some version has more than one shortest path to `target`."""
+        for source, way in self._paths_to(target).items():
             if way.ways > 1:
                 self.chain(source, target)
 
-    def _steps_of(self, source: str, target: str) -> list[tuple[str, str]]:
-        ways, steps, at = self._ways_to(target), [], source
-        while at != target:
-            steps.append((at, ways[at].following))
-            at = ways[at].following
-        return steps
-
-    def _ways_to(self, target: str) -> dict[str, "_Way"]:
-        """Return the shortest way from each version that leads to the target, found from its end."""
+    def _paths_to(self, target: str) -> dict[str, _Path]:
+        """Return the shortest path from each version that leads to the target, found from its end."""
         leading: dict[str, list[str]] = {}
         for source, following in self._steps:
             leading.setdefault(following, []).append(source)
-        ways = {target: _Way(0, 1, target)}
+        ways = {target: _Path(0, 1, target)}
         queue = deque([target])
         while queue:
             at = queue.popleft()
             for source in leading.get(at, ()):
                 known = ways.get(source)
                 if known is None:
-                    ways[source] = _Way(ways[at].length + 1, ways[at].ways, at)
+                    ways[source] = _Path(ways[at].length + 1, ways[at].ways, at)
                     queue.append(source)
                 elif known.length == ways[at].length + 1:
                     ways[source] = known._replace(ways=known.ways + ways[at].ways)
@@ -100,7 +97,7 @@ class MigrationRegistry:
         return ways
 
     def apply(self, source: str, target: str, states: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Bring states along the chain; equal versions are left alone without a look at the registry."""
+        """Migrate states along the chain; equal versions need no migration."""
         if source == target:
             return states
         for pair in self.chain(source, target):

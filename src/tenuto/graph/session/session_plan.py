@@ -1,7 +1,8 @@
-"""What crosses between a session's record and a graph's state: load, migrate, project in, project out."""
+"""How a graph keeps sessions: load, migrate, project into the state, project out of it."""
 
 import warnings
 from collections.abc import Mapping
+from copy import copy
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -9,13 +10,13 @@ from pydantic import ValidationError
 
 from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, SessionLoadFailed, StateValidationError, TenutoError
-from tenuto.graph.blueprint.warnings import SessionStateDoubled, outside
-from tenuto.graph.checkpoint.ledger import common
+from tenuto.graph.plain_data import common
 from tenuto.graph.session.foreign_store import check_session_store
 from tenuto.graph.session.migration import MigrationRegistry
 from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.session.state_cache import StateCache, WarmState
 from tenuto.graph.state import Schema, State, rebuilt
+from tenuto.graph.warnings import SessionStateDoubled, outside
 from tenuto.model.session import SessionKey, SessionRecord
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base
@@ -30,16 +31,16 @@ class Concurrency(StrEnum):
 
 
 class Rewrite(NamedTuple):
-    """What a migration leaves to be written: fields to remove, and logs to write anew after a kept beginning."""
+    """What a migration has to write: fields to remove, and logs to rewrite after a beginning that is kept."""
 
     removed: frozenset[str]
     logs: dict[str, int]
 
 
-class Loaded(NamedTuple):
-    """A session as a run finds it: its valid values by the state's fields, and how many entries each log has stored.
+class LoadedSession(NamedTuple):
+    """A session as a run finds it: its valid values by the state's fields, and how many entries of each log are stored.
 
-    `owned` says that its profile names whose it is.
+    `owned` says that its profile names its owner.
     """
 
     life: int
@@ -54,7 +55,7 @@ class Loaded(NamedTuple):
 
 
 class SessionPlan:
-    """How a graph keeps sessions, fixed when it is compiled. A session field is a name of the record, not the state."""
+    """How a graph keeps sessions, fixed when it is compiled. Its fields have the record's names, not the state's."""
 
     def __init__(
         self,
@@ -64,19 +65,16 @@ class SessionPlan:
         state: type[SessionState] | None,
         mapping: Mapping[str, str] | None,
         auto_save: bool,
-        concurrency: str,
+        concurrency: Concurrency,
         lane_wait: float,
         migrations: MigrationRegistry,
         checkpoints: Store | None = None,
         owner: str | None = None,
     ) -> None:
-        try:
-            self.concurrency = Concurrency(concurrency)
-        except ValueError as error:
-            raise InvalidInput(f"Unknown concurrency {concurrency!r}; known are {', '.join(Concurrency)}.") from error
+        self.concurrency = concurrency
         self.store = store
         self.owner = owner
-        # In another store than the checkpoints, a session is saved beside them, as in a store of the user's own.
+        # A session in another store than the checkpoints is saved beside them, as in a store of the user's own.
         self.own = store if isinstance(store, Store) and checkpoints in (None, store) else None
         if self.own is None and store is not None:
             check_session_store(store, self.concurrency)
@@ -88,11 +86,24 @@ class SessionPlan:
         self.auto_save = auto_save
         self.lane_wait = lane_wait
         self.migrations = migrations
-        self.warm = StateCache(fields=self.fields)
+        self.cache = StateCache(fields=self.fields)
         self._schema = schema
         self._blank = schema.kind.model_construct()
 
-    async def load(self, key: SessionKey) -> Loaded:
+    def bound_to(self, store: Store, *, cache: StateCache, owner: str | None = None) -> "SessionPlan":
+        """Return this plan for sessions in another store, by default under the same owner."""
+        plan = copy(self)
+        plan.store = plan.own = store
+        plan.cache = cache
+        plan.owner = self.owner if owner is None else owner
+        return plan
+
+    def note(self, state_version: str) -> dict[str, Any]:
+        """Return what a checkpoint notes of a session in it: the state's version, and the session's names."""
+        mapping = {name: field for name, field in self.fields.items() if name != field}
+        return {"state_version": state_version, "logs": sorted(self.logs), "mapping": mapping}
+
+    async def load(self, key: SessionKey) -> LoadedSession:
         """Return the session, migrated in memory and validated; an id without a session has no values."""
         self.address(key)
         try:
@@ -105,13 +116,13 @@ class SessionPlan:
             raise SessionLoadFailed(f"{key} could not be loaded: {error!r}", key=key) from error
         return found
 
-    async def _load_own(self, store: Store, key: SessionKey) -> Loaded:
+    async def _load_own(self, store: Store, key: SessionKey) -> LoadedSession:
         while True:
             stamp = await store.stamp(key)
             if stamp is None:
-                return Loaded(await store.life(key), Base(), False, {}, {}, owned=False)
-            if warm := self.warm.get(key, stamp):
-                return Loaded(warm.life, warm.base, True, warm.values, warm.counts, warm.size)
+                return LoadedSession(await store.life(key), Base(), False, {}, {}, owned=False)
+            if warm := self.cache.get(key, stamp):
+                return LoadedSession(warm.life, warm.base, True, warm.values, warm.counts, warm.size)
             record = await store.load(key)
             if record is None or record.head is None:
                 continue  # deleted in between
@@ -121,28 +132,29 @@ class SessionPlan:
             return found
 
     def address(self, key: SessionKey) -> Any:
-        """Return what the store knows the session by; a store of the user's own knows no tenants."""
+        """Return what identifies the session in the store; a store of the user's own has no tenants."""
         if isinstance(self.store, Store):
             return key
         if key.tenant:
             raise InvalidInput(
-                f"{type(self.store).__name__} keeps sessions by their id alone; it has none of a tenant.", key=key
+                f"{type(self.store).__name__} keeps sessions by id alone; it cannot have those of a tenant.",
+                key=key,
             )
         return key.session_id
 
-    async def _load_foreign(self, key: SessionKey) -> Loaded:
+    async def _load_foreign(self, key: SessionKey) -> LoadedSession:
         record = await self.store.load(self.address(key))
         if record is None:
-            return Loaded(0, Base(), False, {}, {})
+            return LoadedSession(0, Base(), False, {}, {})
         return self.read(key, record, Base(version=getattr(record, "version", 0) or 0), 0)
 
     def remember(self, key: SessionKey, life: int, base: Base, values: dict[str, Any], size: int) -> None:
         """Keep a session's values for the next turn."""
         counts = {name: len(values[self.fields[name]]) for name in self.logs if self.fields[name] in values}
-        self.warm.put(key, WarmState(life, self.schema_version, base, values, counts, size))
+        self.cache.put(key, WarmState(life, self.schema_version, base, values, counts, size))
 
-    def read(self, key: SessionKey, record: Any, base: Base, life: int) -> Loaded:
-        """Return a record's values, migrated and valid."""
+    def read(self, key: SessionKey, record: Any, base: Base, life: int) -> LoadedSession:
+        """Return a record's values, migrated and validated."""
         stored = dict(record.state)
         found, version = record.schema_version, self.schema_version
         fields = self.migrations.apply(found, version, [stored])[0]
@@ -155,10 +167,12 @@ class SessionPlan:
         size = len(encode(stored))
         head = getattr(record, "head", None)
         owned = head is None or head.profile.agent is not None
-        return Loaded(life, base, True, values, counts, size, rewrite, stored if self.own is None else None, owned)
+        return LoadedSession(
+            life, base, True, values, counts, size, rewrite, stored if self.own is None else None, owned
+        )
 
     def check(self, key: SessionKey, fields: Mapping[str, Any], logs: frozenset[str] | None) -> None:
-        """Refuse a record with fields nobody declares, or, with `logs`, one that keeps them in another way."""
+        """Refuse a record with undeclared fields, or, with `logs`, one that keeps other fields as logs."""
         unknown = sorted(fields.keys() - self.fields.keys()) if self.is_whole else []
         if unknown:
             raise SessionLoadFailed(
@@ -208,10 +222,10 @@ class SessionPlan:
                 anew[name] = common(stored[name], fields[name])
         return Rewrite(frozenset(removed), {name: kept for name, kept in anew.items() if name in self.logs})
 
-    def entry(self, loaded: Loaded, given: State | Mapping[str, Any] | None, graph: str) -> State:
+    def entry(self, loaded: LoadedSession, given: State | Mapping[str, Any] | None, graph: str) -> State:
         """Return the state a run begins with.
 
-        The record's values, or defaults; fields the caller set are then applied through their reducers.
+        These are the record's values, or defaults; fields the caller set are then merged through their reducers.
         """
         kind = self._schema.kind
         explicit = _given(given)
@@ -225,7 +239,7 @@ class SessionPlan:
                 values[name] = self._begin_with(name, explicit.pop(name))
             else:
                 raise StateValidationError(
-                    f"A {kind.__name__} to begin with needs {name!r}, which neither the session nor the caller gives.",
+                    f"The initial {kind.__name__} needs {name!r}, which neither the session nor the caller gives.",
                     graph=graph,
                     field=name,
                 )
@@ -244,7 +258,7 @@ class SessionPlan:
                 f"The initial state of {self._schema.kind.__name__} is not valid: {error}", field=name
             ) from error
 
-    def _warn_of_doubling(self, loaded: Loaded, given: Mapping[str, Any]) -> None:
+    def _warn_of_doubling(self, loaded: LoadedSession, given: Mapping[str, Any]) -> None:
         for name, value in given.items():
             held = loaded.values.get(name)
             if not held or not isinstance(value, list):
@@ -253,21 +267,21 @@ class SessionPlan:
             if (reducer.is_log or not reducer.idempotent) and value[: len(held)] == held:
                 warnings.warn(
                     SessionStateDoubled(
-                        f"The initial state repeats all that the session has in {name!r}, which is now there twice; "
-                        "give only what is new, since the session is loaded by itself."
+                        f"The initial state repeats all that the session has in {name!r}, which now has it twice; give "
+                        "only what is new, since the session is loaded automatically."
                     ),
                     stacklevel=outside(),
                 )
 
     def document(self, state: State, loaded: Mapping[str, Any] | None = None) -> dict[str, JSON]:
-        """Return the session's fields that are no logs, as plain data; with `loaded`, only those that are others."""
+        """Return the session's document fields as plain data; with `loaded`, only those that changed."""
         values = state.__dict__
         return self.plain(
             values if loaded is None else {f: v for f, v in values.items() if f not in loaded or loaded[f] is not v}
         )
 
     def plain(self, values: Mapping[str, Any]) -> dict[str, JSON]:
-        """Return those of the session's fields that are no logs and among these values, as plain data."""
+        """Return the session's document fields among these values, as plain data."""
         return {
             name: self._schema.fields[field].dump(values[field])
             for name, field in self.fields.items()
@@ -281,7 +295,7 @@ class SessionPlan:
         return entries
 
     def record(self, session_id: str, state: State, version: int) -> SessionRecord:
-        """Return the whole record, for a store of the user's own; `version` is what its save makes of the session."""
+        """Return the whole record, for a store of the user's own; `version` is the one the save gives the session."""
         values = {name: self._schema.fields[field].dump(state.__dict__[field]) for name, field in self.fields.items()}
         return SessionRecord(
             session_id=session_id,
@@ -326,7 +340,7 @@ def _fields(schema: Schema, state: type[SessionState] | None, mapping: Mapping[s
 
 
 def _given(given: State | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what the caller set; of a state, what it was made with and what is not as by default."""
+    """Return the fields the caller set; of a state, those it was made with and those that differ from the default."""
     if isinstance(given, State):
         fields = type(given).model_fields.items()
         defaults = {name: info.get_default(call_default_factory=True) for name, info in fields}

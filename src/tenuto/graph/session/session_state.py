@@ -1,4 +1,4 @@
-"""What of a program's state survives a turn."""
+"""The part of a graph's state that is kept between turns."""
 
 from typing import ClassVar
 

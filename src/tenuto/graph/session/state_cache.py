@@ -1,4 +1,4 @@
-"""Session states kept in memory between turns, each confirmed against the store before it is used."""
+"""Session states kept in memory between turns, each checked against the store before it is used."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -20,14 +20,14 @@ class WarmState(NamedTuple):
 
 
 class StateCache:
-    """The states used last, up to a total size. One is valid only as long as its session has that life and version."""
+    """The states used last, up to a total size. One is valid as long as its session has that life and version."""
 
     def __init__(self, limit: int = DEFAULT_BYTES, fields: Mapping[str, str] | None = None) -> None:
         self._fields = fields or {}
         self._states: Lru[SessionKey, WarmState] = Lru(limit)
 
     def get(self, key: SessionKey, stamp: Stamp) -> WarmState | None:
-        """Return what is known of the session if it still is what the stamp says; otherwise it is forgotten."""
+        """Return the session's state if it still matches the stamp; otherwise drop it."""
         found = self._states.get(key)
         if found is not None and self._holds(found, stamp):
             return found
@@ -37,13 +37,13 @@ class StateCache:
     def _holds(self, state: WarmState, stamp: Stamp) -> bool:
         if (state.life, state.base.version, state.schema_version) != (stamp.life, stamp.version, stamp.schema_version):
             return False
-        # A node may have changed a list in place; the store has the truth.
+        # A node may have changed a list in place; then the store has to be asked.
         return all(len(state.values[self._fields.get(name, name)]) == count for name, count in state.counts.items())
 
     def put(self, key: SessionKey, state: WarmState) -> None:
-        """Keep a state, and let go of those used longest ago."""
+        """Keep a state, and drop those used longest ago."""
         self._states.put(key, state, state.size)
 
     def drop(self, key: SessionKey) -> None:
-        """Forget a state."""
+        """Drop a state."""
         self._states.pop(key)

@@ -13,19 +13,12 @@ from tenuto.model.commit import Receipt
 from tenuto.model.input import Input
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
+from tenuto.runtime.cache.queue_view import QueueView
 from tenuto.runtime.conversation.frame import FRAME
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, LogView, Session, profile_after
 from tenuto.writing.changes import Base
-
-
-@dataclass(slots=True)
-class QueueView:
-    """A session's open input for its next turns, in order; `more` means that these are only the first."""
-
-    inputs: deque[Input] = field(default_factory=deque)
-    more: bool = False
 
 
 @dataclass(slots=True)

@@ -18,11 +18,11 @@ from tenuto.store.bounds import (
     check_map,
     check_moment,
     check_name,
+    check_new_usage,
     check_text,
     check_timeout,
     refuse,
 )
-from tenuto.store.facets.usage import check_new_usage
 
 
 def sized(text: str, what: str, most: int) -> str:

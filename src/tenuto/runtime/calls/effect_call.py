@@ -16,8 +16,7 @@ from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext, leave_call
 from tenuto.runtime.turn.effect_journal import InDoubt, Known, Place, check_same, failed, place_of, replayed
 from tenuto.runtime.turn.invocation_waits import WaitFor
-from tenuto.store.bounds import check_flag, check_word
-from tenuto.store.facets.effects import check_effect
+from tenuto.store.bounds import check_effect, check_flag, check_word
 from tenuto.writing.error_record import error_record
 
 Call: TypeAlias = Callable[[], Awaitable[JSON]]

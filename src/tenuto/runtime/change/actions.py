@@ -1,12 +1,12 @@
 """Actions on a session, each a small class with one method. Write your own the same way.
 
 An action that changes the session has `apply`: it receives the session's value and returns the one to save, in one
-commit. An action that does something else has `perform`: it needs no lane, and works on a busy session.
+commit. Those that send, stop, fork, rewind or delete are the runtime's verbs of that name as values.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON
@@ -14,11 +14,6 @@ from tenuto.model.run import StopKind
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.session.definition import Task, check_tasks
 from tenuto.runtime.session.session_view import Session
-
-if TYPE_CHECKING:
-    from tenuto.runtime.change.fork import Forked
-    from tenuto.runtime.handle import SessionHandle
-    from tenuto.runtime.runtime import SessionRuntime
 
 
 @runtime_checkable
@@ -30,25 +25,12 @@ class Action(Protocol):
         ...
 
 
-@runtime_checkable
-class Deed(Protocol):
-    """Does something with a session that is not a change under its lane."""
-
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
-        """Do it, and return the result."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SendMessage:
     """Send the session a message, which begins a turn of its program. A text is a user message."""
 
     message: str | Mapping[str, Any]
     key: str | None = None
-
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
-        """See `Deed.perform`."""
-        return await runtime.send(session.key, self.message, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +90,6 @@ class RewindSession:
 
     to: str | int
 
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Session:
-        """See `Deed.perform`."""
-        return await runtime.rewind(session.key, self.to)
-
 
 @dataclass(frozen=True, slots=True)
 class ForkSession:
@@ -125,10 +103,6 @@ class ForkSession:
     session_id: str | None = None
     message: str | Mapping[str, Any] | None = None
     key: str | None = None
-
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> "Forked":
-        """See `Deed.perform`."""
-        return await runtime.fork(session.key, at=self.at, target=self.session_id, message=self.message, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,20 +164,12 @@ class StopRun:
     reason: str | None = None
     run_id: str | None = None
 
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
-        """See `Deed.perform`."""
-        return await runtime.stop(session.key, kind=self.kind, reason=self.reason, run_id=self.run_id)
-
 
 @dataclass(frozen=True, slots=True)
 class DeleteSession:
     """Delete the session and everything it owns; with `cascade`, its children too."""
 
     cascade: bool = False
-
-    async def perform(self, session: "SessionHandle", runtime: "SessionRuntime") -> Any:
-        """See `Deed.perform`."""
-        return await runtime.delete(session.key, cascade=self.cascade)
 
 
 COMMANDS: tuple[type[Any], ...] = (

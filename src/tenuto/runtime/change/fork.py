@@ -25,7 +25,7 @@ from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import MESSAGES, Session
 from tenuto.runtime.turn.start_point import start_point
-from tenuto.store.facets.inbox import check_key
+from tenuto.store.bounds import check_key
 from tenuto.store.store import Store
 
 Load: TypeAlias = Callable[[SessionKey], Awaitable[tuple[Replica, Run | None]]]

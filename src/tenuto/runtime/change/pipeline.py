@@ -4,7 +4,8 @@ Exactly one notice reports a stage that fails, and names it. A failure after the
 separate notice reports it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
@@ -113,11 +114,12 @@ class Pipeline:
         await self._listeners.tell(notice)
         return session
 
-    async def perform(self, key: SessionKey, name: str, deed: Callable[[], Awaitable[T]]) -> T:
+    async def perform(self, key: SessionKey, name: str, verb: Coroutine[Any, Any, T]) -> T:
         """Do something that is not a change under the lane, and report the session's status before and after it."""
         try:
-            before = await head_of(self._store, key)
-            done = await deed()
+            with closing(verb):  # not awaited if there is no session
+                before = await head_of(self._store, key)
+                done = await verb
         except Exception as error:
             await self.deed_failed(key, name, error)
             raise

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tenuto.errors import ClaimLost, InvalidInput, LaneBusy, VersionConflict, WaitNotOpen
+from tenuto.errors import ClaimLost, InvalidInput, LaneBusy, StreamMoved, WaitNotOpen
 from tenuto.ids import new_id
 from tenuto.model.input import Input, InputKind
 from tenuto.model.lane import Lane, Owner
@@ -109,9 +109,7 @@ class Dispatcher:
                 return await self._factory.begin(replica, lane, first, warm=False)
             except WaitNotOpen:
                 return _nothing()  # raced with an answer to a wait that was to be abandoned: retry
-            except VersionConflict as error:
-                if error.details().get("counted") != "events":
-                    raise
+            except StreamMoved as error:
                 raise OlderInputDue from error  # it is queued behind the input that arrived
             except ClaimLost:
                 if (known := await sent_before(self._store, key, first)) is None:

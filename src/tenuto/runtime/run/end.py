@@ -14,8 +14,8 @@ from tenuto.errors import (
     StopRequested,
     StoreError,
     StoreUnavailable,
+    StreamMoved,
     TenutoError,
-    VersionConflict,
     WaitNotOpen,
 )
 from tenuto.model.commit import EndRun
@@ -49,7 +49,6 @@ from tenuto.writing.error_record import bare_record, clipped, error_record, show
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
-
 RUN_ABORTED = "run_aborted"
 
 _NOT_CAUSED_BY_NEXT_TURN = (StopRequested, LaneLost, RunNotLive, StoreError)
@@ -75,10 +74,7 @@ class TurnEnder:
     hooks: Controller | None
 
     async def completed(self, turn: TurnContext, result: Result, plan_next: PlanNext | None = None) -> Ended:
-        """End a turn whose program completed; a stop that was requested before wins.
-
-        `plan_next` returns the turn that the same commit begins, if there is one.
-        """
+        """End a turn whose program completed; an earlier stop wins. `plan_next` returns the turn to begin with it."""
         try:
             await self._settle_hooks(turn)
             end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(turn, result.output))
@@ -159,10 +155,10 @@ class TurnEnder:
         keep_reply(turn, stop)
         turn.pending.extras["sees_stop"] = True
         if stop.kind is StopKind.ABORT:
-            error = {"category": RUN_ABORTED, "message": clipped(stop.reason or "The run was aborted.")}
-            end = EndRun(status=RunStatus.FAILED, error=error)
+            status, category, what = RunStatus.FAILED, RUN_ABORTED, "The run was aborted."
         else:
-            end = EndRun(status=RunStatus.INTERRUPTED, error=_stop_record(stop))
+            status, category, what = RunStatus.INTERRUPTED, "run_interrupted", "The run was interrupted."
+        end = EndRun(status=status, error={"category": category, "message": clipped(stop.reason or what)})
         return await self.close(turn, end, "the run was stopped")
 
     async def failed(self, turn: TurnContext, error: BaseException, fault: Notice | None = None) -> Ended:
@@ -274,7 +270,7 @@ class TurnEnder:
             del pending.events[marked:]
             if pending.outgoing and end.status is not RunStatus.SUSPENDED and turn.invocation.reply_to is not None:
                 pending.outgoing.pop()
-            if guarded and isinstance(error, VersionConflict) and error.details().get("counted") == "events":
+            if guarded and isinstance(error, StreamMoved):
                 replica.invalidate_queue()
                 raise InputArrived from error
             raise
@@ -400,7 +396,3 @@ def _told(turn: TurnContext, output: JSON) -> JSON:
         return output
     record: Any = outcome_record(turn, None) or {}
     return turn.replica.messages[record["reply"][2]].get("content") if "reply" in record else record.get("output")
-
-
-def _stop_record(stop: Stop) -> JSON:
-    return {"category": "run_interrupted", "message": clipped(stop.reason or "The run was interrupted.")}

@@ -29,7 +29,7 @@ from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
 from tenuto.runtime.turn.pending import Pending
-from tenuto.writing.changes import CheckpointDraft, LogChange
+from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.retry import ask_again
 from tenuto.writing.run_writer import RunWriter
 
@@ -198,9 +198,7 @@ class TurnContext:
         writer = self.writer
         try:
             try:
-                receipt = await writer.write_next(
-                    point=point, logs=stored, save=save, end=end, waits=waits, parts=parts
-                )
+                receipt = await writer.write_next(RunWrite(point, stored, save, end, waits), parts)
             except StoreError as error:
                 receipt = await ask_again(error, writer.write_again)
         except asyncio.CancelledError:

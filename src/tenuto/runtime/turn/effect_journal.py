@@ -20,7 +20,7 @@ from tenuto.model.effect import (
     SettleEffect,
     StartEffect,
 )
-from tenuto.store.facets.effects import request_digest
+from tenuto.store.bounds import request_digest
 
 ONCE = "/once"
 """The namespace of `once` keys of additions: a row means that the addition was written with it."""

@@ -24,8 +24,10 @@ class Threads:
         self._queue.put((work, future))
         if len(self._threads) < self._size:
             thread = threading.Thread(target=self._serve, name=f"{self._name} {len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            if _started(thread):
+                self._threads.append(thread)
+            elif not self._threads:
+                _do(*self._queue.get_nowait())  # type: ignore[misc]
         return future
 
     def close(self, within: float) -> None:
@@ -44,11 +46,21 @@ class Threads:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do something that blocks, in a thread of its own."""
+    """Do something that blocks, in its own thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
-    threading.Thread(target=_do, args=(work, future), name="tenuto", daemon=True).start()
+    if not _started(threading.Thread(target=_do, args=(work, future), name="tenuto", daemon=True)):
+        _do(work, future)
     return await future
+
+
+def _started(thread: threading.Thread) -> bool:
+    """Start a thread; an interpreter that is ending may start none, and its last calls are done without."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _do(work: Callable[[], T], future: "asyncio.Future[T]") -> None:
@@ -61,7 +73,7 @@ def _do(work: Callable[[], T], future: "asyncio.Future[T]") -> None:
     try:
         future.get_loop().call_soon_threadsafe(_answer, future, result, error)
     except RuntimeError:
-        return  # the loop was closed: nobody waits any more
+        return  # the loop was closed: nobody is waiting
 
 
 def _answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

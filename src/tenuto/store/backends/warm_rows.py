@@ -70,7 +70,7 @@ class RowMemory:
         if left is None:
             return
         if left.run is not None and left.run.ended_at is not None:
-            left = left._replace(run=None)  # nothing is written for it any more
+            left = left._replace(run=None)  # nothing more is written for it
         self._left[key] = (left, since_boot())
         if len(self._left) > _REMEMBERED:
             self._left.popitem(last=False)

@@ -1,14 +1,11 @@
 """Reading effects."""
 
-from typing import TYPE_CHECKING
-
 from tenuto.argument import check_flag, check_kind
 from tenuto.clock import to_micros
-from tenuto.codec import JSON, dumps
-from tenuto.model.effect import Effect, EffectKind
+from tenuto.model.effect import Effect
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import columns_of
-from tenuto.store.rules.encoding import digest_of
+from tenuto.store.context import StoreContext
 from tenuto.store.rules.limits import (
     MAX_NAME_BYTES,
     check_count,
@@ -16,15 +13,11 @@ from tenuto.store.rules.limits import (
     check_moment,
     check_name,
     check_text,
-    check_word,
 )
 from tenuto.store.rules.parts.effect_rules import effect_of
 from tenuto.store.rules.plan import Row
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import EffectRow, SessionRow
-
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
 
 _SESSION = len(SessionRow._fields)
 
@@ -32,7 +25,7 @@ _SESSION = len(SessionRow._fields)
 class Effects:
     """The journal of calls to the outside. Commits write it (`Commit.effects`)."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: StoreContext) -> None:
         self._store = store
 
     async def get(
@@ -57,7 +50,7 @@ class Effects:
 
         `after` goes on behind an effect.
 
-        `in_doubt` keeps those that were started and whose runner is not the live one any more: their run has ended,
+        `in_doubt` keeps those that were started and whose runner is gone: their run has ended,
         or another attempt of it runs.
         """
         origin = None if origin_id is None else check_name(origin_id, "origin_id")
@@ -65,19 +58,6 @@ class Effects:
         params = (origin, int(check_flag(in_doubt, "in_doubt")), *place, check_limit(limit))
         rows = await self._store.backend.read("effects_of_session", *columns_of(as_key(key)), *params)
         return tuple(map(_effect, rows))
-
-
-def check_effect(key: str, namespace: str, call_id: str | None) -> None:
-    """Refuse names of an effect that no commit would take."""
-    check_name(key, "the effect's key")
-    check_text(namespace, "the effect's namespace", MAX_NAME_BYTES)
-    if call_id is not None:
-        check_name(call_id, "the effect's call_id")
-
-
-def request_digest(kind: EffectKind, request: JSON) -> str:
-    """Return what is kept of a request when its body is dropped."""
-    return digest_of(check_word(kind, EffectKind, "kind"), dumps(request, "request"))
 
 
 def _place(effect: Effect) -> tuple[int, str, str, int, str]:

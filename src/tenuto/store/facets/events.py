@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tenuto.argument import check_items
 from tenuto.errors import CursorBeyondTail, InvalidInput
@@ -10,23 +9,21 @@ from tenuto.model.event import EventPage, NewEvent
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import Key, as_key
-from tenuto.store.backend import columns_of, session_lock
+from tenuto.store.backend import columns_of
+from tenuto.store.context import StoreContext, transact
 from tenuto.store.rules.commit.pack import check_budget, pack_events
 from tenuto.store.rules.encoding import byte_size
 from tenuto.store.rules.fields import LANE, RUN_REF
 from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_name
-from tenuto.store.rules.parts.event_rules import decide_events, read_events
-from tenuto.store.rules.plan import Ask, gather
+from tenuto.store.rules.plan import Ask
 from tenuto.store.rules.rows import EventRow, SessionRow
-
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
+from tenuto.store.rules.verbs.event_rules import decide_events, read_events
 
 
 class Events:
     """The streams of sessions: numbered from 1 without gaps, the same on every read."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: StoreContext) -> None:
         self._store = store
 
     async def append(
@@ -35,7 +32,7 @@ class Events:
         """Write events outside a commit, under the lane, as one row, and return the stream's last number.
 
         A taken lane is `LaneLost`, a run that is not live `RunNotLive`. With `after`, the stream must stand there
-        (`VersionConflict` otherwise): so a lost reply is resolved by reading, not by writing twice.
+        (`StreamMoved` otherwise): so a lost reply is resolved by reading, not by writing twice.
         """
         LANE(lane, "lane")
         if run is not None:
@@ -49,8 +46,7 @@ class Events:
         check_budget(byte_size(body), len(events), self._store.budget)
         ask = Ask(key=lane.key, run_id=run.run_id if run else "")
         decide = partial(decide_events, lane.key, lane.life, lane.generation, run, after, body, len(events))
-        read = partial(gather, ask, self._store.now())
-        last = await self._store.backend.transact(read, decide, session_lock(lane.key), size=len(body))
+        last = await transact(self._store, ask, decide, len(body))
         self._store.backend.announce(lane.key)
         return last
 

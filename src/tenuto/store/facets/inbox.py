@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, StoredDataCorrupt
@@ -11,8 +10,9 @@ from tenuto.model.input import Boundary, Cancelled, DuePage, Enqueued, Input, In
 from tenuto.model.lane import HostProof
 from tenuto.model.session import Key, SessionKey, Tenant, as_key
 from tenuto.quote import quote
-from tenuto.store.backend import columns_of, session_lock
-from tenuto.store.damage import report, sound
+from tenuto.store.backend import columns_of
+from tenuto.store.context import StoreContext, transact
+from tenuto.store.facets.damage import report, sound
 from tenuto.store.facets.listing import read_cursor
 from tenuto.store.host import is_dead
 from tenuto.store.rules.commit.pack import check_budget
@@ -20,7 +20,7 @@ from tenuto.store.rules.encoding import byte_size, digest_of
 from tenuto.store.rules.fields import INPUT
 from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word, within
 from tenuto.store.rules.parts.input_rules import PackedInput, pack_input
-from tenuto.store.rules.plan import Ask, Row, gather
+from tenuto.store.rules.plan import Ask, Row
 from tenuto.store.rules.records import key_of, maybe_time, owner_of, stored_key
 from tenuto.store.rules.rows import InputRow, SessionRow
 from tenuto.store.rules.verbs.inbox_rules import (
@@ -33,16 +33,13 @@ from tenuto.store.rules.verbs.inbox_rules import (
 )
 from tenuto.store.rules.verbs.stop_rules import decide_interrupt
 
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
-
 _SESSION = len(SessionRow._fields)
 
 
 class Inbox:
     """The durable input of sessions. It is consumed by commits (`Commit.inputs`, `Commit.consume`)."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: StoreContext) -> None:
         self._store = store
 
     async def enqueue(self, key: Key, new: NewInput, *, interrupts: str | None = None) -> Enqueued:
@@ -69,12 +66,11 @@ class Inbox:
             current_run=interrupts is not None or (new.boundary is not None and new.run_id is None),
             input_keys=(new.key,) if new.key is not None else (),
         )
-        read = partial(gather, ask, self._store.now())
         if interrupts is None:
             decide = partial(decide_enqueue, key, packed)
         else:
             decide = partial(decide_interrupt, key, packed, interrupts)
-        enqueued = await self._store.backend.transact(read, decide, session_lock(key), size=len(packed.body))
+        enqueued = await transact(self._store, ask, decide, len(packed.body))
         if not enqueued.replayed or enqueued.stop is not None:
             self._store.backend.announce(key)
         return enqueued
@@ -117,20 +113,18 @@ class Inbox:
         """
         key = as_key(key)
         wanted = check_ids(ids, "input_ids")
-        read = partial(gather, Ask(key=key, inputs=wanted), self._store.now())
-        return await self._store.backend.transact(read, partial(decide_cancel, wanted), session_lock(key))
+        return await transact(self._store, Ask(key=key, inputs=wanted), partial(decide_cancel, wanted))
 
     async def refuse(self, key: Key, input_id: str, error: JSON) -> bool:
         """Settle an open input of a session as refused, with the reason; return whether it was still open.
 
         For what nobody will ever be able to take. Needs no lane. The reason takes the place of the body, and an event
-        `input_refused` tells of it.
+        `input_refused` reports it.
         """
         key = as_key(key)
         check_budget(byte_size(dumps(error, "error")), 1, self._store.budget)
-        read = partial(gather, Ask(key=key, inputs=(check_name(input_id, "input_id"),)), self._store.now())
-        decide = partial(decide_refuse, key, input_id, error)
-        refused = await self._store.backend.transact(read, decide, session_lock(key))
+        ask = Ask(key=key, inputs=(check_name(input_id, "input_id"),))
+        refused = await transact(self._store, ask, partial(decide_refuse, key, input_id, error))
         if refused:
             self._store.backend.announce(key)
         return refused
@@ -196,11 +190,6 @@ class Inbox:
         ((moment,),) = await self._store.backend.read("next_input")
         due: datetime | None = maybe_time(moment, "the next due time of the inbox")
         return due
-
-
-def check_key(key: str) -> str:
-    """Return a sender's key, or refuse one that no input would take."""
-    return check_name(key, "key")
 
 
 def _due_key(row: Row) -> SessionKey | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tenuto.argument import check_flag, check_items
 from tenuto.clock import to_datetime, to_duration
@@ -12,18 +11,17 @@ from tenuto.ids import new_id
 from tenuto.model.lane import DEFAULT_TTL, Lane, LaneView, Owner, Renewal
 from tenuto.model.run import Run, RunRef
 from tenuto.model.session import Key, Kind, SessionKey, Tenant, as_key
-from tenuto.store.backend import columns_of, session_lock
-from tenuto.store.damage import read_sound
+from tenuto.store.backend import columns_of
+from tenuto.store.context import StoreContext, transact
+from tenuto.store.facets.damage import read_sound
 from tenuto.store.host import is_dead
 from tenuto.store.rules.fields import LANE, OWNER, RUN_REF
+from tenuto.store.rules.lane_row import sealed, view_of
 from tenuto.store.rules.limits import check_count, check_limit, check_name, check_ttl, within
-from tenuto.store.rules.plan import Ask, Row, gather
+from tenuto.store.rules.plan import Ask, Row
 from tenuto.store.rules.records import key_of, run_of
 from tenuto.store.rules.rows import RunRow, SessionRow
-from tenuto.store.rules.verbs.lane_rules import decide_acquire, decide_disarm, sealed, view_of
-
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
+from tenuto.store.rules.verbs.lane_rules import decide_acquire, decide_disarm
 
 _SESSION = len(SessionRow._fields)
 
@@ -31,7 +29,7 @@ _SESSION = len(SessionRow._fields)
 class Lanes:
     """The lanes of sessions."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: StoreContext) -> None:
         self._store = store
 
     async def acquire(
@@ -60,7 +58,7 @@ class Lanes:
         try:
             return await self._acquire(key, owner, nonce, ttl, life, alive, None)
         except LaneBusy as refusal:
-            holder = refusal.details().get("holder")
+            holder = refusal.holder
             if holder is None or not is_dead(holder.host):
                 raise
             dead = (refusal.generation, holder)
@@ -112,9 +110,8 @@ class Lanes:
         Stale, foreign or repeated: `LaneLost`, nothing changes.
         """
         LANE(lane, "lane")
-        read = partial(gather, Ask(key=lane.key), self._store.now())
         decide = partial(decide_disarm, lane.key, lane.life, lane.generation, lane.nonce)
-        await self._store.backend.transact(read, decide, session_lock(lane.key))
+        await transact(self._store, Ask(key=lane.key), decide)
 
     async def inspect(self, key: Key) -> LaneView | None:
         """Describe the lane as it stands, lapsed ones too; None if the id never had one. Nothing blocks or changes."""
@@ -144,9 +141,8 @@ class Lanes:
         alive: bool,
         dead: tuple[int, Owner] | None,
     ) -> Lane:
-        read = partial(gather, Ask(key=key), self._store.now())
         decide = partial(decide_acquire, key, owner, nonce, ttl, dead, life, alive)
-        return await self._store.backend.transact(read, decide, session_lock(key))
+        return await transact(self._store, Ask(key=key), decide)
 
 
 def _run(row: Row) -> Run:

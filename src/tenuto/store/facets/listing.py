@@ -9,7 +9,7 @@ from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionFilter, SessionPage, SessionSummary
 from tenuto.quote import quote
 from tenuto.store.backend import View
-from tenuto.store.damage import sound
+from tenuto.store.facets.damage import sound
 from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.fields import FILTER
 from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_limit, within

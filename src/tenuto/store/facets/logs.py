@@ -1,25 +1,21 @@
 """Reading logs: by range, the last few, or all, along the lineage, at one instant."""
 
-from typing import TYPE_CHECKING
-
 from tenuto.codec import JSON, encode, loads, loads_many, loads_map
 from tenuto.errors import InvalidInput, SessionNotFound, StoredDataCorrupt
 from tenuto.model.session import Entry, Key, LogEnd, SessionKey, as_key
 from tenuto.store.backend import View, columns_of
+from tenuto.store.context import StoreContext
 from tenuto.store.rules.commit.lineage import Segment, clip, segments
 from tenuto.store.rules.fields import check_end
 from tenuto.store.rules.limits import check_count, check_name
 from tenuto.store.rules.records import ends_of
 from tenuto.store.rules.rows import BranchRow, EntryRow, SessionRow
 
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
-
 
 class Logs:
     """The logs of sessions. Entries come as stored; a migration of user state is the session layer's."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: StoreContext) -> None:
         self._store = store
 
     async def read(
@@ -89,14 +85,14 @@ async def read_document(view: View, key: SessionKey, inline: str, held: str | No
     if not names:
         return document
     rows = await view.read("contents_by_hash", key.tenant, encode(sorted(set(names.values()))))
-    bodies = {row[0]: row for row in rows}
+    bodies = {content: (encoding, body) for content, encoding, body in rows}
     for name, content in names.items():
-        row = bodies.get(content)
-        if row is None:
+        if content not in bodies:
             raise StoredDataCorrupt(f"Field {name!r} of {what}: its value {content} is missing.", what=what, field=name)
-        if row[1] != "json":
-            raise StoredDataCorrupt(f"Field {name!r} of {what} is in the unknown encoding {row[1]!r}.", field=name)
-        document[name] = loads(row[2], f"field {name!r} of {what}")
+        encoding, body = bodies[content]
+        if encoding != "json":
+            raise StoredDataCorrupt(f"Field {name!r} of {what} is in the unknown encoding {encoding!r}.", field=name)
+        document[name] = loads(body, f"field {name!r} of {what}")
     return document
 
 

@@ -2,14 +2,14 @@
 
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tenuto.argument import check_kind
 from tenuto.clock import to_micros
 from tenuto.model.outgoing import Outgoing, OutgoingStatus
 from tenuto.model.session import Key, Tenant, as_key
 from tenuto.store.backend import Lock, columns_of
-from tenuto.store.damage import read_sound
+from tenuto.store.context import StoreContext
+from tenuto.store.facets.damage import read_sound
 from tenuto.store.rules.limits import (
     check_count,
     check_delay,
@@ -24,9 +24,6 @@ from tenuto.store.rules.plan import Row
 from tenuto.store.rules.records import key_of, maybe_time
 from tenuto.store.rules.rows import OutgoingRow, SessionRow
 
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
-
 _SESSION = len(SessionRow._fields)
 
 
@@ -36,7 +33,7 @@ class Outbox:
     To deliver is to enqueue on the target with the outbox id as key, then to mark: done twice it is one input.
     """
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: StoreContext) -> None:
         self._store = store
 
     async def get(self, outbox_id: str, *, tenant: Tenant = "") -> Outgoing | None:

@@ -1,27 +1,21 @@
-"""Reading runs, checkpoints and waits, and asking a run to stop."""
+"""Reading runs, and asking one to stop."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tenuto.argument import check_kind
 from tenuto.codec import encode
 from tenuto.ids import check_tenant
-from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, Stop, StopAnswer, StopKind, StopReply
 from tenuto.model.session import Key, SessionKey, Tenant, as_key
-from tenuto.model.wait import Wait, WaitStatus
-from tenuto.store.backend import View, columns_of, session_lock
-from tenuto.store.damage import read_sound
-from tenuto.store.facets.logs import read_document
+from tenuto.store.backend import columns_of
+from tenuto.store.context import StoreContext, transact
+from tenuto.store.facets.damage import read_sound
 from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word, within
-from tenuto.store.rules.plan import Ask, Found, Plan, Row, gather
-from tenuto.store.rules.records import checkpoint_of, key_of, run_of, stop_of, wait_of
-from tenuto.store.rules.rows import CheckpointRow, RunRow, SessionRow, WaitRow
+from tenuto.store.rules.plan import Ask, Found, Plan, Row
+from tenuto.store.rules.records import key_of, run_of, stop_of
+from tenuto.store.rules.rows import RunRow, SessionRow
 from tenuto.store.rules.verbs.stop_rules import decide_stop, decide_withdraw, unknown_run
-
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
 
 _SESSION = len(SessionRow._fields)
 
@@ -29,7 +23,7 @@ _SESSION = len(SessionRow._fields)
 class Runs:
     """The runs of sessions; each came from a commit that began it."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: StoreContext) -> None:
         self._store = store
 
     async def get(self, run_id: str, *, tenant: Tenant = "") -> Run | None:
@@ -109,8 +103,7 @@ class Runs:
         return run
 
     async def _decide(self, run: Run, decide: Callable[[Found], Plan[StopReply]]) -> StopReply:
-        read = partial(gather, Ask(key=run.key, run_id=run.run_id), self._store.now())
-        reply = await self._store.backend.transact(read, decide, session_lock(run.key))
+        reply = await transact(self._store, Ask(key=run.key, run_id=run.run_id), decide)
         if reply.answer in (StopAnswer.RECORDED, StopAnswer.WITHDRAWN):
             self._store.backend.announce(run.key)
         return reply
@@ -120,115 +113,9 @@ class Runs:
         return list(map(_run, rows))
 
 
-class Checkpoints:
-    """The checkpoints of sessions, ordered by commit number.
-
-    The latest is the last written, whatever its step count.
-    """
-
-    def __init__(self, store: "Store") -> None:
-        self._store = store
-
-    async def latest(self, key: Key, *, run_id: str | None = None) -> Checkpoint | None:
-        """Return the last written checkpoint of a session, or of one of its runs."""
-        return next(iter(await self.of_session(key, run_id=run_id, limit=1)), None)
-
-    async def get(self, key: Key, commit_number: int) -> Checkpoint | None:
-        """Return the checkpoint a commit wrote, or None."""
-        number = check_count(commit_number, "commit_number")
-        found = await self._read("checkpoints_of_session", as_key(key), number + 1, 1)
-        return found[0] if found and found[0].commit_number == number else None
-
-    async def of_session(
-        self, key: Key, *, run_id: str | None = None, limit: int = 100, before: int | None = None
-    ) -> list[Checkpoint]:
-        """Return checkpoints, newest first; `before` continues below a commit number."""
-        below = 2**53 if before is None else check_count(before, "before")
-        most = check_limit(limit)
-        if run_id is None:
-            return await self._read("checkpoints_of_session", as_key(key), below, most)
-        return await self._read("checkpoints_of_run", as_key(key), check_name(run_id, "run_id"), below, most)
-
-    async def points(
-        self, key: Key, *, before: int | None = None, after: int | None = None, limit: int = 100
-    ) -> list[Checkpoint]:
-        """Return the session's own checkpoints, which no run wrote for itself.
-
-        Newest first, below the commit number `before` if that is given; with `after`, oldest first above it.
-        """
-        most = check_count(limit, "limit")
-        if after is not None:
-            return await self._read("points_after", as_key(key), check_count(after, "after"), most)
-        below = 2**53 if before is None else check_count(before, "before")
-        return await self._read("points_before", as_key(key), below, most)
-
-    async def _read(self, query: str, key: SessionKey, *params: object) -> list[Checkpoint]:
-        async with self._store.backend.view() as view:
-            rows = await view.read(query, *columns_of(key), *params)
-            return [await _checkpoint(view, key, CheckpointRow(*row)) for row in rows]
-
-
-class Waits:
-    """The waits of sessions."""
-
-    def __init__(self, store: "Store") -> None:
-        self._store = store
-
-    async def get(self, wait_id: str, *, tenant: Tenant = "") -> Wait | None:
-        """Return a tenant's wait by its minted id, or None; another tenant's is unknown."""
-        named = (check_name(wait_id, "wait_id"), within(tenant))
-        return next(iter(await self._read("wait_with_session", *named)), None)
-
-    async def of_session(
-        self, key: Key, *, run_id: str | None = None, status: WaitStatus | None = WaitStatus.OPEN
-    ) -> list[Wait]:
-        """Return a session's waits in the order they were opened; `status=None` means all."""
-        of_run = None if run_id is None else check_name(run_id, "run_id")
-        return await self._read("waits_of_session", *columns_of(as_key(key)), of_run, _status(status))
-
-    async def of_invocation(self, key: Key, origin_id: str) -> list[Wait]:
-        """Return the waits of all runs of a session that go back to this invocation, open or settled.
-
-        They come in the order they were opened; a pruned run's went with it.
-        """
-        return await self._read("waits_of_origin", *columns_of(as_key(key)), check_name(origin_id, "origin_id"))
-
-    async def open(self, *, tenant: Tenant = "", limit: int = 100, after: str = "") -> list[Wait]:
-        """Return a tenant's open waits, in the order they were opened; `after` goes on behind an id.
-
-        One that cannot be read is passed over and reported; `get` says what is wrong with it.
-        """
-        place = (within(tenant), check_text(after, "after"))
-        return await read_sound(partial(self._store.backend.read, "open_waits", *place), check_limit(limit), _wait)
-
-    async def for_signal(
-        self, signal_id: str, *, tenant: Tenant = "", status: WaitStatus | None = WaitStatus.OPEN
-    ) -> list[Wait]:
-        """Return the waits of a tenant for the program's own signal id, in the order they were opened."""
-        named = (within(tenant), check_text(signal_id, "signal_id"))
-        return await self._read("waits_for_signal", *named, _status(status))
-
-    async def _read(self, query: str, *params: object) -> list[Wait]:
-        rows = await self._store.backend.read(query, *params)
-        return list(map(_wait, rows))
-
-
-def _wait(row: Row) -> Wait:
-    return wait_of(WaitRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
-
-
-def _status(given: WaitStatus | None) -> str | None:
-    return None if given is None else check_word(given, WaitStatus, "status")
-
-
 def _first(rows: Sequence[Row]) -> Run | None:
     return _run(rows[0]) if rows else None
 
 
 def _run(row: Row) -> Run:
     return run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
-
-
-async def _checkpoint(view: View, key: SessionKey, row: CheckpointRow) -> Checkpoint:
-    document = await read_document(view, key, row.document, row.held, f"checkpoint {row.commit_no} of {key}")
-    return checkpoint_of(row, key, document)

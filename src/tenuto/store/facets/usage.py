@@ -1,31 +1,21 @@
 """Reading usage."""
 
-from typing import TYPE_CHECKING
-
 from tenuto.argument import check_flag
 from tenuto.errors import InvalidInput
 from tenuto.model.session import Key, as_key
-from tenuto.model.token_usage import NewUsage, UsageReport
+from tenuto.model.token_usage import UsageReport
 from tenuto.store.backend import columns_of
-from tenuto.store.rules.fields import USAGE
+from tenuto.store.context import StoreContext
 from tenuto.store.rules.limits import check_name
 from tenuto.store.rules.parts.usage_rules import report_of
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
 
-if TYPE_CHECKING:
-    from tenuto.store.store import Store
-
-
-def check_new_usage(usage: NewUsage) -> None:
-    """Refuse what no commit would take."""
-    USAGE(usage, "usage")
-
 
 class Usage:
     """The ledger of what model calls cost. Commits write it (`Commit.usage`)."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: StoreContext) -> None:
         self._store = store
 
     async def report(self, key: Key, *, run_id: str | None = None, cascade: bool = False) -> UsageReport:

@@ -26,5 +26,5 @@ def maybe_json(value: JSON, where: str) -> str | None:
 
 
 def digest_of(*texts: str) -> str:
-    """Return a short hash of some texts; JSON text never holds the character that parts them."""
+    """Return a short hash of some texts; JSON text never holds the separator."""
     return sha256("\0".join(texts).encode()).hexdigest()[:_DIGEST_CHARACTERS]

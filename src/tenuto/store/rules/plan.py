@@ -165,7 +165,7 @@ _RECEIPT = _SESSION + len(ReceiptRow._fields)
 
 
 def gather(ask: Ask, now: int | None) -> Script[Found]:
-    """Read everything `ask` names. A backend whose clock does not jump gives no time of its own for leases."""
+    """Read everything `ask` names. A backend whose clock does not jump gives no separate time for leases."""
     key = ask.key
     (row,) = yield "find_session", (now, key.tenant, key.kind, key.session_id, ask.operation_id, ask.run_id)
     moment, lease, life_floor, event_floor, next_sid, *columns = row
@@ -300,7 +300,7 @@ def found_after(found: Found, row: SessionRow, run: RunRow | None = None) -> Lef
 
 
 def stands_on_head(found: Found) -> bool:
-    """Tell whether the run, if there is one, wrote nothing on branches of its own and has the session's own ends."""
+    """Tell whether the run, if there is one, wrote nothing on its own branches and has the session's own ends."""
     run, session = found.run, found.session
     return run is None or session is None or (run.own_logs is None and run.ends == session.heads)
 

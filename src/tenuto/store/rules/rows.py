@@ -4,7 +4,7 @@ Every backend stores exactly these tuples, so a rule is written once, over rows.
 columns JSON text; `records` says what they mean.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class SessionRow(NamedTuple):
@@ -40,6 +40,11 @@ class SessionRow(NamedTuple):
     lane_expires_at: int | None
     created_at: int
     updated_at: int
+
+    @property
+    def changes(self) -> tuple[Any, ...]:
+        """What `move_session` sets, in the order of the table; what stands before never changes."""
+        return _columns(self, "life")
 
 
 class ProfileRow(NamedTuple):
@@ -118,6 +123,11 @@ class RunRow(NamedTuple):
     holds: int = 0
     stop: str | None = None
     commit_no: int = 0
+
+    @property
+    def changes(self) -> tuple[Any, ...]:
+        """What `update_runs` sets, in the order of the table; what stands before never changes."""
+        return _columns(self, "attempt")
 
 
 class BranchRow(NamedTuple):
@@ -227,6 +237,16 @@ class EffectRow(NamedTuple):
     started_at: int
     ended_at: int | None
 
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What an effect is named by."""
+        return _columns(self, "session", "key")
+
+    @property
+    def changes(self) -> tuple[Any, ...]:
+        """What `restart_effects` sets, in the order of the table."""
+        return _columns(self, "request")
+
 
 class UsageRow(NamedTuple):
     """The tokens of one call."""
@@ -276,6 +296,11 @@ class DeletionRow(NamedTuple):
     report: str | None
     at: int
 
+    @property
+    def target(self) -> tuple[Any, ...]:
+        """What the session that is to be ended is named by."""
+        return _columns(self, "root", "life")
+
 
 class EventRow(NamedTuple):
     """The events one transaction wrote.
@@ -299,3 +324,9 @@ class ContentRow(NamedTuple):
     encoding: str
     body: str
     loose_at: int | None
+
+
+def _columns(row: tuple[Any, ...], first: str, last: str | None = None) -> tuple[Any, ...]:
+    """Return a row's columns from one to another, or to its end, by their names."""
+    names: tuple[str, ...] = row._fields  # type: ignore[attr-defined]
+    return row[names.index(first) : None if last is None else names.index(last) + 1]

@@ -163,7 +163,7 @@ async def test_of_two_commits_on_one_version_one_lands(store: Store, moving: str
         return a_commit(key, save=True, document={"a": name, "b": name}, logs=logs, **number)
 
     won, lost = await outcomes(store.commit(commit("one")), store.commit(commit("two")))
-    assert (len(won), [type(error) for error in lost]) == (1, [VersionConflict])
+    assert (len(won), [isinstance(error, VersionConflict) for error in lost]) == (1, [True])
     record = await store.load(key)
     assert record is not None
     assert record.head is not None

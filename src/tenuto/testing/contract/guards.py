@@ -8,6 +8,7 @@ import pytest
 
 from tenuto.errors import (
     ClaimLost,
+    CommitMoved,
     CommitRefused,
     EffectMismatch,
     EffectNotOpen,
@@ -144,8 +145,8 @@ MISSES: dict[str, tuple[type[TenutoError], Callable[[Scene], dict[str, Any]]]] =
     "no status": (StatusRefused, lambda _: {"statuses": frozenset()}),
     "version behind": (VersionConflict, lambda _: {"expected_version": 0}),
     "version ahead": (VersionConflict, lambda _: {"expected_version": 2}),
-    "commit number behind": (VersionConflict, lambda s: {"expected_commit": (s.commit.expected_commit or 0) - 1}),
-    "commit number ahead": (VersionConflict, lambda s: {"expected_commit": (s.commit.expected_commit or 0) + 1}),
+    "commit number behind": (CommitMoved, lambda s: {"expected_commit": (s.commit.expected_commit or 0) - 1}),
+    "commit number ahead": (CommitMoved, lambda s: {"expected_commit": (s.commit.expected_commit or 0) + 1}),
     "unknown wait": (WaitNotOpen, lambda _: {"settle_waits": (SettleWait(wait_id="unknown"),)}),
     "settled wait": (WaitNotOpen, lambda s: {"settle_waits": (SettleWait(wait_id=s.settled),)}),
     "wait settled twice": (WaitNotOpen, lambda s: {"settle_waits": s.commit.settle_waits * 2}),

@@ -165,7 +165,7 @@ async def test_a_prune_that_fails_between_two_slices_counts_the_first(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a finished slice removed is in the report, never zero."""
-    monkeypatch.setattr("tenuto.store.facets.upkeep.ROWS_PER_SLICE", 2)
+    monkeypatch.setattr("tenuto.store.housekeeping.sweep.ROWS_PER_SLICE", 2)
     store, clock = await a_timed_store(harness)
     key, _ = await a_session(store)
     for n in range(6):

@@ -21,7 +21,7 @@ GUARD_MISSED = "TN001"
 
 _OURS = (TenutoError, GuardMissed, Refused)
 _LOST = ("08", "57P", "25006", "25P03", "25P04")
-"""SQLSTATEs after which a connection is no good: it failed, its server goes away, or it leads to a read-only one."""
+"""SQLSTATEs after which a connection is unusable: it failed, its server goes away, or it leads to a read-only one."""
 
 _BY_STATE: tuple[tuple[str, type[TenutoError], str], ...] = (
     ("08", StoreUnavailable, "repeat the call once the server can be reached"),

@@ -95,7 +95,7 @@ class Pool:
             self._looking.cancel()
 
     def forget(self) -> None:
-        """Let go of connections whose event loop is closed, which nobody can end properly any more."""
+        """Let go of connections whose event loop is closed, which cannot be ended properly."""
         self._all.clear()
         self._idle.clear()
 

@@ -1,4 +1,4 @@
-"""Files that stand in for memory: each in a temporary folder of its own, gone with the last store on it."""
+"""Files that stand in for memory: each in its own temporary folder, removed with the last store on it."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ class MemoryFile:
 
 
 def memory_file(name: str) -> MemoryFile:
-    """Return the file of this process under a name, or one of its own without a name; it is held already."""
+    """Return this process's file of a name, or, without a name, a new one; it is held already."""
     if not name:
         file = MemoryFile()
         file.hold()

@@ -1,4 +1,4 @@
-"""A consistent look at the file, on a connection of its own."""
+"""A consistent look at the file, on its own connection."""
 
 import asyncio
 from contextlib import suppress

@@ -151,7 +151,7 @@ def _deliver(group: list[Job]) -> None:
         try:
             loop.call_soon_threadsafe(_answer, jobs)
         except RuntimeError:
-            continue  # the loop was closed: nobody waits any more
+            continue  # the loop was closed: nobody is waiting
 
 
 def _answer(jobs: list[Job]) -> None:

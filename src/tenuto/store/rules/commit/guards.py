@@ -5,21 +5,22 @@ from tenuto.errors import (
     InvocationExists,
     RunNotLive,
     StatusRefused,
+    StreamMoved,
     VersionConflict,
 )
 from tenuto.model.commit import BeginRun, Commit, TakeRun
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.rules.commit.next_run import check_next_claim
-from tenuto.store.rules.commit.pack import PackedCommit
-from tenuto.store.rules.commit.session_row import check_commit, check_version, lane_lost
+from tenuto.store.rules.commit.packed import PackedCommit
+from tenuto.store.rules.lane_row import busy, is_live, lane_lost
 from tenuto.store.rules.parts.effect_rules import check_effects
 from tenuto.store.rules.parts.input_rules import check_claims
+from tenuto.store.rules.parts.stop_mark import check_stop
 from tenuto.store.rules.parts.wait_rules import check_waits
 from tenuto.store.rules.plan import Found
 from tenuto.store.rules.rows import RunRow, SessionRow
-from tenuto.store.rules.verbs.lane_rules import busy, is_live
-from tenuto.store.rules.verbs.stop_rules import check_stop
+from tenuto.store.rules.session_row import check_commit, check_version
 
 
 def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow | None:
@@ -100,7 +101,7 @@ def _is_gone(wanted: TakeRun, run: RunRow) -> bool:
 
 
 def _is_displaced(wanted: RunRef | TakeRun, run: RunRow, row: SessionRow) -> bool:
-    """Tell whether a run that is to be taken over has lost its lane, or never had one, and is nobody's any more."""
+    """Tell whether a run that is to be taken over has lost its lane, or never had one, so that nobody runs it."""
     return isinstance(wanted, TakeRun) and run.generation != row.generation
 
 
@@ -147,8 +148,8 @@ def _check_version(commit: Commit, row: SessionRow) -> None:
     if commit.expected_commit is not None:
         check_commit(commit.key, commit.expected_commit, row)
     if commit.expected_events is not None and commit.expected_events != row.event_seq:
-        raise VersionConflict(
-            f"The stream of {commit.key} is at {row.event_seq}, not {commit.expected_events}; look what came in.",
+        raise StreamMoved(
+            f"The stream of {commit.key} is at {row.event_seq}, not {commit.expected_events}; read the new events.",
             key=commit.key,
             expected=commit.expected_events,
             found=row.event_seq,

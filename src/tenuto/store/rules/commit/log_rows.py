@@ -1,7 +1,7 @@
 """What a commit's log operations write: entries, branches, and the new ends of head and run.
 
-A session's head always stands at the tip of a branch of its own, so appending to it needs no look at the branch. A
-run that writes before its save does so on branches of its own; the save folds them onto the head.
+A session's head always stands at the tip of its own branch, so appending to it needs no look at the branch. A
+run that writes before its save does so on its own branches; the save folds them onto the head.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def is_run_log(name: str) -> bool:
 
 
 class Stand(NamedTuple):
-    """Where a run stands: its logs' ends, its base (None: the head's), and the logs on branches of its own."""
+    """Where a run stands: its logs' ends, its base (None: the head's), and the logs on its own branches."""
 
     ends: dict[str, LogEnd] | None = None
     base: dict[str, LogEnd] | None = None
@@ -60,7 +60,7 @@ class LogWriter:
         self._rekeys: list[tuple[LogEnd, LogEnd, int]] = []
 
     def save(self, logs: Mapping[str, LogWrite], items: Mapping[str, list[str]], removed: frozenset[str]) -> None:
-        """Write to the head; what the run wrote on branches of its own, or went on from, is folded in."""
+        """Write to the head; what the run wrote on its own branches, or went on from, is folded in."""
         for name in removed:
             self.heads.pop(name, None)
         if self._ahead:

@@ -1,11 +1,10 @@
-"""Turn a commit into text before any transaction: checked, measured against its budget, and hashed.
+"""Turn a commit into text before any transaction: checked, its new ids minted, measured against its budget, hashed.
 
 The intent hash covers what a commit means and leaves out clocks, versions, lives and generations, so that a repeat is
 known as one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -20,69 +19,25 @@ from tenuto.model.commit import (
     Commit,
     Held,
     LogWrite,
-    OpenWait,
     TakeRun,
 )
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.session import Ends, Profile
-from tenuto.store.rules.commit.next_run import PackedNext, next_meaning
+from tenuto.store.rules.commit.next_run import next_meaning
+from tenuto.store.rules.commit.packed import PackedCommit, PackedDocument, PackedNext
 from tenuto.store.rules.commit.shape import check_shape
-from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json, moment
+from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json
 from tenuto.store.rules.limits import check_name
-from tenuto.store.rules.parts.effect_rules import PackedEffect, effect_meaning, pack_effect
-from tenuto.store.rules.parts.input_rules import PackedInput, input_meaning, pack_input
-from tenuto.store.rules.parts.outgoing_rules import PackedOutgoing, outgoing_meaning, pack_outgoing
+from tenuto.store.rules.parts.effect_rules import effect_meaning, pack_effect
+from tenuto.store.rules.parts.input_rules import input_meaning, pack_input
+from tenuto.store.rules.parts.outgoing_rules import outgoing_meaning, pack_outgoing
 from tenuto.store.rules.parts.profile_rules import new_profile, pack_profile, profile_meaning
 from tenuto.store.rules.parts.usage_rules import usage_meaning
+from tenuto.store.rules.parts.wait_rules import pack_wait, wait_meaning
 from tenuto.store.rules.records import ends_text
 
 HELD_FROM_BYTES = 1024
 """A document value whose JSON text is this long is held by its content hash."""
-
-
-@dataclass(slots=True)
-class PackedDocument:
-    """Document fields split into those kept inline and those held by hash, with the bodies that are new."""
-
-    inline: dict[str, JSON] = field(default_factory=dict)
-    held: dict[str, str] = field(default_factory=dict)
-    bodies: dict[str, str] = field(default_factory=dict)
-    size: int = 0
-
-    @property
-    def known(self) -> set[str]:
-        """The hashes named without a body: they have to be in the store already."""
-        return set(self.held.values()) - self.bodies.keys()
-
-    def meaning(self) -> list[Any]:
-        """Return what counts for the intent hash."""
-        return [sorted(self.inline.items()), sorted(self.held.items())]
-
-
-@dataclass(slots=True)
-class PackedCommit:
-    """A commit with every part as text; `holders` are the documents that hold values by hash."""
-
-    commit: Commit
-    document: PackedDocument
-    items: dict[str, list[str]]
-    events: str | None
-    birth: Profile | None
-    checkpoint: PackedDocument | None = None
-    cursor: str | None = None
-    waits: list[tuple[OpenWait, int | None, str | None, str | None]] = field(default_factory=list)
-    answers: list[str | None] = field(default_factory=list)
-    inputs: list[PackedInput] = field(default_factory=list)
-    effects: list[PackedEffect] = field(default_factory=list)
-    outgoing: list[PackedOutgoing] = field(default_factory=list)
-    next_run: PackedNext | None = None
-    error: str | None = None
-    outcome: str | None = None
-    profile: dict[str, Any] = field(default_factory=dict)
-    holders: list[PackedDocument] = field(default_factory=list)
-    size: int = 0
-    rows: int = 0
-    intent: str = ""
 
 
 def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> PackedCommit:
@@ -106,7 +61,7 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
         if packed.checkpoint.held:
             packed.holders.append(packed.checkpoint)
     if commit.open_waits:
-        packed.waits = [_pack_wait(wait, index) for index, wait in enumerate(commit.open_waits)]
+        packed.waits = [pack_wait(wait, f"open_waits[{index}]") for index, wait in enumerate(commit.open_waits)]
     if commit.settle_waits:
         packed.answers = [maybe_json(settled.answer, "settle_waits.answer") for settled in commit.settle_waits]
     if commit.inputs:
@@ -151,6 +106,12 @@ def pack_document(fields: Mapping[str, JSON | Held], where: str) -> PackedDocume
     return packed
 
 
+def handle_of(value: JSON) -> Held | None:
+    """Return the handle under which the store holds a value once it was written; None for one it keeps inline."""
+    text = dumps(value)
+    return Held(hash=sha256(text.encode()).hexdigest()) if byte_size(text) >= HELD_FROM_BYTES else None
+
+
 def pack_events(events: tuple[NewEvent, ...]) -> str | None:
     """Encode events as the body of one row."""
     if not events:
@@ -190,12 +151,6 @@ def _pack_items(name: str, write: LogWrite) -> list[str]:
     return [dumps(item, f"{name}[{index}]") for index, item in enumerate(write.items)]
 
 
-def _pack_wait(wait: OpenWait, index: int) -> tuple[OpenWait, int | None, str | None, str | None]:
-    where = f"open_waits[{index}]"
-    metadata = dumps(dict(wait.metadata), f"{where}.metadata") if wait.metadata else None
-    return wait, moment(wait.deadline, f"{where}.deadline"), maybe_json(wait.schema, f"{where}.schema"), metadata
-
-
 def _measure(packed: PackedCommit, budget: Budget) -> None:
     size, rows = packed.document.size, len(packed.document.bodies) + len(packed.commit.events)
     commit = packed.commit
@@ -212,8 +167,8 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
         fields = max(fields, len(commit.checkpoint.document))
     rows += len(packed.waits) + len(packed.answers) + len(packed.inputs) + len(commit.consume)
     rows += len(packed.effects) + len(packed.outgoing) + len(commit.usage)
-    for _, _, *parts in packed.waits:
-        texts += parts
+    for wait in packed.waits:
+        texts += (wait.schema, wait.metadata)
     for given in packed.inputs:
         texts.append(given.body)
     for sent in packed.outgoing:
@@ -255,7 +210,7 @@ def _intent(packed: PackedCommit) -> str:
     if packed.birth:
         meaning.append(["birth", profile_meaning(packed.birth)])
     if packed.waits:
-        meaning.append(["waits", [[wait.kind, wait.signal_id, *texts] for wait, *texts in packed.waits]])
+        meaning.append(wait_meaning(packed.waits))
     if packed.answers:
         settled = zip(commit.settle_waits, packed.answers, strict=True)
         meaning.append(["answers", [[each.wait_id, each.status, answer] for each, answer in settled]])
@@ -279,7 +234,7 @@ def _intent(packed: PackedCommit) -> str:
 
 
 def intent_of(meaning: list[Any], texts: Sequence[str] = ()) -> str:
-    """Hash what an operation means; JSON text never holds the character that parts the texts."""
+    """Hash what an operation means; JSON text never holds the separator."""
     return digest_of(encode(meaning), *texts)
 
 

@@ -8,12 +8,12 @@ from tenuto.model.commit import BeginRun, Commit, EndRun, TakeRun
 from tenuto.model.input import Consume, NewInput
 from tenuto.model.run import RunStatus
 from tenuto.store.rules.commit.log_rows import LogWriter, Stand, check_point, encode_ends
-from tenuto.store.rules.commit.pack import PackedCommit
+from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.parts.effect_rules import HOLDS_EFFECTS
 from tenuto.store.rules.parts.input_rules import HOLDS_INPUT
+from tenuto.store.rules.parts.stop_mark import seen
 from tenuto.store.rules.plan import Found
 from tenuto.store.rules.rows import RunRow, SessionRow
-from tenuto.store.rules.verbs.stop_rules import seen
 
 
 def begin_stand(begin: BeginRun | TakeRun, row: SessionRow, found: Found) -> Stand:
@@ -59,34 +59,34 @@ def new_run(
     base, ends, own = stand
     status, partial, error, outcome = ended or ("running", 0, None, None)
     return RunRow(
-        begin.run_id,
-        row.sid,
-        row.life,
-        row.tenant,
-        begin.invocation_id,
-        1 + max(run.chain for run in found.chain) if found.chain else 1,
-        row.run_seq,
-        begin.origin_id,
-        None if begin.correlation_id == begin.invocation_id else begin.correlation_id,
-        1,
-        status,
-        generation,
-        steps,
-        partial,
-        start_seq,
-        None if base is None else base_version,
-        base,
-        ends,
-        own,
-        begin.worker,
-        error,
-        outcome,
-        found.now,
-        found.now if ended else None,
-        None if ended or generation is not None else found.lease + to_duration(begin.ttl),
-        holds,
-        None,
-        row.commit_no,
+        run_id=begin.run_id,
+        session=row.sid,
+        life=row.life,
+        tenant=row.tenant,
+        invocation_id=begin.invocation_id,
+        chain=1 + max(run.chain for run in found.chain) if found.chain else 1,
+        number=row.run_seq,
+        origin_id=begin.origin_id,
+        correlation_id=None if begin.correlation_id == begin.invocation_id else begin.correlation_id,
+        attempt=1,
+        status=status,
+        generation=generation,
+        steps=steps,
+        partial=partial,
+        start_seq=start_seq,
+        base_version=None if base is None else base_version,
+        base_ends=base,
+        ends=ends,
+        own_logs=own,
+        worker=begin.worker,
+        error=error,
+        outcome=outcome,
+        started_at=found.now,
+        ended_at=found.now if ended else None,
+        expires_at=None if ended or generation is not None else found.lease + to_duration(begin.ttl),
+        holds=holds,
+        stop=None,
+        commit_no=row.commit_no,
     )
 
 

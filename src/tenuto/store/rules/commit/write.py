@@ -12,13 +12,13 @@ from tenuto.errors import CommitRefused
 from tenuto.model.commit import Append, BeginRun, Commit, Receipt, TakeRun
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
-from tenuto.store.rules.commit.draft import Draft
-from tenuto.store.rules.commit.following import Following, follow
 from tenuto.store.rules.commit.guards import check_guards
 from tenuto.store.rules.commit.log_rows import LogWriter, Stand, encode_ends, is_run_log, stand_of
-from tenuto.store.rules.commit.pack import PackedCommit, PackedDocument
+from tenuto.store.rules.commit.next_run import Following, follow
+from tenuto.store.rules.commit.packed import PackedCommit, PackedDocument
 from tenuto.store.rules.commit.run_row import begin_stand, begun_run, run_after
-from tenuto.store.rules.commit.session_row import blank_row, check_life, new_receipt, replay, session_write
+from tenuto.store.rules.draft import Draft
+from tenuto.store.rules.lane_row import sealed
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.effect_rules import effect_writes, end_effects, is_settlement, places_of
 from tenuto.store.rules.parts.input_rules import end_inputs, input_writes
@@ -28,7 +28,7 @@ from tenuto.store.rules.parts.usage_rules import usage_writes
 from tenuto.store.rules.parts.wait_rules import wait_writes
 from tenuto.store.rules.plan import Ask, Found, Plan, Write, found_after
 from tenuto.store.rules.rows import CheckpointRow, EventRow, ProfileRow, ReceiptRow, RunRow, SessionRow
-from tenuto.store.rules.verbs.lane_rules import sealed
+from tenuto.store.rules.session_row import blank_row, check_life, new_receipt, replay, session_write
 
 
 def ask_commit(packed: PackedCommit) -> Ask:
@@ -131,19 +131,19 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
         changes["current_run"] = commit.run.run_id
     row = old._replace(**changes)
     after = begun_run(packed, begin, row, log, found) if begin else run_after(packed, run, row, log, found)
-    draft = Draft(packed, found, old, row, after, log)
-    following = follow(draft) if commit.next_run else None
+    draft = Draft(commit, found, old, row, after, log.ends)
+    following = follow(draft, log, commit.next_run, packed.next_run) if commit.next_run and packed.next_run else None
     if following:
         row = following.row
     writes = [session_write(found, row, free_lane=commit.save and commit.generation is None)]
-    minted = _add_parts(draft, writes, following)
+    minted = _add_parts(packed, draft, log, writes, following)
     if commit.carries:
         writes.append(Write("carry_runs", [(row.version, row.sid, row.life, old.version)]))
     if begin and after:
         writes.append(Write("insert_runs", [after]))
     elif run and after:
         if after != run:  # whatever changes a run moves its session's row too, which is guarded
-            writes.append(Write("update_runs", [(*after[9:], run.run_id, run.attempt)], must=True))
+            writes.append(Write("update_runs", [(*after.changes, run.run_id, run.attempt)], must=True))
         if commit.end:
             writes += end_inputs(run, commit)
     if after and commit.end and commit.end.status == RunStatus.COMPLETED:
@@ -153,39 +153,41 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
         draft.row, after = following.row, following.run
     ends = log.heads if commit.save or after is None else log.ends
     text = row.heads if commit.save else encode_ends(ends)
-    receipt = _receipt_row(draft, text, minted)
+    receipt = _receipt_row(packed, draft, text, minted)
     writes.append(Write("insert_receipts", [receipt]))
     if commit.heard is not None:
         writes.append(Write("forget_receipts", [(row.sid, row.life, commit.heard)]))
     return Plan(new_receipt(receipt, ends, minted), writes, found_after(found, row, after))
 
 
-def _add_parts(draft: Draft, writes: list[Write], following: Following | None) -> dict[str, list[str]]:
+def _add_parts(
+    packed: PackedCommit, draft: Draft, log: LogWriter, writes: list[Write], following: Following | None
+) -> dict[str, list[str]]:
     """Add the writes of every part the commit has; return the ids it mints, by part."""
-    packed, commit = draft.packed, draft.packed.commit
+    commit = draft.commit
     if packed.holders:
         writes += content_writes(draft.row, packed.holders)
-    writes += draft.log.writes()
+    writes += log.writes()
     if packed.profile or not draft.old.alive:
-        writes += _profile_writes(draft)
+        writes += _profile_writes(packed, draft)
     if commit.checkpoint:
-        writes.append(Write("insert_checkpoints", [_checkpoint_row(draft)]))
-    told = [_event_row(draft)] if packed.events else []
+        writes.append(Write("insert_checkpoints", [_checkpoint_row(packed, draft, log)]))
+    told = [_event_row(packed.events, draft)] if packed.events else []
     if following and following.told:
         told.append(following.told)
     if told:
         writes.append(Write("insert_events", told))
     minted: dict[str, list[str]] = {}
     if commit.open_waits or commit.settle_waits:
-        minted["waits"] = wait_writes(draft, writes)
+        minted["waits"] = wait_writes(draft, packed.waits, packed.answers, writes)
     if commit.inputs or commit.consume or commit.rolls_back is not None:
-        minted["inputs"] = input_writes(draft, writes)
+        minted["inputs"] = input_writes(draft, packed.inputs, writes)
     if commit.effects:
-        effect_writes(draft, writes)
+        effect_writes(draft, packed.effects, writes)
     if commit.usage:
         usage_writes(draft, writes)
     if commit.outgoing:
-        minted["outgoing"] = outgoing_writes(draft, writes)
+        minted["outgoing"] = outgoing_writes(draft, packed.outgoing, writes)
     return {part: ids for part, ids in minted.items() if ids} if minted else minted
 
 
@@ -274,21 +276,21 @@ def content_writes(row: SessionRow, documents: list[PackedDocument]) -> list[Wri
     return writes
 
 
-def _birth(draft: Draft) -> ProfileRow:
-    return new_profile(draft.row.sid, draft.packed.birth or Profile(), parent=draft.found.parent)
+def _birth(packed: PackedCommit, draft: Draft) -> ProfileRow:
+    return new_profile(draft.row.sid, packed.birth or Profile(), parent=draft.found.parent)
 
 
-def _profile_writes(draft: Draft) -> list[Write]:
-    changes, born = draft.packed.profile, draft.row.alive and not draft.old.alive
+def _profile_writes(packed: PackedCommit, draft: Draft) -> list[Write]:
+    changes, born = packed.profile, draft.row.alive and not draft.old.alive
     if not (changes or born):
         return []
     row = None if born else draft.found.profile
-    profile = changed_profile(row or _birth(draft), changes)
+    profile = changed_profile(row or _birth(packed, draft), changes)
     return [Write("put_profile", [profile])]
 
 
-def _checkpoint_row(draft: Draft) -> CheckpointRow:
-    checkpoint, document = draft.commit.checkpoint, draft.packed.checkpoint
+def _checkpoint_row(packed: PackedCommit, draft: Draft, log: LogWriter) -> CheckpointRow:
+    checkpoint, document = draft.commit.checkpoint, packed.checkpoint
     assert checkpoint is not None
     assert document is not None
     if checkpoint.before and not checkpoint.document:
@@ -302,17 +304,13 @@ def _checkpoint_row(draft: Draft) -> CheckpointRow:
         life=draft.row.life,
         run_id=draft.run.run_id if draft.run and not checkpoint.before else None,
         step=checkpoint.step,
-        cursor=draft.packed.cursor,
+        cursor=packed.cursor,
         document=inline,
         held=held,
-        ends=_ends_before(draft) if checkpoint.before else _ends_after(draft),
+        ends=_ends_before(draft) if checkpoint.before else encode_ends(log.ends if draft.run else log.heads),
         schema_version=schema,
         created_at=draft.found.now,
     )
-
-
-def _ends_after(draft: Draft) -> str:
-    return encode_ends(draft.log.ends if draft.run else draft.log.heads)
 
 
 def _ends_before(draft: Draft) -> str:
@@ -320,32 +318,31 @@ def _ends_before(draft: Draft) -> str:
     return draft.old.heads if run is None or run.ends is None else run.ends
 
 
-def _event_row(draft: Draft) -> EventRow:
-    assert draft.packed.events is not None
+def _event_row(body: str, draft: Draft) -> EventRow:
     return EventRow(
         session=draft.row.sid,
         first_seq=draft.old.event_seq + 1,
         last_seq=draft.row.event_seq,
         run_id=draft.run.run_id if draft.run else None,
         at=draft.found.now,
-        body=draft.packed.events,
+        body=body,
     )
 
 
-def _receipt_row(draft: Draft, ends: str, minted: dict[str, list[str]]) -> ReceiptRow:
-    row, packed = draft.row, draft.packed
+def _receipt_row(packed: PackedCommit, draft: Draft, ends: str, minted: dict[str, list[str]]) -> ReceiptRow:
+    row = draft.row
     others = {part: ids for part, ids in minted.items() if part != "waits"} if minted else None
     return ReceiptRow(
-        row.sid,
-        row.life,
-        packed.commit.operation_id,
-        packed.intent,
-        row.commit_no,
-        row.version,
-        row.generation,
-        row.event_seq,
-        ends,
-        encode(minted["waits"]) if "waits" in minted else None,
-        draft.found.now,
-        encode(others) if others else None,
+        session=row.sid,
+        life=row.life,
+        operation_id=packed.commit.operation_id,
+        intent=packed.intent,
+        commit_no=row.commit_no,
+        version=row.version,
+        generation=row.generation,
+        event_seq=row.event_seq,
+        ends=ends,
+        wait_ids=encode(minted["waits"]) if "waits" in minted else None,
+        at=draft.found.now,
+        minted=encode(others) if others else None,
     )

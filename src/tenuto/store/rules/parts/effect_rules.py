@@ -4,7 +4,7 @@ A start needs no look, since its row has to be new, and neither has a finish, wh
 it; after a miss, or without memory, what was found says why it is refused.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.codec import dumps
 from tenuto.errors import EffectMismatch, EffectNotOpen, InvalidInput
@@ -12,13 +12,11 @@ from tenuto.model.commit import BeginRun, Commit, TakeRun
 from tenuto.model.effect import Effect, EffectChange, EffectKind, EffectStatus, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
+from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.encoding import digest_of, maybe_json
 from tenuto.store.rules.plan import EffectPlace, Found, Write
 from tenuto.store.rules.records import json_of, maybe_time, time_of, word_of
 from tenuto.store.rules.rows import EffectRow, RunRow, SessionRow
-
-if TYPE_CHECKING:
-    from tenuto.store.rules.commit.draft import Draft
 
 HOLDS_EFFECTS = 2
 """The mark of a run that journaled effects in an earlier commit."""
@@ -142,7 +140,7 @@ def check_effects(packed: list[PackedEffect], commit: Commit, run: RunRow | None
                 fits = place not in here and state == EffectStatus.STARTED
                 here[place] = each.status
                 if fits and known and isinstance(each.given, FinishEffect):
-                    fits = (known.run_id, known.attempt) == runner[:2]
+                    fits = (known.run_id, known.attempt) == (runner.run_id, runner.attempt)
                     state = state if fits else f"started by run {known.run_id} at attempt {known.attempt}"
         if not fits:
             raise EffectNotOpen(
@@ -164,17 +162,17 @@ def _mismatch(key: SessionKey, place: EffectPlace, found: str, given: str) -> Ef
     )
 
 
-def effect_writes(draft: "Draft", writes: list[Write]) -> None:
+def effect_writes(draft: Draft, packed: list[PackedEffect], writes: list[Write]) -> None:
     """Add the writes of the commit's effects, one per effect: a call started and finished here is one row.
 
-    It is none where the commit completes the origin: nobody will ask for it any more.
+    There is no row where the commit completes the origin: nobody will ask for it again.
     """
     commit, row, now, run = draft.commit, draft.row, draft.found.now, draft.run
     runner = _runner_of(commit, run)
     over = commit.end is not None and commit.end.status == RunStatus.COMPLETED
     new: dict[EffectPlace, EffectRow] = {}
     outcomes: list[tuple[Any, ...]] = []
-    for each in draft.packed.effects:
+    for each in packed:
         place = _place(each.given, runner)
         if isinstance(each.given, StartEffect):
             new[place] = _started(each, each.given, place, row, runner, now)
@@ -183,7 +181,7 @@ def effect_writes(draft: "Draft", writes: list[Write]) -> None:
             new[place] = begun._replace(status=each.status, result=each.result, error=each.error, ended_at=now)
         else:
             known = (draft.found.effects or {}).get(place)
-            starter = (known.run_id, known.attempt) if known else runner[:2]
+            starter = (known.run_id, known.attempt) if known else (runner.run_id, runner.attempt)
             dropped = over and place.origin_id == runner.origin_id
             outcome_row = (each.status, None if dropped else each.result, each.error, now, int(dropped))
             outcomes.append((*outcome_row, row.sid, row.life, *place, *starter))
@@ -196,7 +194,7 @@ def effect_writes(draft: "Draft", writes: list[Write]) -> None:
     if fresh:
         writes.append(Write("insert_effects", fresh))
     if again:
-        writes.append(Write("restart_effects", [(*effect[8:], *effect[:6]) for effect in again], must=True))
+        writes.append(Write("restart_effects", [effect.changes + effect.place for effect in again], must=True))
     if outcomes:
         writes.append(Write("finish_effects", outcomes, must=True))
 

@@ -5,7 +5,7 @@ was found says why it is refused.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.codec import dumps, encode
 from tenuto.errors import ClaimLost, InvalidInput, OperationConflict
@@ -13,21 +13,20 @@ from tenuto.ids import new_id
 from tenuto.model.commit import Commit
 from tenuto.model.input import Consume, InputKind, InputStatus, NewInput
 from tenuto.model.session import SessionKey
+from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.encoding import digest_of, moment
 from tenuto.store.rules.plan import Found, Write
 from tenuto.store.rules.rows import InputRow, RunRow, SessionRow
-
-if TYPE_CHECKING:
-    from tenuto.store.rules.commit.draft import Draft
 
 HOLDS_INPUT = 1
 """The mark of a run that consumed input in an earlier commit, or for which some is open."""
 
 
 class PackedInput(NamedTuple):
-    """A new input with its content as text."""
+    """A new input with its content as text, and the id it has: that of its sender, or one minted for it."""
 
     given: NewInput
+    input_id: str
     body: str
     digest: str
     due_at: int | None
@@ -40,9 +39,15 @@ def pack_input(given: NewInput, where: str) -> PackedInput:
     if given.boundary is not None and given.kind == InputKind.COMMAND:
         raise InvalidInput(f"{where} is a command, which is executed between turns and has no boundary.")
     if given.run_id is not None and given.boundary is None:
-        raise InvalidInput(f"{where} is meant for a run: say at which boundary.")
+        raise InvalidInput(f"{where} names a run but no boundary.")
     body = dumps(given.body, f"{where}.body")
-    return PackedInput(given, body, digest_of(str(given.kind), body), moment(given.due_at, f"{where}.due_at"))
+    return PackedInput(
+        given=given,
+        input_id=given.input_id or new_id(),
+        body=body,
+        digest=digest_of(str(given.kind), body),
+        due_at=moment(given.due_at, f"{where}.due_at"),
+    )
 
 
 def check_inputs(commit: Commit) -> None:
@@ -121,7 +126,7 @@ def check_same_content(known: InputRow, given: PackedInput) -> None:
         )
 
 
-def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
+def input_writes(draft: Draft, packed: list[PackedInput], writes: list[Write]) -> list[str]:
     """Add the writes of the commit's input; return the ids minted for what arrived with it.
 
     A body is kept for as long as the run may have to read it again, and not beyond its end.
@@ -131,7 +136,7 @@ def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
     over = commit.end is not None or run_id is None
     arrived = [
         InputRow(
-            input_id=each.given.input_id or new_id(),
+            input_id=each.input_id,
             session=row.sid,
             life=row.life,
             seq=row.event_seq,
@@ -144,17 +149,18 @@ def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
             status=str(InputStatus.CONSUMED),
             run_id=run_id,
             log=each.given.log,
-            position=_position(draft, each.given),
+            position=draft.position(each.given.log, each.given.item),
             rolled_back=0,
             created_at=now,
             settled_at=now,
         )
-        for each in draft.packed.inputs
+        for each in packed
     ]
     if arrived:
         writes.append(Write("insert_inputs", arrived))
+    home = (row.sid, row.life)
     claims = [
-        (run_id, claim.log, _position(draft, claim), now, int(over or claim.spent), claim.input_id, row.sid, row.life)
+        (run_id, claim.log, draft.position(claim.log, claim.item), now, int(over or claim.spent), claim.input_id, *home)
         for claim in commit.consume
     ]
     if claims:
@@ -162,14 +168,7 @@ def input_writes(draft: "Draft", writes: list[Write]) -> list[str]:
     if commit.rolls_back is not None:
         writes.append(Write("roll_back_inputs", [(row.sid, row.life, commit.rolls_back)]))
         writes.append(Write("roll_back_runs", [(row.sid, row.life, commit.rolls_back)]))
-    minted = zip(arrived, draft.packed.inputs, strict=True)
-    return [row.input_id for row, each in minted if each.given.input_id is None]
-
-
-def _position(draft: "Draft", each: NewInput | Consume) -> int | None:
-    if each.log is None or each.item is None:
-        return None
-    return draft.log.ends[each.log].position - len(draft.packed.items[each.log]) + each.item
+    return [each.input_id for each in packed if each.given.input_id is None]
 
 
 def end_inputs(run: RunRow, commit: Commit) -> list[Write]:

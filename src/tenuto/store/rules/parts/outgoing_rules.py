@@ -1,7 +1,7 @@
 """The outbox: what a commit sends, and how far it has come."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.clock import to_duration
 from tenuto.codec import dumps
@@ -9,34 +9,34 @@ from tenuto.errors import DeliveryLost, InvalidInput
 from tenuto.ids import new_id
 from tenuto.model.outgoing import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.session import SessionKey
+from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.plan import Plan, Script, Write
 from tenuto.store.rules.records import json_of, key_of, stored_key, time_of, word_of
 from tenuto.store.rules.rows import OutgoingRow, SessionRow
 
-if TYPE_CHECKING:
-    from tenuto.store.rules.commit.draft import Draft
-
 _FINAL = frozenset({OutgoingStatus.DONE, OutgoingStatus.EXPIRED})
 _SESSION = len(SessionRow._fields)
 
 
 class PackedOutgoing(NamedTuple):
-    """An outgoing item with its body as text."""
+    """An outgoing item, under its own id, with its body as text."""
 
     given: NewOutgoing
+    outbox_id: str
     body: str
     due_at: int | None
 
 
 def pack_outgoing(given: NewOutgoing, key: SessionKey, where: str) -> PackedOutgoing:
-    """Encode an outgoing item; it stays within its sender's tenant."""
+    """Encode an outgoing item and mint its id; it stays within its sender's tenant."""
     if given.target.tenant != key.tenant:
         raise InvalidInput(f"{where} is for {given.target}: {key} can send nothing to another tenant.", key=key)
     if given.delay is not None and given.due_at is not None:
         raise InvalidInput(f"{where} has a due time and a delay; give one of them.")
-    return PackedOutgoing(given, dumps(given.body, f"{where}.body"), moment(given.due_at, f"{where}.due_at"))
+    body, due_at = dumps(given.body, f"{where}.body"), moment(given.due_at, f"{where}.due_at")
+    return PackedOutgoing(given, new_id(), body, due_at)
 
 
 def outgoing_meaning(packed: list[PackedOutgoing]) -> list[Any]:
@@ -44,12 +44,12 @@ def outgoing_meaning(packed: list[PackedOutgoing]) -> list[Any]:
     return ["outgoing", [[e.given.kind, *_target(e.given), e.body, e.due_at, e.given.delay] for e in packed]]
 
 
-def outgoing_writes(draft: "Draft", writes: list[Write]) -> list[str]:
+def outgoing_writes(draft: Draft, packed: list[PackedOutgoing], writes: list[Write]) -> list[str]:
     """Add the writes of what the commit sends; return the minted ids."""
     row, now = draft.row, draft.found.now
     sent = [
         OutgoingRow(
-            outbox_id=new_id(),
+            outbox_id=each.outbox_id,
             session=row.sid,
             life=row.life,
             kind=str(each.given.kind),
@@ -62,7 +62,7 @@ def outgoing_writes(draft: "Draft", writes: list[Write]) -> list[str]:
             due_at=each.due_at if each.due_at is not None else now + to_duration(each.given.delay or 0),
             created_at=now,
         )
-        for each in draft.packed.outgoing
+        for each in packed
     ]
     writes.append(Write("insert_outgoing", sent))
     return [each.outbox_id for each in sent]

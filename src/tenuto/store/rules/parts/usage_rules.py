@@ -1,16 +1,14 @@
 """The usage of a commit, and sums over it."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tenuto.errors import UsageOutOfRange
 from tenuto.model.token_usage import NewUsage, UsageReport, UsageTotals
+from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.limits import MAX_COUNT
 from tenuto.store.rules.plan import Row, Write
 from tenuto.store.rules.rows import UsageRow
-
-if TYPE_CHECKING:
-    from tenuto.store.rules.commit.draft import Draft
 
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
@@ -23,7 +21,7 @@ def usage_meaning(usage: tuple[NewUsage, ...]) -> list[Any]:
     return ["usage", [[each.model, each.source, *_tokens(each)] for each in usage]]
 
 
-def usage_writes(draft: "Draft", writes: list[Write]) -> None:
+def usage_writes(draft: Draft, writes: list[Write]) -> None:
     """Add the rows of the commit's usage, numbered within its operation."""
     row, commit = draft.row, draft.commit
     run_id = draft.run.run_id if draft.run else None

@@ -1,21 +1,47 @@
 """The waits of a commit: those it opens, and those it settles."""
 
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from tenuto.clock import to_duration
+from tenuto.codec import dumps
 from tenuto.errors import WaitNotOpen
 from tenuto.ids import new_id
-from tenuto.model.commit import Commit
+from tenuto.model.commit import Commit, OpenWait
 from tenuto.model.wait import WaitStatus
+from tenuto.store.rules.draft import Draft
+from tenuto.store.rules.encoding import maybe_json, moment
 from tenuto.store.rules.plan import Found, Write
 from tenuto.store.rules.rows import SessionRow, WaitRow
 
-if TYPE_CHECKING:
-    from tenuto.store.rules.commit.draft import Draft
+
+class PackedWait(NamedTuple):
+    """A wait to open, under its own id, with its parts as text."""
+
+    given: OpenWait
+    wait_id: str
+    deadline: int | None
+    schema: str | None
+    metadata: str | None
+
+
+def pack_wait(given: OpenWait, where: str) -> PackedWait:
+    """Encode a wait and mint its id."""
+    return PackedWait(
+        given=given,
+        wait_id=new_id(),
+        deadline=moment(given.deadline, f"{where}.deadline"),
+        schema=maybe_json(given.schema, f"{where}.schema"),
+        metadata=dumps(dict(given.metadata), f"{where}.metadata") if given.metadata else None,
+    )
+
+
+def wait_meaning(packed: list[PackedWait]) -> list[Any]:
+    """Return what counts for the intent hash."""
+    return ["waits", [[e.given.kind, e.given.signal_id, e.deadline, e.schema, e.metadata] for e in packed]]
 
 
 def check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
-    """Refuse a wait that is not open in this session, or cannot be answered any more."""
+    """Refuse a wait that is not open in this session, or whose deadline has passed."""
     seen: set[str] = set()
     for settled in commit.settle_waits:
         wait = found.waits.get(settled.wait_id)
@@ -40,34 +66,35 @@ def _is_past(wait: WaitRow, now: int) -> bool:
     return wait.deadline is not None and wait.deadline <= now
 
 
-def wait_writes(draft: "Draft", writes: list[Write]) -> list[str]:
+def wait_writes(draft: Draft, packed: list[PackedWait], answers: list[str | None], writes: list[Write]) -> list[str]:
     """Add the writes of the commit's waits; return the ids of those it opens."""
-    commit, row, now = draft.commit, draft.row, draft.found.now
-    waits = [
-        WaitRow(
-            wait_id=new_id(),
-            session=row.sid,
-            life=row.life,
-            run_id=commit.run.run_id if commit.run else "",
-            kind=str(wait.kind),
-            signal_id=wait.signal_id,
-            status=str(WaitStatus.OPEN),
-            deadline=now + to_duration(wait.timeout) if deadline is None and wait.timeout else deadline,
-            schema=schema,
-            metadata=metadata,
-            answer=None,
-            commit_no=row.commit_no,
-            created_at=now,
-            settled_at=None,
-        )
-        for wait, deadline, schema, metadata in draft.packed.waits
-    ]
-    if waits:
-        writes.append(Write("insert_waits", waits))
+    commit, now = draft.commit, draft.found.now
+    if packed:
+        writes.append(Write("insert_waits", [_opened(draft, each) for each in packed]))
     settled = [
         (str(settle.status), answer, now, settle.wait_id)
-        for settle, answer in zip(commit.settle_waits, draft.packed.answers, strict=True)
+        for settle, answer in zip(commit.settle_waits, answers, strict=True)
     ]
     if settled:
         writes.append(Write("settle_waits", settled, must=True))
-    return [wait.wait_id for wait in waits]
+    return [each.wait_id for each in packed]
+
+
+def _opened(draft: Draft, each: PackedWait) -> WaitRow:
+    commit, row, now, timeout = draft.commit, draft.row, draft.found.now, each.given.timeout
+    return WaitRow(
+        wait_id=each.wait_id,
+        session=row.sid,
+        life=row.life,
+        run_id=commit.run.run_id if commit.run else "",
+        kind=str(each.given.kind),
+        signal_id=each.given.signal_id,
+        status=str(WaitStatus.OPEN),
+        deadline=now + to_duration(timeout) if each.deadline is None and timeout else each.deadline,
+        schema=each.schema,
+        metadata=each.metadata,
+        answer=None,
+        commit_no=row.commit_no,
+        created_at=now,
+        settled_at=None,
+    )

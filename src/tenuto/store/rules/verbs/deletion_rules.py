@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from tenuto.codec import encode, loads
 from tenuto.errors import StoredDataCorrupt
-from tenuto.ids import new_id
+from tenuto.ids import derived_id
 from tenuto.model.outgoing import CHILD_LOST, OutboxKind, OutgoingStatus
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import Kind, SessionKey, SessionStatus
 from tenuto.model.wait import WaitKind
-from tenuto.store.rules.commit.session_row import session_write
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.plan import COUNTED, Ask, Found, Plan, Script, Write, gather
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import DeletionRow, OutgoingRow, SessionRow
+from tenuto.store.rules.session_row import session_write
 
 OPEN = "open"
 DONE = "done"
@@ -32,17 +32,18 @@ class Buried(NamedTuple):
     life: int = 0
 
 
-def decide_delete(cascade: bool, found: Found) -> Plan[Buried]:
+def decide_delete(cascade: bool, seed: str, found: Found) -> Plan[Buried]:
     """End the id's life: a tombstone keeps its numbers, everything else is unreachable from here on.
 
-    A cascade notes all it has to do with the tombstone, itself included: whoever repeats it goes on from there.
+    A cascade notes all it has to do with the tombstone, itself included: whoever repeats it goes on from there. The ids
+    of what is owed to a parent follow from `seed`, a new id.
     """
     row = found.session
     if row is None:
         return Plan(Buried(DeleteReport()))
     if not _has_anything(row, found):
         return Plan(Buried(DeleteReport(), row.sid, row.life - 1))
-    report, writes = _bury(row, found)
+    report, writes = _bury(row, seed, found)
     if cascade:
         own = DeletionRow(row.sid, row.life, row.sid, row.life, OPEN, _text(report), found.now)
         writes.append(Write("insert_deletions", [own, *_noted(own, found.children, found.now)]))
@@ -61,13 +62,13 @@ class FoundTarget:
 def gather_target(key: SessionKey, deletion: DeletionRow, now: int | None) -> Script[FoundTarget]:
     """Read a target of a cascade, and its children after it."""
     found = yield from gather(Ask(key=key, relatives=True), now)
-    rows = yield "deletion_by_target", deletion[:4]
+    rows = yield "deletion_by_target", deletion.target
     noted = DeletionRow(*rows[0]) if rows else None
     rows = yield "children_of", (key.tenant, key.kind, key.session_id, deletion.life, 0)
     return FoundTarget(found=found, deletion=noted, children=[SessionRow(*row) for row in rows])
 
 
-def decide_target(target: FoundTarget) -> Plan[None]:
+def decide_target(seed: str, target: FoundTarget) -> Plan[None]:
     """End a target in the life recorded, and note its children; one that lives another life is left alone."""
     found, deletion = target.found, target.deletion
     row = found.session
@@ -75,7 +76,7 @@ def decide_target(target: FoundTarget) -> Plan[None]:
         return Plan(None)
     if not _has_anything(row, found):
         return Plan(None)
-    report, writes = _bury(row, found)
+    report, writes = _bury(row, seed, found)
     writes.append(_move(deletion, deletion._replace(report=_text(report), at=found.now)))
     if found.children:
         writes.append(Write("insert_deletions", _noted(deletion, found.children, found.now)))
@@ -130,14 +131,14 @@ def _noted(deletion: DeletionRow, children: Iterable[SessionRow], now: int) -> l
 
 
 def _move(old: DeletionRow, new: DeletionRow) -> Write:
-    return Write("move_deletions", [(new.status, new.report, new.at, *old[:4])], must=True)
+    return Write("move_deletions", [(new.status, new.report, new.at, *old.target)], must=True)
 
 
 def _has_anything(row: SessionRow, found: Found) -> bool:
     return bool(row.alive or row.armed or any(found.counts.values()))
 
 
-def _bury(row: SessionRow, found: Found) -> tuple[DeleteReport, list[Write]]:
+def _bury(row: SessionRow, seed: str, found: Found) -> tuple[DeleteReport, list[Write]]:
     """Return the tombstone, with everything that goes at once and what is owed to the parent that waits."""
     event = next_count(row.event_seq, "the event number")
     tombstone = row._replace(
@@ -169,13 +170,13 @@ def _bury(row: SessionRow, found: Found) -> tuple[DeleteReport, list[Write]]:
         forks=tuple(map(key_of, found.forks)),
         **found.counts,
     )
-    if owed := _owed(row, found):
+    if owed := _owed(row, seed, found):
         writes.append(Write("insert_outgoing", owed))
     return report, writes
 
 
-def _owed(row: SessionRow, found: Found) -> list[OutgoingRow]:
-    """Return what tells a parent that the child it waits for is gone; where the result is on its way, that is it."""
+def _owed(row: SessionRow, seed: str, found: Found) -> list[OutgoingRow]:
+    """Return what informs a waiting parent that its child is gone; a result that is on its way is enough."""
     sent = {_parts(debt.body).get("token") for debt in found.debts}
     told = {"category": CHILD_LOST, "message": "The child was deleted."}
     owed: list[OutgoingRow] = []
@@ -188,7 +189,7 @@ def _owed(row: SessionRow, found: Found) -> list[OutgoingRow]:
         assert found.profile.parent is not None
         owed.append(
             OutgoingRow(
-                outbox_id=new_id(),
+                outbox_id=derived_id(seed, wait.wait_id),
                 session=row.sid,
                 life=row.life,
                 kind=OutboxKind.RESULT,

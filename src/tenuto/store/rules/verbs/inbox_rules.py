@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from tenuto.clock import to_datetime, to_duration
 from tenuto.codec import JSON, encode
 from tenuto.errors import RunNotLive, SessionNotFound, StatusRefused, StoredDataCorrupt
-from tenuto.ids import new_id
 from tenuto.model.event import EventType
 from tenuto.model.input import Boundary, Cancelled, Enqueued, Input, InputKind, InputStatus, Nothing, Takeable
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.store.rules.lane_row import view_of
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.input_rules import HOLDS_INPUT, PackedInput, check_same_content
 from tenuto.store.rules.plan import Found, Moved, Plan, Write
 from tenuto.store.rules.records import json_of, maybe_time, time_of, word_of
 from tenuto.store.rules.rows import EventRow, InputRow, RunRow, SessionRow
-from tenuto.store.rules.verbs.lane_rules import view_of
 
 
 def decide_enqueue(key: SessionKey, packed: PackedInput, found: Found) -> Plan[Enqueued]:
@@ -47,7 +46,7 @@ def queued_row(packed: PackedInput, row: SessionRow, now: int, run: RunRow | Non
     """Return the row of an input that takes the session's next event number and waits for a turn, or for a run."""
     given = packed.given
     return InputRow(
-        input_id=given.input_id or new_id(),
+        input_id=packed.input_id,
         session=row.sid,
         life=row.life,
         seq=next_count(row.event_seq, "the event number"),
@@ -88,11 +87,16 @@ def _run_meant(key: SessionKey, packed: PackedInput, row: SessionRow, run: RunRo
 def event_writes(row: SessionRow, now: int, kind: str, data: Mapping[str, JSON], run_id: str | None) -> list[Write]:
     """Return the writes of one event outside a commit and without a lane.
 
-    Its number is taken on the session's row, so it also tells every commit that something happened.
+    Its number is taken on the session's row, so every commit notices it.
     """
     event = event_row(row, now, kind, data, run_id)
+    return [take_number(row, event.last_seq), Write("insert_events", [event])]
+
+
+def take_number(row: SessionRow, number: int) -> Write:
+    """Return the write that gives out a session's event numbers up to this one, if the session is as it was found."""
     guard = (row.sid, row.life, row.event_seq, row.alive, row.status)
-    return [Write("take_number", [(event.last_seq, *guard)], must=True), Write("insert_events", [event])]
+    return Write("take_number", [(number, *guard)], must=True)
 
 
 def event_row(row: SessionRow, now: int, kind: str, data: Mapping[str, JSON], run_id: str | None) -> EventRow:

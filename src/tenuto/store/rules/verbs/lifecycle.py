@@ -9,17 +9,18 @@ from tenuto.model.event import EventType
 from tenuto.model.session import ForkPoint, LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.store.rules.commit.lineage import new_branch, segments
 from tenuto.store.rules.commit.log_rows import encode_ends, is_run_log
-from tenuto.store.rules.commit.pack import PackedCommit, intent_of
-from tenuto.store.rules.commit.session_row import blank_row, check_commit, receipt_of, replay, session_write
+from tenuto.store.rules.commit.pack import intent_of
+from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.commit.write import write_commit
+from tenuto.store.rules.lane_row import busy, is_live
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.input_rules import PackedInput
 from tenuto.store.rules.parts.profile_rules import new_profile, profile_meaning
 from tenuto.store.rules.plan import Found, Plan, Write
 from tenuto.store.rules.records import ends_of, profile_of
 from tenuto.store.rules.rows import BranchRow, ReceiptRow, SessionRow
+from tenuto.store.rules.session_row import blank_row, check_commit, receipt_of, replay, session_write
 from tenuto.store.rules.verbs.inbox_rules import event_row, queued_row, told_of
-from tenuto.store.rules.verbs.lane_rules import busy, is_live
 
 
 def decide_create(packed: PackedCommit, parent_life: int | None, found: Found) -> Plan[Receipt]:
@@ -31,7 +32,6 @@ def decide_create(packed: PackedCommit, parent_life: int | None, found: Found) -
     parent = found.parent if found.parent and found.parent.alive else None
     if parent_life is not None and (parent is None or parent.life != parent_life):
         raise SessionNotFound(f"The parent of {key} was deleted.", key=key)
-    packed.commit = replace(packed.commit, life=row.life)
     plan = write_commit(packed, found, row, None)
     if parent is not None:  # a delete of the parent that lands first is not missed, one that lands later finds it
         plan.writes.append(Write("pin_session", [(parent.sid, parent.life)], must=True))

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionStatus
+from tenuto.store.rules.lane_row import is_live
 from tenuto.store.rules.plan import Found, Plan, Script, Write
 from tenuto.store.rules.rows import RunRow
-from tenuto.store.rules.verbs.lane_rules import is_live
 
 
 @dataclass(slots=True)

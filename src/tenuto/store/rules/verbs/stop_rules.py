@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from tenuto.codec import JSON, encode, loads_map
-from tenuto.errors import RunNotLive, StopRequested, StopWithdrawn
-from tenuto.model.commit import Commit
+from tenuto.codec import JSON, encode
+from tenuto.errors import RunNotLive
 from tenuto.model.input import Enqueued, InputStatus
 from tenuto.model.run import RunStatus, StopAnswer, StopKind, StopReply
 from tenuto.model.session import SessionKey
@@ -12,13 +11,10 @@ from tenuto.store.rules.parts.input_rules import PackedInput
 from tenuto.store.rules.plan import Found, Moved, Plan, Write
 from tenuto.store.rules.records import stop_of
 from tenuto.store.rules.rows import RunRow, SessionRow
-from tenuto.store.rules.verbs.inbox_rules import decide_enqueue, event_writes
+from tenuto.store.rules.verbs.inbox_rules import decide_enqueue, event_writes, take_number
 
 STOP_REQUESTED = "stop_requested"
 STOP_WITHDRAWN = "stop_withdrawn"
-
-_REFUSES = frozenset({RunStatus.COMPLETED, RunStatus.SUSPENDED})
-"""The ends that would leave a stop unheard."""
 
 
 def decide_stop(key: SessionKey, run_id: str, kind: StopKind, reason: str | None, found: Found) -> Plan[StopReply]:
@@ -58,12 +54,11 @@ def decide_interrupt(key: SessionKey, packed: PackedInput, reason: str, found: F
         return Plan(result, plan.writes, moved=plan.moved)
     if not plan.writes:
         return Plan(result, asked.writes, moved=asked.moved)
-    (take, events, *queued), (take_next, more_events, *stopped) = plan.writes, asked.writes
-    number = take_next.rows[0][0]
-    numbers = Write("take_number", [(number, *take.rows[0][1:])], must=True)
+    (_, events, *queued), (_, more_events, *stopped) = plan.writes, asked.writes
+    number = after.event_seq + 1
     told = Write("insert_events", [*events.rows, *more_events.rows])
     moved = Moved(key, row.life, row.event_seq, number, run.run_id)
-    return Plan(result, [numbers, told, *queued, *stopped], moved=moved)
+    return Plan(result, [take_number(row, number), told, *queued, *stopped], moved=moved)
 
 
 def decide_withdraw(key: SessionKey, run_id: str, found: Found) -> Plan[StopReply]:
@@ -94,26 +89,3 @@ def _live(key: SessionKey, run_id: str, found: Found) -> tuple[SessionRow, RunRo
 def unknown_run(run_id: str, key: SessionKey | None = None) -> RunNotLive:
     """Say that there is no such run."""
     return RunNotLive(f"There is no run {run_id}; it may have been deleted.", key=key, run_id=run_id, found="unknown")
-
-
-def check_stop(commit: Commit, run: RunRow | None) -> None:
-    """Refuse an end that passes over a recorded stop, and a commit that acts on one that was withdrawn."""
-    stop = run.stop if run else None
-    if stop is None:
-        if commit.sees_stop:
-            raise StopWithdrawn(f"The stop of this run of {commit.key} was withdrawn; go on.", key=commit.key)
-        return
-    if run and commit.end and commit.end.status in _REFUSES:
-        known = stop_of(run.stop, f"run {run.run_id}")
-        raise StopRequested(
-            f"Run {run.run_id} of {commit.key} was asked to stop; it cannot end as {commit.end.status}.",
-            key=commit.key,
-            run_id=run.run_id,
-            stop=known,
-        )
-
-
-def seen(stop: str, now: int) -> str:
-    """Return a stop's text with the mark that the run has seen it; the first time counts."""
-    values = loads_map(stop, "stop")
-    return stop if values.get("seen_at") is not None else encode(values | {"seen_at": now})

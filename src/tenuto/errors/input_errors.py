@@ -1,0 +1,86 @@
+"""What was given is not acceptable: refused before anything was written."""
+
+from typing import Any
+
+from tenuto.errors.base import TenutoError
+
+
+class InvalidInput(TenutoError):
+    """What was given is not acceptable; nothing was written."""
+
+    category = "invalid_input"
+
+
+class InvalidId(InvalidInput):
+    """An id breaks the id rules."""
+
+    category = "invalid_session_id"
+
+
+class NotJson(InvalidInput):
+    """A value cannot be kept as JSON text; `path` names the offender."""
+
+    category = "value_not_json"
+    public = frozenset({"path"})
+    path: str
+
+
+class CommitTooLarge(InvalidInput):
+    """A commit is over its byte or row budget."""
+
+    category = "commit_budget_exceeded"
+    public = frozenset({"measure", "size", "budget"})
+    measure: str
+    size: int
+    budget: int
+
+
+class CursorBeyondTail(InvalidInput):
+    """An event cursor is ahead of the session's stream, so it belongs to another session or store."""
+
+    category = "cursor_beyond_tail"
+    public = frozenset({"cursor", "tail"})
+    cursor: int
+    tail: int
+
+
+class EffectCalledTwice(InvalidInput):
+    """A program called an effect of one key twice in one step; `place` says which."""
+
+    category = "effect_called_twice"
+    public = frozenset({"place"})
+    place: list[Any]
+
+
+class InvalidHistory(InvalidInput):
+    """A message does not fit the history it is added to: a call without a result, or a result without a call."""
+
+    category = "history_invalid"
+    public = frozenset({"call_id"})
+    call_id: str | None
+
+
+class MessageRefused(InvalidInput):
+    """The session's program, or a controller, does not take this message; it began no turn."""
+
+    category = "message_refused"
+
+
+class ActionNotRegistered(InvalidInput):
+    """A queued action's class is not registered here, or not in that form; it waits for a process that has it."""
+
+    category = "action_not_registered"
+    public = frozenset({"action"})
+    action: str
+
+
+class StoreMisused(InvalidInput):
+    """A store was used outside the event loop or process that opened it; nothing was done."""
+
+    category = "store_misused"
+
+
+class Unsupported(InvalidInput):
+    """The backend has no such verb."""
+
+    category = "store_verb_unsupported"

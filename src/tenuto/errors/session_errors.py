@@ -1,0 +1,209 @@
+"""What was asked does not fit what the session is now."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenuto.errors.base import Bucket, TenutoError, of_cause
+
+
+class SessionError(TenutoError):
+    """What was asked does not fit what the session is now."""
+
+
+class SessionNotFound(SessionError):
+    """There is no live session under this id."""
+
+    category = "session_not_found"
+
+
+class SessionExists(SessionError):
+    """A live session already has this id."""
+
+    category = "session_exists"
+    public = frozenset({"found_version"})
+    found_version: int
+
+
+class SessionDeleted(SessionError):
+    """The session was deleted after the caller loaded it; the caller's copy belongs to a former life."""
+
+    category = "session_deleted"
+    bucket = Bucket.SESSION_TERMINATING
+    expected_life: int
+    found_life: int
+
+
+class StatusRefused(SessionError):
+    """The session's status does not allow this."""
+
+    category = "session_status_invalid"
+    public = frozenset({"found"})
+    found: str
+
+
+class InvocationExists(SessionError):
+    """The invocation id was used before in this tenant."""
+
+    category = "invocation_exists"
+
+
+class OperationConflict(SessionError):
+    """The operation id was used before for something else."""
+
+    category = "operation_conflict"
+    public = frozenset({"operation_id"})
+    operation_id: str
+
+
+class VersionConflict(SessionError):
+    """The session moved on since the caller read it."""
+
+    category = "session_write_conflict"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    public = frozenset({"expected", "found"})
+    expected: int | None
+    found: int | None
+
+
+class CommitMoved(VersionConflict):
+    """The session is at another commit than the caller expects; `expected` and `found` count commits."""
+
+
+class StreamMoved(VersionConflict):
+    """The session's stream is at another event than the caller expects; `expected` and `found` count events."""
+
+
+class SessionMoved(VersionConflict):
+    """Other turns changed the session while an invocation of it was paused; nothing ran, and it is still paused.
+
+    Resume it with `on_moved="rebase"` or `on_moved="overwrite"`, or cancel it.
+    """
+
+    bucket = Bucket.USER_CORRECTABLE
+
+
+class ForkPointNotRetained(SessionError):
+    """Nothing is kept of the session as it was at this commit; `nearest` lists points that are."""
+
+    category = "fork_point_not_retained"
+    public = frozenset({"nearest"})
+    nearest: Sequence[int]
+
+
+class LaneBusy(SessionError):
+    """Another runner holds the session's lane."""
+
+    category = "session_execution_busy"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    public = frozenset({"expires_at"})
+    owner: str
+    generation: int
+    expires_at: Any
+    holder: Any
+
+
+class LaneLost(SessionError):
+    """Another runner took the lane over; nothing was written."""
+
+    category = "session_execution_lease_lost"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    expected: int
+    found: int
+
+
+class SessionLoadFailed(SessionError):
+    """The session could not be loaded, or what is stored does not fit its declared state; the graph did not run."""
+
+    category = "session_load_failed"
+    bucket = of_cause(Bucket.SESSION_TERMINATING)
+
+
+class SessionSaveFailed(SessionError):
+    """The session could not be saved; what the run did stands.
+
+    After a finished run `final_state` is its state. If it is retryable, only the save is to be repeated, by
+    `operation_id`: give this error to the graph's `save_again`.
+    """
+
+    category = "session_save_failed"
+    bucket = of_cause(Bucket.RETRYABLE_TRANSIENT)
+    operation_id: str
+    final_state: Any
+
+
+class ProgramNotRegistered(SessionError):
+    """The session's program is not registered here; the session can be read, but not run."""
+
+    category = "program_not_registered"
+    public = frozenset({"program"})
+    program: str | None
+    registered: Sequence[str]
+
+
+class CommitRefused(SessionError):
+    """A commit names something that is not there, or not as it expects."""
+
+    category = "store_commit_failed"
+
+
+class RunNotLive(CommitRefused):
+    """The run a commit belongs to is not running with this attempt."""
+
+    public = frozenset({"run_id", "found"})
+    run_id: str
+    found: str
+
+
+class StopRequested(CommitRefused):
+    """The run was asked to stop, so it ends neither as completed nor as suspended; `stop` is the request."""
+
+    public = frozenset({"run_id"})
+    run_id: str
+    stop: Any
+
+
+class StopWithdrawn(CommitRefused):
+    """A commit acts on a stop that was withdrawn before the run had seen it."""
+
+
+class ClaimLost(CommitRefused):
+    """An input is unknown, belongs elsewhere, or has been settled."""
+
+    public = frozenset({"input_id", "found"})
+    input_id: str
+    found: str
+
+
+class EffectMismatch(CommitRefused):
+    """An effect was started before with another request; both digests are given."""
+
+    category = "effect_mismatch"
+    public = frozenset({"place", "path"})
+    place: Any
+    found: str
+    given: str
+    path: str
+
+
+class EffectNotOpen(CommitRefused):
+    """An effect is done already, was not started, or was started by another runner."""
+
+    public = frozenset({"place", "found"})
+    place: Any
+    found: str
+
+
+class DeliveryLost(CommitRefused):
+    """An outgoing item is not where its deliverer thinks it is."""
+
+    public = frozenset({"outbox_id", "found"})
+    outbox_id: str
+    found: str
+
+
+class WaitNotOpen(CommitRefused):
+    """A wait is unknown, belongs elsewhere, or is settled."""
+
+    public = frozenset({"wait_id", "found"})
+    wait_id: str
+    found: str

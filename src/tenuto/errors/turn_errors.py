@@ -1,0 +1,107 @@
+"""A turn of the runtime, or an answer to one, cannot go on."""
+
+from typing import Any
+
+from tenuto.errors.base import Bucket, TenutoError, of_cause
+
+
+class TurnError(TenutoError):
+    """A turn of the runtime went wrong, or an answer to one."""
+
+    category = "turn_error"
+
+
+class EffectFailed(TurnError):
+    """A call to the outside failed; `error` is what is recorded of it, the same at every replay."""
+
+    category = "effect_failed"
+    bucket = of_cause(Bucket.USER_CORRECTABLE)
+    error: Any
+
+
+class EffectInDoubt(TurnError):
+    """Nobody knows whether a call was carried out; settle it by hand, or declare it idempotent."""
+
+    category = "effect_in_doubt"
+    public = frozenset({"place"})
+    place: Any
+
+
+class EffectResultDropped(TurnError):
+    """A call was carried out, but its result has been dropped; it is not called again."""
+
+    category = "effect_result_dropped"
+    public = frozenset({"place"})
+    place: Any
+
+
+class StepBudgetExceeded(TurnError):
+    """A turn took all the steps it may take; the next turn has a new budget."""
+
+    category = "step_budget_exceeded"
+    public = frozenset({"limit"})
+    limit: int
+
+
+class WaitExpired(TurnError):
+    """What a run waited for did not come in time."""
+
+    category = "wait_expired"
+    public = frozenset({"wait_id"})
+    wait_id: str
+
+
+class RunFailed(TurnError):
+    """A run ended without the result that was asked for; `status` and `error` say how."""
+
+    category = "run_failed"
+    bucket = of_cause(Bucket.USER_CORRECTABLE)
+    public = frozenset({"run_id", "status"})
+    run_id: str | None
+    status: str
+    error: Any
+
+
+class StreamDropped(TurnError):
+    """A run's stream stopped before its end; read on from `cursor`."""
+
+    category = "stream_dropped"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    public = frozenset({"cursor"})
+    cursor: int
+
+
+class AnswerRefused(TurnError):
+    """An answer does not fit what is waited for; nothing was stored."""
+
+    category = "answer_refused"
+    public = frozenset({"wait_id"})
+    wait_id: str
+
+
+class WaitUnknown(AnswerRefused):
+    """There is no such wait here."""
+
+    category = "wait_unknown"
+
+
+class AnswerMismatch(AnswerRefused):
+    """The answer is of another kind, or for another run or session, than the wait; `expected` and `given` say which."""
+
+    category = "answer_mismatch"
+    expected: str
+    given: str
+
+
+class AlreadyAnswered(AnswerRefused):
+    """The wait was answered before; that answer stands."""
+
+    category = "already_answered"
+
+
+class LateAnswer(AnswerRefused):
+    """The wait is over: it timed out, was given up, or its run has ended."""
+
+    category = "late_answer"
+    public = frozenset({"wait_id", "found"})
+    found: str

@@ -1,0 +1,55 @@
+"""What a node asked for when it suspended its run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tenuto.errors import SuspensionPersistenceFailed
+from tenuto.graph.checkpoint.journal_frame import JournalFrame
+from tenuto.graph.signal import SignalDescriptor
+from tenuto.model.commit import OpenWait
+from tenuto.model.wait import WaitKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendRequest:
+    """Where a run pauses and what it waits for.
+
+    `frames` are all frames of the run, outermost first, each with its state. `node` is the one that asked, `namespace`
+    its place, and `step` that of the innermost node a cursor can point at. `completed` says whether a resume continues
+    after the node or runs it again. `waits` are opened instead of one for the descriptor.
+    """
+
+    frames: tuple[tuple[JournalFrame, Any], ...]
+    node: str
+    namespace: tuple[str, ...]
+    step: int
+    descriptor: SignalDescriptor
+    completed: bool
+    timeout: float | None = None
+    waits: tuple[OpenWait, ...] = ()
+
+    def linear(self) -> list[tuple[JournalFrame, Any]]:
+        """Return the frames a cursor can point into, with their states."""
+        return [pair for pair in self.frames if pair[0].linear]
+
+    def open_waits(self) -> tuple[OpenWait, ...]:
+        """Return what the pause waits for: an answer with fields of the outermost and the innermost graph only."""
+        if self.waits:
+            return self.waits
+        frames = self.linear()
+        names = [name for frame, _ in (frames[0], frames[-1]) for name in frame.graph.schema.fields]
+        wait = OpenWait(
+            kind=WaitKind.SIGNAL,
+            signal_id=self.descriptor.signal_id,
+            timeout=self.timeout,
+            metadata=dict(self.descriptor.metadata),
+            schema={"type": "object", "properties": {name: {} for name in names}, "additionalProperties": False},
+        )
+        return (wait,)
+
+    def not_stored(self) -> SuspensionPersistenceFailed:
+        """Return the error of a suspension of a run that is not stored."""
+        return SuspensionPersistenceFailed(
+            f"Node {self.node!r} suspends, but the graph has no store to be paused in; give it a session store or a "
+            "checkpointer."
+        )

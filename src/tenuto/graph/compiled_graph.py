@@ -1,0 +1,173 @@
+"""A compiled graph: what can be invoked, observed, and used as a node of another."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput, InvocationInterrupted, InvocationSuspended, SessionSaveFailed
+from tenuto.graph.checkpoint.stored_run import cancel_paused
+from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.engine.scope import Metadata, Scope, checked_metadata
+from tenuto.graph.events.event_queue import Attachment, DrainSummary, Observer, Subscription, subscription
+from tenuto.graph.graph_outcome import Outcome
+from tenuto.graph.invocation import execution
+from tenuto.graph.invocation.run_request import UNSET, RunRequest
+from tenuto.graph.mermaid import mermaid
+from tenuto.graph.runtime.graph_program import GraphProgram
+from tenuto.graph.signal import CallbackMaker
+from tenuto.graph.state import State
+from tenuto.ids import check_id, random_id
+from tenuto.model.wait import Wait
+from tenuto.store.store import Store
+
+S = TypeVar("S", bound=State)
+
+DEFAULT_STEP_LIMIT = 1000
+
+
+class CompiledGraph(GraphPlan[S]):
+    """A graph that has been checked: its plan, and the verbs that run it. It can serve any number of runs at once."""
+
+    def attach_observer(self, observer: Observer, phases: Iterable[str] | None = None) -> Attachment:
+        """Let an observer see this graph's events, also where the graph runs inside another; all phases by default."""
+        attached = subscription(observer, phases)
+        self.observers.append(attached)
+        return Attachment(self.observers, attached)
+
+    async def drain(self, timeout: float | None = None) -> DrainSummary:  # noqa: ASYNC109 - the specification's own word
+        """Wait until the events of all running invocations are delivered; at the timeout the rest is dropped and
+        counted.
+        """
+        return await self.queues.drain(timeout)
+
+    async def drain_events_for(self, invocation_id: str, timeout: float | None = None) -> DrainSummary:  # noqa: ASYNC109 - the specification's own word
+        """Wait until what an invocation has emitted so far is delivered; a node may call it."""
+        return await self.queues.drain_for(invocation_id, timeout)
+
+    async def invoke(self, initial: S | Mapping[str, Any] | None = None, **options: Any) -> S:
+        """Run the graph and return its final state; an error is raised, and so are a suspension, as
+        `InvocationSuspended`, and a stop, as `InvocationInterrupted`. The options are those of `run`.
+        """
+        outcome = await self.run(initial, **options)
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.suspended:
+            raise InvocationSuspended(
+                f"Invocation {outcome.invocation_id!r} is suspended at {outcome.node_name!r}; call run() to get its "
+                "outcome, and resume it with resume_invocation and signal_payload.",
+                outcome=outcome,
+            )
+        if outcome.interrupted:
+            raise InvocationInterrupted(
+                f"Invocation {outcome.invocation_id!r} was stopped before it reached its end; call run() to get its "
+                "outcome with the state it had, and resume it with resume_invocation if the graph has a checkpointer.",
+                outcome=outcome,
+            )
+        assert outcome.state is not None
+        return outcome.state
+
+    async def run(
+        self,
+        initial: S | Mapping[str, Any] | None = None,
+        *,
+        session_id: str | None = None,
+        tenant: str = "",
+        observers: Iterable[Observer | Subscription] = (),
+        correlation_id: str | None = None,
+        invocation_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        stop: Callable[[], bool] | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+        resume_invocation: str | None = None,
+        signal_payload: Mapping[str, Any] | None = UNSET,
+        on_moved: str | None = None,
+        callbacks: CallbackMaker | None = None,
+    ) -> Outcome[S]:
+        """Run the graph and return how it went, as data.
+
+        `initial` gives fields in place of their defaults; with `session_id`, on top of what the session holds, through
+        their reducers. `stop` is called before each node; once it returns true, the next node does not start.
+        `step_limit` bounds the number of node executions. Cancelling leaves no task behind.
+
+        `resume_invocation` with a `signal_payload`, even an empty one, resumes a suspended invocation under its own id;
+        without one, it resumes from the last checkpoint of a run that ended early, under a new id. If the session has
+        changed meanwhile nothing runs, unless `on_moved` says `overwrite` or `rebase`.
+        """
+        request = RunRequest(
+            initial=initial,
+            observers=tuple(each if isinstance(each, Subscription) else subscription(each) for each in observers),
+            stop=stop,
+            step_limit=step_limit,
+            tenant=tenant,
+            resume_invocation=resume_invocation,
+            signal_payload=signal_payload,
+            on_moved=on_moved,
+        )
+        request.check()
+        if invocation_id is None or resume_invocation is not None:
+            invocation_id = resume_invocation if request.is_answer and resume_invocation else random_id()
+        scope = Scope(
+            invocation_id=check_id(invocation_id, "invocation_id"),
+            correlation_id=correlation_id or random_id(),
+            session_id=None if session_id is None else check_id(session_id),
+            metadata=Metadata(checked_metadata(metadata or {})),
+            callbacks=callbacks,
+        )
+        return await execution.run(self, request, scope)
+
+    def as_program(
+        self,
+        *,
+        name: str | None = None,
+        version: str = "1",
+        input: str = "messages",  # noqa: A002 - the word for it
+        message_logs: Iterable[str] | None = None,
+        entry: Callable[[Any], JSON] | None = None,
+        output: str | Callable[[S], JSON] | None = None,
+        checkpoints: bool | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+    ) -> GraphProgram:
+        """Return the graph as a program for `SessionRuntime(programs=[...])`, by default under its own name.
+
+        A message is added to the log `input`, a session field that only grows, in the form `entry` gives it; one that
+        does not fit is `MessageRefused`. `message_logs` says whether `messages` is a conversation; by default it is if
+        its entries have roles. `output` is the field, or the function of the final state, that a turn's outcome shows;
+        by default its reply. `checkpoints` says whether one is written after every node, by default if the graph has a
+        checkpointer; they and the sessions are kept in the runtime's store.
+        """
+        return GraphProgram(
+            self,
+            name=self.name if name is None else name,
+            version=version,
+            input_log=input,
+            message_logs=message_logs,
+            entry=entry,
+            output=output,
+            checkpoints=self.store is not None if checkpoints is None else checkpoints,
+            step_limit=step_limit,
+        )
+
+    async def save_again(self, error: SessionSaveFailed) -> None:
+        """Repeat the save of a run whose save failed, and only that; one that was written after all is not repeated."""
+        repeat = error.details().get("repeat")
+        if repeat is None:
+            raise InvalidInput("This error has no save to repeat; save the final state with the store itself.")
+        await repeat()
+
+    async def cancel(self, invocation_id: str, *, tenant: str = "") -> None:
+        """Abandon a suspended invocation: it can no longer be resumed."""
+        await cancel_paused(self._pauses(), check_id(invocation_id, "invocation_id"), tenant)
+
+    async def waiting(self, *, tenant: str = "", limit: int = 100, after: str = "") -> list[Wait]:
+        """Return what the suspended invocations in this graph's store wait for, in the order they were suspended."""
+        return await self._pauses().waits.open(tenant=tenant, limit=limit, after=after)
+
+    def _pauses(self) -> Store:
+        store = self.pause_store
+        if store is None:
+            raise InvalidInput(f"Graph {self.name!r} has no store, so none of its runs is ever paused.")
+        return store
+
+    def to_mermaid(self) -> str:
+        """Return the graph as a Mermaid flowchart, with subgraphs, fan-outs and branches."""
+        return mermaid(self)

@@ -1,0 +1,20 @@
+"""What a node that runs several things at once does when one of them fails."""
+
+from enum import StrEnum
+
+from tenuto.errors import GraphRunError, NodeException
+from tenuto.graph.engine.cause import category_of
+from tenuto.writing.error_record import clipped
+
+
+class ErrorPolicy(StrEnum):
+    """Cancel the others and fail, or let them finish and collect the errors."""
+
+    FAIL_FAST = "fail_fast"
+    COLLECT = "collect"
+
+
+def collected_error(error: Exception, **place: str) -> dict[str, str]:
+    """Return an error as it is collected, with the instance or the branch it is of."""
+    category = category_of(error) if isinstance(error, GraphRunError) else None
+    return {**place, "category": category or NodeException.category, "message": clipped(error)}

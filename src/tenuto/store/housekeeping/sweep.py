@@ -1,0 +1,69 @@
+"""Remove what is unreachable, slice by slice."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+from tenuto.clock import to_duration
+from tenuto.codec import encode
+from tenuto.model.report import DeleteReport, GcReport
+from tenuto.model.session import SessionKey
+from tenuto.store.backend import columns_of, family_lock
+from tenuto.store.context import StoreContext
+from tenuto.store.housekeeping.progress import Progress
+from tenuto.store.rules.rows import SessionRow
+from tenuto.store.rules.verbs.collect import ROWS_PER_SLICE, decide_collect, gather_family
+
+DEFAULT_GRACE = 24 * 3600.0
+"""How long something must have been unreachable before it is collected, in seconds."""
+
+
+class Sweep:
+    """Sweeps what deletes and collections leave behind."""
+
+    def __init__(self, store: StoreContext) -> None:
+        self._store = store
+
+    async def deleted(self, key: SessionKey) -> DeleteReport:
+        """Remove what a deleted session left behind, and count it."""
+        rows = await self._store.backend.read("session_by_key", *columns_of(key))
+        if not rows:
+            return DeleteReport()
+        progress, grace = Progress(GcReport()), to_duration(DEFAULT_GRACE)
+        row = SessionRow(*rows[0])
+        dropped = await self.family(row.family, grace, progress)
+        events = await self.total("sweep_events_of", row.sid)
+        mine = sorted({content for session, content in dropped if session == row.sid})
+        await self._store.backend.write("loosen_contents", key.tenant, encode(mine))
+        contents = await self.total("sweep_contents", self._store.now(), grace) if mine else 0
+        done = progress.report
+        assert isinstance(done, GcReport)
+        return DeleteReport(entries=done.entries, branches=done.branches, events=events, contents=contents)
+
+    async def family(self, family: int, grace: int, progress: Progress) -> list[tuple[int, str]]:
+        """Collect one family of forks; return which values which session let go of."""
+        more, removed = True, 0
+        dropped: list[tuple[int, str]] = []
+        while more:
+            collected = await self._store.backend.transact(
+                partial(gather_family, family, self._store.now()),
+                partial(decide_collect, grace),
+                family_lock(family),
+            )
+            report, more = collected.report, collected.more
+            progress.add(entries=report.entries, branches=report.branches)
+            removed += report.entries + report.branches
+            dropped += collected.dropped
+        progress.add(families=1 if removed else 0, waiting=report.waiting)
+        return dropped
+
+    async def slices(self, name: str, *params: object) -> AsyncIterator[int]:
+        """Repeat a sliced statement until it finds nothing more; yield how much each slice removed."""
+        while True:
+            rows = await self._store.backend.write(name, *params, ROWS_PER_SLICE)
+            yield sum(int(row[0]) for row in rows)
+            if len(rows) < ROWS_PER_SLICE:
+                return
+
+    async def total(self, name: str, *params: object) -> int:
+        """Repeat a sliced statement until it finds nothing more; return how much it removed."""
+        return sum([removed async for removed in self.slices(name, *params)])
