@@ -1,4 +1,4 @@
-"""What a runtime works with: its options, and the parts that are put together from them once for a store."""
+"""A runtime's options, and the parts that are built from them once for a store."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from tenuto.writing.lru import DEFAULT_BYTES
 
 @dataclass(slots=True)
 class Options:
-    """The options of a runtime; see `SessionRuntime`. Iterables are read once, and words checked, when it is made."""
+    """The options of a runtime, see `SessionRuntime`; they are read and checked once, on construction."""
 
     programs: Iterable[Program] = ()
     hooks: Controller | Iterable[Controller] | None = None

@@ -67,7 +67,7 @@ class SessionRuntime(Sessions):
 
     @property
     def listeners(self) -> Listeners:
-        """Who is notified of what happens here."""
+        """The listeners that this runtime notifies."""
         return self._parts.listeners
 
     def for_tenant(self, tenant: Tenant) -> "SessionRuntime":

@@ -1,4 +1,4 @@
-"""The verbs of sessions, asked within one tenant: create, send, answer, stop, fork and the rest."""
+"""The verbs of sessions, within one tenant: create, send, answer, stop, fork and the rest."""
 
 import asyncio
 import logging
@@ -47,10 +47,10 @@ _log = logging.getLogger("tenuto.runtime")
 
 
 class Sessions:
-    """The verbs of sessions; see `SessionRuntime`, whose face this is.
+    """The verbs of sessions, which `SessionRuntime` inherits.
 
-    Every verb takes a session's id, or its full key. A session that does not exist is `SessionNotFound`. A plain id
-    belongs to the tenant asked in, and so do ids of runs, waits and inputs: another tenant's are unknown.
+    Every verb takes a session's id, or its full key. A missing session raises `SessionNotFound`. Plain ids belong to
+    the tenant of this object, and so do ids of runs, waits and inputs: another tenant's are unknown.
     """
 
     def __init__(self, parts: Machinery, tenancy: Tenancy) -> None:
@@ -60,7 +60,7 @@ class Sessions:
 
     @property
     def store(self) -> Store:
-        """The store the sessions are in."""
+        """The store that holds the sessions."""
         return self._parts.store
 
     def _key(self, session_id: Key) -> SessionKey:
@@ -183,14 +183,14 @@ class Sessions:
         return await Outcomes(self.store).of_input(input_id, self._tenancy.tenant)
 
     async def execute(self, session_id: Key, action: Any) -> Any:
-        """Execute an action on a session: apply its change under the lane, in one commit, or call its `perform`.
+        """Execute an action on a session: apply its change under the lane, in one commit, or call the verb it names.
 
-        Returns the changed session, or what `perform` returns.
+        Returns the changed session, or what the verb returns.
         """
         key = self._key(session_id)
         verb: Coroutine[Any, Any, Any]
         match action:
-            case SendMessage():  # this verb and the next report by themselves
+            case SendMessage():  # this verb and the next write their own notices
                 return await self.send(key, action.message, key=action.key)
             case RewindSession():
                 return await self.rewind(key, action.to)
@@ -273,8 +273,8 @@ class Sessions:
         if run and stored.answered.continues:
             try:
                 progress = await self._parts.dispatcher.advance(stored.key)
-            except Exception as error:  # the answer stands: what cannot be done here is left to a worker
-                _log.info("%s does not continue here: %s", stored.key, error)
+            except Exception as error:  # the answer is stored; a worker resumes the session
+                _log.info("%s cannot be resumed here and is left to a worker: %s", stored.key, error)
         if not progress.worked:
             return stored.answered
         return await self._parts.answers.with_outcome(stored, progress.outcome_of(stored.invocation_id))

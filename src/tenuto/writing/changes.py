@@ -58,7 +58,7 @@ class Save(NamedTuple):
 
 
 class RunWrite(NamedTuple):
-    """What one commit of a run is to write: the first one begins the run, the one with `end` ends it."""
+    """The content of one commit of a run: the first commit begins the run, the one with `end` ends it."""
 
     point: CheckpointDraft | None = None
     logs: Mapping[str, LogChange] = {}

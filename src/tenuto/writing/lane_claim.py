@@ -137,7 +137,7 @@ async def freed_on_error(store: Store, lane: Lane) -> AsyncIterator[None]:
 
 
 def lane_lost(key: SessionKey, lane: Lane | None, cause: Exception | None) -> TenutoError:
-    """Return why a run cannot be kept alive: another runner took over, or, with a `cause`, the store failed."""
+    """Return the error of a run that lost its lease: another runner took over, or, with a `cause`, the store failed."""
     if cause is None:
         return LaneLost(
             f"Another runner took over {key}; this turn was stopped and cannot write any more.",

@@ -46,9 +46,8 @@ class RunWriter:
 
     Each acknowledges the one before it, so that only the last one's receipt is kept.
 
-    Under a lane every commit carries its generation and the last one frees it. The store's keeper renews the lane from
-    the commit that begins the run to the one that ends it; if it is lost, `lost` says why and the run's task is
-    cancelled.
+    Under a lane every commit carries its generation and the last one frees it. From the commit that begins the run to
+    the one that ends it, the store's keeper renews it; if it is lost, `lost` says why and the run's task is cancelled.
     """
 
     store: Store
@@ -102,7 +101,7 @@ class RunWriter:
 
     @property
     def run(self) -> "RunWriter":
-        """This writer, for a journal that may have another one around it."""
+        """This writer itself; a journal's writer may be a wrapper around it."""
         return self
 
     @property
@@ -211,10 +210,7 @@ class RunWriter:
         return await self._try(self._again) if self._again is not None else None
 
     async def resolve(self) -> Receipt | None:
-        """Ask the store whether the last commit, whose reply was an error, landed after all; then count it as written.
-
-        Return its receipt, or None if it did not land or was only a part written ahead of a commit.
-        """
+        """Ask whether the last commit, whose reply was an error, landed after all; if so, return its receipt."""
         if self._unsure is None:
             return None
         operation_id, logs, save, end = self._unsure
@@ -231,10 +227,9 @@ class RunWriter:
         return receipt
 
     async def _write_ahead(self, operation_id: str, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
-        """Write most of a large change ahead, on the run's own branches, where it is not visible yet.
+        """Write most of a large change ahead, on the run's own branches, where it is not visible yet; return the rest.
 
-        Return the rest, for the commit itself. A second call for the same operation continues with the part that
-        failed.
+        A second call for the same operation continues with the part that failed.
         """
         if sum(len(change.items) for change in logs.values()) <= MAX_ENTRIES:
             return logs

@@ -171,7 +171,7 @@ async def test_another_request_in_the_same_turn_is_refused_and_what_is_changed_i
         with pytest.raises(EffectMismatch) as refusal:
             await turn.effect("model", giving("never"), request, kind="model")
         refusals.append(refusal.value)
-        with pytest.raises(EffectMismatch, match="a model call there, a tool call here"):
+        with pytest.raises(EffectMismatch, match="a model call, and is a tool call now"):
             await turn.effect("model", giving("never"), {"messages": ["one"]}, kind="tool")
 
     runtime = await Database(harness).runtime(asks)
@@ -502,7 +502,7 @@ async def test_a_call_that_a_run_under_way_goes_on_with_is_not_settled_by_others
     draining = asyncio.create_task(second.drain())
     await before.reached.wait()
     (doubtful,) = await third.effects_in_doubt("s")
-    with pytest.raises(EffectNotOpen, match="under way"):
+    with pytest.raises(EffectNotOpen, match="resumed it is running"):
         await third.settle_effect(doubtful, result={"receipt": 9})
     before.open.set()
     await draining

@@ -389,7 +389,7 @@ async def test_a_session_that_is_suspended_keeps_what_waits_in_it_unless_it_was_
         return queued
 
     monkeypatch.setattr(store.inbox, "enqueue", suspended_then)
-    with pytest.raises(StatusRefused, match="taken back" if policy == "reject" else "stays queued") as refused:
+    with pytest.raises(StatusRefused, match="was cancelled" if policy == "reject" else "stays queued") as refused:
         await runtime.send("s", "second", when_busy=policy)
     second = refused.value.details()["input_id"]
     monkeypatch.undo()

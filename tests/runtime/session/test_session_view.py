@@ -175,5 +175,5 @@ def test_metadata_definition_and_status_move_no_head() -> None:
 @pytest.mark.parametrize("fixed", [{"parent": "p"}, {"root": "r"}])
 def test_what_a_create_fixed_cannot_be_changed_silently(fixed: dict[str, str]) -> None:
     before = a_session()
-    with pytest.raises(InvalidInput, match="fixed"):
+    with pytest.raises(InvalidInput, match="set at creation"):
         changes_between(before, before.with_profile(**fixed))

@@ -1,7 +1,7 @@
 """Actions on a session, each a small class with one method. Write your own the same way.
 
 An action that changes the session has `apply`: it receives the session's value and returns the one to save, in one
-commit. The actions that send, stop, fork, rewind or delete stand for the verbs of that name.
+commit. Those that send, stop, fork, rewind or delete are the runtime's verbs of that name as values.
 """
 
 import dataclasses

@@ -117,7 +117,7 @@ class Pipeline:
     async def perform(self, key: SessionKey, name: str, verb: Coroutine[Any, Any, T]) -> T:
         """Do something that is not a change under the lane, and report the session's status before and after it."""
         try:
-            with closing(verb):  # not begun where there is no session
+            with closing(verb):  # not awaited if there is no session
                 before = await head_of(self._store, key)
                 done = await verb
         except Exception as error:

@@ -74,10 +74,7 @@ class TurnEnder:
     hooks: Controller | None
 
     async def completed(self, turn: TurnContext, result: Result, plan_next: PlanNext | None = None) -> Ended:
-        """End a turn whose program completed; a stop that was requested before wins.
-
-        `plan_next` returns the turn that the same commit begins, if there is one.
-        """
+        """End a turn whose program completed; an earlier stop wins. `plan_next` returns the turn to begin with it."""
         try:
             await self._settle_hooks(turn)
             end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(turn, result.output))
