@@ -307,6 +307,7 @@ async def test_a_handle_can_have_a_store_of_its_own_with_everything_else_the_run
     await other.store.aclose()
 
 
+@pytest.mark.long("two processes are started")
 @pytest.mark.parametrize("harness", ["sqlite", "postgres"], indirect=True)
 async def test_two_sends_from_two_processes_give_four_messages_in_order(store: Store, harness: OurHarness) -> None:
     runtime = await started(store)
