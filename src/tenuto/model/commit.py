@@ -10,7 +10,7 @@ from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, NewInput
 from tenuto.model.lane import DEFAULT_TTL, Rearm
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Ends, LogEnd, SessionKey, SessionStatus
 from tenuto.model.token_usage import NewUsage

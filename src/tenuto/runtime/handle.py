@@ -14,8 +14,7 @@ from tenuto.model.session import SessionKey
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.runtime.session.info import RunInfo
-from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.reader import StreamFrame
 from tenuto.runtime.turn.context import TurnContext

@@ -1,18 +1,18 @@
 """A runtime's options, and the parts that are built from them once for a store."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tenuto.argument import word_of
 from tenuto.errors import InvalidInput
 from tenuto.model.lane import Owner
 from tenuto.quote import quote
+from tenuto.runtime.change.actions import Commands
 from tenuto.runtime.change.create import SessionCreator
 from tenuto.runtime.change.hooks import Controller, as_controller
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.program.program import Program, Programs
-from tenuto.runtime.queue.commands import Commands
 from tenuto.runtime.queue.dispatcher import Dispatcher
 from tenuto.runtime.queue.input_handler import InputHandler
 from tenuto.runtime.queue.sender import Sender, WhenBusy
@@ -55,27 +55,11 @@ class Options:
         self.in_doubt = word_of(InDoubt, self.in_doubt, "in_doubt")
 
 
-@dataclass(slots=True)
 class Machinery:
     """The parts of a runtime on one store."""
 
-    store: Store
-    options: Options
-    programs: Programs = field(init=False)
-    listeners: Listeners = field(init=False)
-    commands: Commands = field(init=False)
-    live: LiveTurns = field(init=False)
-    pipeline: Pipeline = field(init=False)
-    factory: TurnFactory = field(init=False)
-    dispatcher: Dispatcher = field(init=False)
-    sender: Sender = field(init=False)
-    answers: AnswerDesk = field(init=False)
-    creator: SessionCreator = field(init=False)
-    deliveries: Deliveries = field(init=False)
-    in_doubt: InDoubtCalls = field(init=False)
-
-    def __post_init__(self) -> None:
-        store, options = self.store, self.options
+    def __init__(self, store: Store, options: Options) -> None:
+        self.store, self.options = store, options
         check_whole_store(store, "A runtime's sessions")
         hooks, doubt = as_controller(options.hooks), InDoubt(options.in_doubt)
         self.programs, self.listeners = Programs(options.programs), Listeners(options.listeners)

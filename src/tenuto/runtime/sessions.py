@@ -19,7 +19,6 @@ from tenuto.model.session import Key, SessionHead, SessionKey, SessionPage
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change import fork as forking
 from tenuto.runtime.change.actions import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
 from tenuto.runtime.change.create import NewSession
@@ -35,13 +34,13 @@ from tenuto.runtime.run.refusal import Declined
 from tenuto.runtime.run.resume import find_stopped, resume_run
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.info import RunInfo, head_of, runs_of
-from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.session.tenancy import Tenancy
 from tenuto.runtime.stream.reader import StreamFrame, read_stream
 from tenuto.runtime.tree.answer import Answered
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 
 _log = logging.getLogger("tenuto.runtime")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from tenuto.model.effect import Effect
 from tenuto.model.input import Input
-from tenuto.model.outgoing import Outgoing
+from tenuto.model.outgoing_item import Outgoing
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store

@@ -31,10 +31,13 @@ from tenuto.store.keeper import Holding
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, LogChange, RunWrite, Save
 from tenuto.writing.held_values import HeldValues
-from tenuto.writing.lane_claim import lane_lost
+from tenuto.writing.lane_claim import free_lane, lane_lost
 from tenuto.writing.liveness import live_run_ids
 from tenuto.writing.log_tracker import LogTracker
 from tenuto.writing.slices import MAX_ENTRIES, slices
+
+_OVERWRITES = "!"
+"""The suffix of the operation id of a save's second attempt, which overwrites what others wrote."""
 
 
 @dataclass(slots=True)
@@ -213,7 +216,7 @@ class RunWriter:
         operation_id, logs, save, end = self._unsure
         receipt = await self.store.receipt(self.key, operation_id)
         if receipt is None and save is not None:
-            receipt = await self.store.receipt(self.key, _overwriting(operation_id))
+            receipt = await self.store.receipt(self.key, operation_id + _OVERWRITES)
         self._unsure = None
         if receipt is not None:
             self._landed(receipt, logs, save, end)
@@ -295,7 +298,7 @@ class RunWriter:
         saving |= {"expected_version": None, "document": self._short(save.whole())}
         over = {name: self.logs.overwrite(name, logs.get(name)) for name in sorted(save.logs)}
         own = {name: write for name, write in plain.items() if name not in save.logs}
-        return await self._commit(_overwriting(operation_id), parts | saving | {"logs": own | over})
+        return await self._commit(operation_id + _OVERWRITES, parts | saving | {"logs": own | over})
 
     def _short(self, document: Mapping[str, JSON]) -> Mapping[str, Any]:
         """Return a document with handles in place of big values that the store already holds."""
@@ -376,10 +379,7 @@ class RunWriter:
         holding = self._holding
         self.release()
         if self.lane is not None and holding is not None and self.lost is None:
-            try:
-                await self.store.lanes.disarm(self.lane)
-            except TenutoError:
-                return
+            await free_lane(self.store, self.lane)
 
 
 def begin_run(store: Store, run_id: str, invocation_id: str, correlation_id: str, **parts: Any) -> BeginRun:
@@ -393,8 +393,3 @@ def begin_run(store: Store, run_id: str, invocation_id: str, correlation_id: str
         ttl=store.keeper.ttl,
         **parts,
     )
-
-
-def _overwriting(operation_id: str) -> str:
-    """Return the operation id of a save's second attempt, which overwrites what others wrote."""
-    return f"{operation_id}!"

@@ -20,11 +20,11 @@ from tenuto.model.commit import Receipt
 from tenuto.model.input import InputKind, NewInput
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import MESSAGES, Session
-from tenuto.runtime.turn.start_point import start_point
+from tenuto.runtime.turn.invocation import start_point
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.bounds import check_key
 from tenuto.store.store import Store
 

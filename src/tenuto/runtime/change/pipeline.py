@@ -17,7 +17,6 @@ from tenuto.model.input import Consume
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionStatus
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.actions import Action
 from tenuto.runtime.change.hooks import Controller, Stage, same_session
 from tenuto.runtime.conversation.history import History
@@ -42,7 +41,8 @@ from tenuto.runtime.stream.notices import (
     SessionSaved,
     failure,
 )
-from tenuto.runtime.turn.abandon import abandon_run
+from tenuto.runtime.turn.debts import abandon_run
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.error_record import shown
 from tenuto.writing.lane_claim import under

@@ -7,10 +7,10 @@ from typing import Any
 
 from tenuto.codec import JSON, encode
 from tenuto.model.checkpoint import Checkpoint
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.fork import point_before
 from tenuto.runtime.session.session_view import KeptLog, Session
-from tenuto.runtime.turn.pending import Pending
+from tenuto.runtime.turn.pending_changes import Pending
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 
 _NOTHING: Any = object()

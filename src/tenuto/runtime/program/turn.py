@@ -14,6 +14,7 @@ from tenuto.model.effect import EffectKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls import additions, steps, suspension
+from tenuto.runtime.calls.additions import hand_off
 from tenuto.runtime.calls.arguments import (
     check_callable,
     check_child,
@@ -24,9 +25,8 @@ from tenuto.runtime.calls.arguments import (
     sized,
     usage_of,
 )
-from tenuto.runtime.calls.child import ask, spawning
 from tenuto.runtime.calls.effect_call import call_effect
-from tenuto.runtime.calls.handoff import hand_off
+from tenuto.runtime.calls.suspension import ask, spawning
 from tenuto.runtime.conversation.frame import FrameKind, frame_mark, seen_since
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import LogView, Session, trace_id_of

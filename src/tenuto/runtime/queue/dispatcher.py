@@ -16,7 +16,6 @@ from tenuto.model.input import Input, InputKind
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.runtime.cache.replica import Replica, rough_size
 from tenuto.runtime.queue.input_handler import InputHandler
 from tenuto.runtime.queue.orphans import end_orphan
 from tenuto.runtime.queue.waiters import Waiters
@@ -30,7 +29,8 @@ from tenuto.runtime.run.runner import Runner
 from tenuto.runtime.run.takeover import take_over_run
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.turn.context import Continuation, TurnContext
-from tenuto.runtime.turn.start_point import start_point
+from tenuto.runtime.turn.invocation import start_point
+from tenuto.runtime.turn.replica import Replica, rough_size
 from tenuto.store.store import Store
 from tenuto.writing.lane_claim import ask_for_lane, free_lane, freed_on_error, in_line, take_lane
 from tenuto.writing.lru import Lru

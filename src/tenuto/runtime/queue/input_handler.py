@@ -8,15 +8,14 @@ from tenuto.model.commit import Append
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import Consume, Input, InputKind
 from tenuto.model.lane import Lane
-from tenuto.runtime.cache.replica import Replica
-from tenuto.runtime.change.actions import SendMessage
+from tenuto.runtime.change.actions import Commands, SendMessage
 from tenuto.runtime.change.pipeline import Pipeline
-from tenuto.runtime.queue.commands import Commands
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.first_message import begins_turn, first_message_of, notice_message
 from tenuto.runtime.run.refusal import NOT_HERE, refusal_in, refuse
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.error_record import error_record
 from tenuto.writing.lane_claim import free_lane, under

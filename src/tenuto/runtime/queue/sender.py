@@ -30,8 +30,7 @@ from tenuto.runtime.queue.dispatcher import Dispatcher, OlderInputDue, Progress
 from tenuto.runtime.run.first_message import FirstMessage, rolling_back, sent_before
 from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.run.refusal import as_raised
-from tenuto.runtime.session.outcome import FINAL, Outcome, OutcomeStatus
-from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.outcome import FINAL, Outcome, Outcomes, OutcomeStatus
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.store.host import is_dead
 from tenuto.store.store import Store

@@ -19,7 +19,6 @@ from tenuto.model.input import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.hooks import Controller, Stage
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
@@ -34,7 +33,8 @@ from tenuto.runtime.stream.notices import Listeners, LoadFailed, Notice, RunStar
 from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
 from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt
 from tenuto.runtime.turn.invocation import Invocation
-from tenuto.runtime.turn.pending import Pending
+from tenuto.runtime.turn.pending_changes import Pending
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.run_writer import RunWriter, begin_run
 

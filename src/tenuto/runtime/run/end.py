@@ -26,7 +26,7 @@ from tenuto.runtime.calls.effect_call import shorten_result
 from tenuto.runtime.change.hooks import Controller, Stage
 from tenuto.runtime.program.program import Result
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
-from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record
+from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text
 from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
 from tenuto.runtime.session.session_view import MESSAGES, changes_between
 from tenuto.runtime.session.status import check_transition
@@ -41,8 +41,8 @@ from tenuto.runtime.stream.notices import (
     SessionSaved,
     failure,
 )
-from tenuto.runtime.turn.abandon import abandon_waits, result_for_parent
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.debts import abandon_waits, result_for_parent
 from tenuto.runtime.turn.invocation import TurnSuspended
 from tenuto.store.store import Store
 from tenuto.writing.error_record import bare_record, clipped, error_record, shown, text_of
@@ -244,7 +244,11 @@ class TurnEnder:
         pending.steps = steps
         if end.status is not RunStatus.SUSPENDED and turn.invocation.reply_to is not None:
             answer = result_for_parent(
-                turn.invocation.reply_to, turn.key, status=str(end.status), output=_told(turn, output), error=end.error
+                turn.invocation.reply_to,
+                turn.key,
+                status=str(end.status),
+                output=reply_text(turn, output),
+                error=end.error,
             )
             if answer is not None:
                 pending.outgoing.append(answer)
@@ -389,10 +393,3 @@ def _ends_step(turn: TurnContext, status: RunStatus) -> bool:
     if status is RunStatus.SUSPENDED:
         return not turn.pending.open_calls() if calls else turn.step_over
     return turn.step_over or (turn.pending.says and (bool(calls) or turn.journal.knows(turn.step)))
-
-
-def _told(turn: TurnContext, output: JSON) -> JSON:
-    if output is not None:
-        return output
-    record: Any = outcome_record(turn, None) or {}
-    return turn.replica.messages[record["reply"][2]].get("content") if "reply" in record else record.get("output")

@@ -8,8 +8,8 @@ from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, OperationConflict
 from tenuto.model.input import Input, InputKind
 from tenuto.model.session import SessionKey
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.session.traits import ProgramTraits
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 
 _ROLLS_BACK = "rolls_back"

@@ -8,10 +8,10 @@ from tenuto.model.wait import WaitKind
 from tenuto.runtime.change.rewind import rewind
 from tenuto.runtime.conversation.history import not_executed, outcome_unknown
 from tenuto.runtime.session.session_view import MESSAGES
-from tenuto.runtime.turn.abandon import Abandoned, abandon_run
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.debts import Abandoned, abandon_run
+from tenuto.runtime.turn.invocation import start_point
 from tenuto.runtime.turn.invocation_waits import answer_message, is_answered_call
-from tenuto.runtime.turn.start_point import start_point
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 

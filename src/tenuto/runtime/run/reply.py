@@ -78,3 +78,11 @@ def outcome_record(turn: TurnContext, output: JSON) -> JSON:
 
 def _is_reply(message: Any) -> bool:
     return isinstance(message, Mapping) and message.get("role") == "assistant"
+
+
+def reply_text(turn: TurnContext, output: JSON) -> JSON:
+    """Return the output of a turn: what the program returned, or the text of its reply."""
+    if output is not None:
+        return output
+    record: Any = outcome_record(turn, None) or {}
+    return turn.replica.messages[record["reply"][2]].get("content") if "reply" in record else record.get("output")

@@ -9,17 +9,16 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitStatus
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.run.begin import TurnFactory, run_started, write_start
 from tenuto.runtime.run.first_message import is_notice, notice_message
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.notices import Notice
-from tenuto.runtime.turn.abandon import abandon_waits
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.debts import abandon_waits
 from tenuto.runtime.turn.effect_journal import EffectJournal
-from tenuto.runtime.turn.invocation import Invocation
+from tenuto.runtime.turn.invocation import Invocation, reply_to
 from tenuto.runtime.turn.invocation_waits import ANSWERS_CALLS, STEP, answer_message
-from tenuto.runtime.turn.start_point import reply_to
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 from tenuto.writing.run_writer import RunWriter

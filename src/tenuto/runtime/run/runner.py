@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from tenuto.errors import StopWithdrawn, TenutoError
 from tenuto.model.input import Boundary
-from tenuto.runtime.calls.steer import steer
+from tenuto.runtime.calls.steps import steer
 from tenuto.runtime.program.program import Programs, Result
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.run.end import Ended, InputArrived, TurnEnder

@@ -9,7 +9,7 @@ from tenuto.codec import JSON
 from tenuto.errors import StoreError, TenutoError
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.run import RunRef
-from tenuto.writing.retry import ask_again
+from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.run_writer import RunWriter
 
 BOUNDARIES = frozenset({EventType.RUN_STARTED, EventType.REPLY_SAVED, EventType.REWOUND})

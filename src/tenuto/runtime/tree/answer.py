@@ -21,20 +21,18 @@ from tenuto.errors import (
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit, Receipt, SettleWait
 from tenuto.model.input import InputKind, NewInput
-from tenuto.model.outgoing import NewOutgoing, OutboxKind, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind, OutgoingStatus
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, Tenant
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.quote import quote
-from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.tenancy import stands_above
 from tenuto.runtime.stream.notices import Listeners, WaitSettled
-from tenuto.runtime.turn.abandon import abandon_waits
-from tenuto.runtime.turn.outbox_body import notice_body
+from tenuto.runtime.turn.debts import abandon_waits, notice_body
 from tenuto.store.store import Store
+from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.pause import declared_names, refuse_pause_of_graph, refuse_unknown
-from tenuto.writing.retry import ask_again
 
 _OUTCOMES = ("done", "failed", "retry")
 

@@ -22,7 +22,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.model.input import InputKind, NewInput
-from tenuto.model.outgoing import CHILD_LOST, OutboxKind, Outgoing, OutgoingStatus
+from tenuto.model.outgoing_item import CHILD_LOST, OutboxKind, Outgoing, OutgoingStatus
 from tenuto.model.run import Run, RunStatus, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
@@ -30,8 +30,8 @@ from tenuto.runtime.change.create import NewSession, SessionCreator
 from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.tree.answer import AnswerDesk
-from tenuto.runtime.turn.outbox_body import token_of
-from tenuto.runtime.turn.start_point import start_point
+from tenuto.runtime.turn.debts import token_of
+from tenuto.runtime.turn.invocation import start_point
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_inputs, all_sent
 

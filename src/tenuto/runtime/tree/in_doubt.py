@@ -5,15 +5,15 @@ from tenuto.errors import EffectNotOpen, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit
 from tenuto.model.effect import Effect, SettleEffect
-from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind
 from tenuto.runtime.stream.notices import EffectSettled, Listeners
 from tenuto.runtime.tree.answer import AnswerDesk, error_data
 from tenuto.runtime.tree.delivery import Deliveries
+from tenuto.runtime.turn.debts import notice_body
 from tenuto.runtime.turn.effect_journal import Place
-from tenuto.runtime.turn.outbox_body import notice_body
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 

@@ -17,10 +17,9 @@ from tenuto.errors import InvalidInput, StoreError, TenutoError
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import Boundary
-from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import Stop, StopKind
 from tenuto.model.session import SessionKey
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import calls_of
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
@@ -28,9 +27,10 @@ from tenuto.runtime.stream.chunks import Chunks
 from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
-from tenuto.runtime.turn.pending import Pending
+from tenuto.runtime.turn.pending_changes import Pending
+from tenuto.runtime.turn.replica import Replica
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
-from tenuto.writing.retry import ask_again
+from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.run_writer import RunWriter
 
 _calling: ContextVar["tuple[TurnContext, Place] | None"] = ContextVar("calling", default=None)

@@ -1,11 +1,15 @@
 """The invocation that a turn executes, and the two signals by which a program leaves its turn early."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tenuto.codec import JSON
+from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import OpenWait
+from tenuto.model.run import Run
 from tenuto.model.wait import Wait
+from tenuto.store.store import Store
 
 
 class TurnStopped(BaseException):
@@ -45,3 +49,16 @@ class Invocation:
     steps_before: int = 0
     waits: tuple[Wait, ...] = ()
     reply_to: JSON = None
+
+
+async def start_point(store: Store, run: Run) -> Checkpoint | None:
+    """Return the checkpoint of the session before a run of the runtime; None if the run belongs to `graph.run`."""
+    point = await store.checkpoints.get(run.key, run.commit_number)
+    return point if point is not None and point.run_id is None else None
+
+
+async def reply_to(store: Store, run: Run) -> JSON:
+    """Return the parent and token that a run's result is for, as stored when it began; None if there is none."""
+    point = await start_point(store, run)
+    cursor: Any = point.cursor if point else None
+    return cursor.get("for") if isinstance(cursor, Mapping) else None

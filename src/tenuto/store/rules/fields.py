@@ -26,7 +26,7 @@ from tenuto.model.commit import (
 from tenuto.model.effect import EffectKind, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.input import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import HostProof, Lane, Owner, Rearm
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, LogEnd, SessionFilter, SessionHead, SessionKey, SessionRecord, SessionStatus
 from tenuto.model.token_usage import NewUsage

@@ -13,7 +13,6 @@ from tenuto.model.commit import Receipt
 from tenuto.model.input import Input
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
-from tenuto.runtime.cache.queue_view import QueueView
 from tenuto.runtime.conversation.frame import FRAME
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.definition import Definition
@@ -209,3 +208,11 @@ def rough_size(value: Any) -> int:
     if isinstance(value, MAPPING):
         return sum(len(name) + rough_size(each) for name, each in value.items())
     return sum(map(rough_size, value)) if isinstance(value, list) else 8
+
+
+@dataclass(slots=True)
+class QueueView:
+    """A session's open input for its next turns, in order; `more` means that these are only the first."""
+
+    inputs: deque[Input] = field(default_factory=deque)
+    more: bool = False

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
 from tenuto.model.commit import SettleWait
-from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
-from tenuto.runtime.turn.start_point import reply_to
+from tenuto.runtime.turn.invocation import reply_to
 from tenuto.store.store import Store
 
 
@@ -53,3 +53,17 @@ def result_for_parent(
     body = {"token": asker["token"], "child": key.session_id, "status": status}
     body |= {"result": output} if error is None else {"error": error}
     return NewOutgoing(kind=OutboxKind.RESULT, target=target, body=body)
+
+
+def token_of(body: JSON) -> str | None:
+    """Return the token of the parent's wait for the turn that this input begins; None if there is none."""
+    origin: Any = body.get("for") if isinstance(body, Mapping) else None
+    return origin["token"] if isinstance(origin, Mapping) else None
+
+
+def notice_body(text: str, data: JSON, **about: JSON) -> dict[str, JSON]:
+    """Return the body of a wake that reports something to the model, once.
+
+    The text is a fixed sentence of the runtime; values from outside are only in `data`.
+    """
+    return {"notice": {"text": text, **about, "data": data}}

@@ -9,14 +9,14 @@ from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, NewInput
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.session import LogEnd, Profile, SessionStatus
 from tenuto.model.token_usage import NewUsage
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import Judged, calls_of
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, Session, profile_after
 from tenuto.runtime.turn.handover import Handover
+from tenuto.runtime.turn.replica import Replica
 from tenuto.writing.changes import LogChange, Save
 from tenuto.writing.log_tracker import LogTracker
 
