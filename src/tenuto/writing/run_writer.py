@@ -37,7 +37,7 @@ from tenuto.writing.log_tracker import LogTracker
 from tenuto.writing.slices import MAX_ENTRIES, slices
 
 _OVERWRITES = "!"
-"""Ends the operation id of the second try of a save, which overwrites what others wrote."""
+"""The suffix of the operation id of a save's second attempt, which overwrites what others wrote."""
 
 
 @dataclass(slots=True)

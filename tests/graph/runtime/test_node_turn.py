@@ -164,7 +164,7 @@ async def test_a_call_in_doubt_in_middleware_fails_the_turn_since_only_a_body_ca
     run = await runtime.store.runs.get(last.run_id)
     assert run is not None
     assert run.status is RunStatus.FAILED
-    assert "Nobody knows" in str(run.error)
+    assert "It is not known" in str(run.error)
     assert calls == ["charge"]
 
 

@@ -81,7 +81,7 @@ def _is_reply(message: Any) -> bool:
 
 
 def reply_text(turn: TurnContext, output: JSON) -> JSON:
-    """Return what a turn's outcome says: the program's output, or the text of its reply."""
+    """Return the output of a turn: what the program returned, or the text of its reply."""
     if output is not None:
         return output
     record: Any = outcome_record(turn, None) or {}
