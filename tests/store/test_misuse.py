@@ -301,7 +301,6 @@ import tenuto
 import tenuto.cli.app
 from tenuto.cli import worker_command as command
 from tenuto import SessionRuntime, open_store, program
-from tenuto.runtime.queue.worker import Worker
 
 @program
 async def echo(turn):
@@ -313,7 +312,7 @@ async def main():
         assert (await runtime.send("s", "hello")).status == "completed"
         input_id = await runtime.enqueue("s", "again")
         progress = command.Progress(False)
-        working = asyncio.create_task(command._work(Worker(runtime, poll=0.02), progress, 5.0, 1.0))
+        working = asyncio.create_task(command._work(runtime.worker(poll=0.02), progress, 5.0, 1.0))
         async with asyncio.timeout(8):
             while (await runtime.outcome(input_id)).status != "completed":
                 await asyncio.sleep(0.02)
