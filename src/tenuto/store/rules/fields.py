@@ -1,7 +1,7 @@
 """What each field of a commit's parts may be, so that nothing is stored that cannot be read again.
 
 A field's annotation decides its check, unless `_BY_NAME` or `_BY_CLASS` names another. JSON values are checked where
-they are encoded, and what goes together with what in `shape`.
+they are encoded, and what goes together with what in `pack`.
 """
 
 from collections.abc import Mapping

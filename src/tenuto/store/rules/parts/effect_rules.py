@@ -12,9 +12,8 @@ from tenuto.model.commit import BeginRun, Commit, TakeRun
 from tenuto.model.effect import Effect, EffectChange, EffectStatus, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.encoding import digest_of, maybe_json
-from tenuto.store.rules.plan import EffectPlace, Found, Write
+from tenuto.store.rules.plan import Draft, EffectPlace, Found, Write
 from tenuto.store.rules.records import RecordReader
 from tenuto.store.rules.rows import EffectRow, RunRow, SessionRow
 

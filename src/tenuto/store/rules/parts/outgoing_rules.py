@@ -9,10 +9,9 @@ from tenuto.errors import DeliveryLost, InvalidInput
 from tenuto.ids import new_id
 from tenuto.model.outgoing import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.limits import next_count
-from tenuto.store.rules.plan import Plan, Script, Write
+from tenuto.store.rules.plan import Draft, Plan, Script, Write
 from tenuto.store.rules.records import RecordReader, key_of, stored_key
 from tenuto.store.rules.rows import OutgoingRow, SessionRow
 
