@@ -42,7 +42,7 @@ STORE = {
     *("store.bounds", "store.schemes"),
 }
 RUNTIME = [
-    *("runtime.session", "runtime.conversation", "runtime.cache", "runtime.stream", "runtime.turn", "runtime.calls"),
+    *("runtime.session", "runtime.conversation", "runtime.stream", "runtime.turn", "runtime.calls"),
     *("runtime.program", "runtime.change", "runtime.run", "runtime.tree", "runtime.queue"),
 ]
 """The runtime's rooms, from the lowest up; each may use all below it."""

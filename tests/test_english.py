@@ -22,10 +22,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "tenuto"
 DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
 
-NOT_YET = {
-    *("runtime", "writing", "graph", "store", "testing"),
-    *("clock", "codec", "errors", "model", "observe", "docs/backends.md"),
-}
+NOT_YET = {"graph", "store", "testing", "clock", "codec", "errors", "observe", "docs/backends.md"}
 """Rooms and documents that the tests skip until their wording is done."""
 
 PATTERNS = {
@@ -86,6 +83,9 @@ NOUNS_IN_ING = {"encoding", "timing", "listing"}
 
 NOT_NOUNS = {"ahead", "former", "found", "given", "held", "kept", "live", "lost", "made", "own", "recent", "warm"}
 """File names that say nothing about what is inside; so are those that end in -ing or -ed."""
+
+NOT_RENAMED_YET: set[str] = set()
+"""Files whose names are not nouns and that still have to be renamed."""
 
 PARALLEL = ("store/backends/sqlite", "store/backends/postgres", "store/backends/memory", "testing/contract")
 """Folders whose files have the names of files elsewhere because they are about the same thing."""
@@ -228,7 +228,7 @@ def test_every_sentence_is_plain_english() -> None:
 
 
 def test_files_are_named_by_nouns() -> None:
-    assert not wrong_names(modules())
+    assert set(wrong_names(modules())) == NOT_RENAMED_YET
 
 
 def test_no_file_name_occurs_twice() -> None:

@@ -14,7 +14,7 @@ from tenuto.model.effect import Effect, EffectKind, SettleEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
-from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, SessionKey
 from tenuto.runtime.change.actions import SuspendSession
@@ -23,8 +23,8 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.store import Store
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, an_owner
+from tenuto.testing.fake_clock import FakeClock
 from tests.conftest import OurHarness
 from tests.graph.talking import gate, line, says
 

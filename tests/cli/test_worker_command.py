@@ -460,7 +460,7 @@ def test_a_wait_is_found_and_answered_and_a_worker_goes_on(listed: tuple[Place, 
     )
     code, out, err = tenuto("session", "answer", wait_id, "false", *place.arguments, "--json")
     assert (code, json.loads(out)["error"]["category"]) == (1, "already_answered")
-    assert "that answer stands" in err
+    assert "the first answer is kept" in err
     assert asyncio.run(drained(place)) == ["refund order 7", "Paid."]
 
 

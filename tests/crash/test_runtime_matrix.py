@@ -19,7 +19,7 @@ from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.stream.reader import FrameType, fold
 from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend
-from tenuto.writing import retry
+from tenuto.writing import lost_reply as retry
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import (

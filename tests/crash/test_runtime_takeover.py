@@ -318,7 +318,7 @@ async def test_renewals_that_fail_until_the_lane_lapses_stop_the_turn_and_its_in
         store, task = await _in_its_turn(line, world, database, ttl=1.0)
         line.cut()
         # The program is never answered: nothing but the keeper ends this.
-        with pytest.raises(StoreUnavailable, match="could not be kept alive"):
+        with pytest.raises(StoreUnavailable, match="could not be renewed"):
             await asyncio.wait_for(task, 30)
         line.heal()
         async with mates(Colleague(database, port=world.port)) as (other,):

@@ -23,7 +23,7 @@ from tenuto.model.commit import Append, BeginRun, Commit, EndRun
 from tenuto.model.effect import EffectKind, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Input, InputKind, InputStatus, NewInput
-from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionRecord
 from tenuto.runtime.change.actions import ClearSession, ForkSession, WriteMetadata

@@ -23,7 +23,7 @@ from tenuto.model.effect import EffectKind, FinishEffect, SettleEffect, StartEff
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.lane import HostProof, Owner, Rearm
-from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionFilter, SessionKey, SessionRecord
 from tenuto.model.token_usage import NewUsage

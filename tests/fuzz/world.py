@@ -14,7 +14,7 @@ from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, OpenWai
 from tenuto.model.effect import Effect, EffectKind, StartEffect
 from tenuto.model.input import InputKind, NewInput
 from tenuto.model.lane import Lane, Owner
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey
 from tenuto.store.store import Store

@@ -13,7 +13,7 @@ from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 
 from tenuto.graph.engine.scope import Metadata, Scope, scope_variable, set_invocation_metadata
-from tenuto.observe.logs import InvocationLogs
+from tenuto.observe.log_records import InvocationLogs
 from tests.observe.graphs import Count, around, line, spread
 from tests.observe.trees import Branch, Spans
 
@@ -147,7 +147,7 @@ def test_logs_do_not_need_the_extra() -> None:
     code = """
 import sys, logging
 sys.modules['opentelemetry'] = None
-from tenuto.observe.logs import InvocationLogs
+from tenuto.observe.log_records import InvocationLogs
 record = logging.LogRecord('n', 20, 'p', 1, 'm', None, None)
 assert InvocationLogs().filter(record)
 """

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tenuto.clock import FakeClock
-from tenuto.model.outgoing import Outgoing
+from tenuto.model.outgoing_item import Outgoing
 from tenuto.model.run import Stop
 from tenuto.model.session import SessionKey
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.queue import worker
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store import host
 from tenuto.store.store import Store
 from tenuto.writing import lane_claim

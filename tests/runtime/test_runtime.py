@@ -29,7 +29,7 @@ from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.reader import FrameType
 from tenuto.testing.agent import Script, ScriptedAgent, calls
-from tenuto.testing.clock import FakeClock
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 from tests.polling import until
 from tests.runtime.gates import GatedProgram, lane_is_free, said, talk_of

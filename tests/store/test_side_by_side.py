@@ -41,7 +41,7 @@ from tenuto.ids import new_id
 from tenuto.model.effect import EffectChange, EffectKind, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.input import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
-from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import StopKind
 from tenuto.model.session import LogEnd
 from tenuto.model.token_usage import NewUsage

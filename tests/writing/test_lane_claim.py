@@ -8,7 +8,7 @@ import pytest
 
 from tenuto import Owner, SessionKey, Store
 from tenuto.errors import LaneBusy
-from tenuto.testing.clock import FakeClock
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.writing.lane_claim import in_line, take_lane, this_owner
 from tests.conftest import OurHarness
 from tests.runtime.seams import lines

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.model.outgoing import OutgoingStatus
+from tenuto.model.outgoing_item import OutgoingStatus
 from tenuto.model.session import SessionKey
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn

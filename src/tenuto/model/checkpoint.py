@@ -10,7 +10,7 @@ from tenuto.model.session import Ends, SessionKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A point a run can go on from: cursor, document, and the logs as they ended there."""
+    """A point that a run can be resumed from: cursor, document, and the ends of the logs at that point."""
 
     key: SessionKey
     commit_number: int

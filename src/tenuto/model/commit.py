@@ -1,4 +1,4 @@
-"""The one kind of write: a commit, what goes into it, and the receipt that comes back."""
+"""The one kind of write: a commit, its parts, and the receipt it returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, NewInput
 from tenuto.model.lane import DEFAULT_TTL, Rearm
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Ends, LogEnd, SessionKey, SessionStatus
 from tenuto.model.token_usage import NewUsage
@@ -19,7 +19,7 @@ from tenuto.model.wait import WaitStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A value the store already holds under this content hash; naming it costs no bytes."""
+    """A value that the store already holds under this content hash, referenced instead of written again."""
 
     hash: str
 
@@ -28,7 +28,7 @@ class Held:
 class Append:
     """Add items to a log.
 
-    With `base`, the items belong after that end: if the log has moved on, they go on a new branch made there.
+    With `base`, the items follow that end: if the log has grown since, they are written to a new branch from there.
     """
 
     items: tuple[JSON, ...] = ()
@@ -37,7 +37,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """Give a log a new branch: what `keep` names (nothing, if None), then `items`. The old branch stays until gc."""
+    """Put a log on a new branch: the entries up to `keep` (none, if None), then `items`. gc removes the old branch."""
 
     items: tuple[JSON, ...] = ()
     keep: LogEnd | None = None
@@ -50,8 +50,8 @@ LogWrite: TypeAlias = Append | Reset
 class BeginRun:
     """Begin a run in this commit.
 
-    `fresh=False` goes on with a known invocation, and then `ends` and `base_version` name where it stands,
-    if not at the head. Without a lane, the run counts as alive for `ttl` seconds from its last renewal.
+    `fresh=False` resumes a known invocation; `ends` and `base_version` then name its position, if that is not the head.
+    Without a lane, the run counts as alive for `ttl` seconds after its last renewal.
     """
 
     run_id: str
@@ -68,10 +68,10 @@ class BeginRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeRun:
-    """Take over a run whose runner is gone: it must be running at `attempt`, and goes on at the next.
+    """Take over a run whose runner is gone: it must be running at `attempt`, and continues with the next attempt.
 
     `gone` names a worker that is proven gone, so that its run need not lapse first. `ends`, with its base, names where
-    the run goes on if not where it stood, since its session has moved on.
+    the run continues if its session has moved since and the run cannot continue where it was.
     """
 
     run_id: str
@@ -96,11 +96,11 @@ class EndRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextRun:
-    """The run that follows at once on the one its commit ends, under the same lane, which is renewed.
+    """The run that begins in the commit that ends the one before it, under the same lane, which is renewed.
 
-    It begins with an open input, where the ended run leaves the session: `item`, the input's entry, comes last in
-    `log`. A point of the session as it is before that is left, with `cursor`, to be found by the commit. `events` are
-    the new run's.
+    It begins with an open input, on the session as the ended run leaves it: `item`, the input's entry, becomes the last
+    entry of `log`. A checkpoint of the session before that entry is written with `cursor`; it is looked up by its
+    commit. `events` belong to the new run.
     """
 
     begin: BeginRun
@@ -115,9 +115,9 @@ class NextRun:
 class NewCheckpoint:
     """A checkpoint to be written; its log ends are the run's after this commit.
 
-    With `before`, they are those from before it: the run's, or the head's where the commit begins the run or has none.
-    Such a point is the session's, not the run's; it is found by the commit that wrote it. Unless it is given a document
-    of its own, it has the head's from before the commit, which costs nothing however big it is.
+    With `before`, its log ends are those before the commit: the run's, or the head's if the commit begins a run or has
+    none. Such a checkpoint belongs to the session, not to the run, and is looked up by the commit that wrote it. If no
+    document is passed, it has the head's document before the commit, which costs nothing at any size.
     """
 
     step: int
@@ -131,7 +131,8 @@ class NewCheckpoint:
 class OpenWait:
     """A wait to be opened for the commit's run; the receipt names its minted id.
 
-    Past its deadline, or `timeout` seconds after the commit, it can be settled but not answered, unless `late`.
+    After its deadline, or `timeout` seconds after the commit, it can be settled, but not answered unless
+    `SettleWait.late` is set.
     """
 
     kind: str
@@ -146,8 +147,8 @@ class OpenWait:
 class SettleWait:
     """An open wait of this session to be settled.
 
-    With `late`, it is answered also past its deadline, as long as it is open. That is a guard and no part of what the
-    commit means: an answer that landed in time is known again when it is repeated late.
+    With `late`, it can be answered after its deadline too, as long as it is open. That is a guard and not part of the
+    commit's intent: an answer that landed in time is recognised when it is repeated late.
     """
 
     wait_id: str
@@ -160,23 +161,23 @@ class SettleWait:
 class Commit:
     """One atomic, guarded, receipted write to one session.
 
-    Guards: `life` and, where given, `generation` (the lane), `run` (running at this attempt), `statuses` (the
-    session's), `expected_version`, `expected_commit` and `expected_events` (where the stream stands: whoever queues
-    input or asks for a stop moves it). Log names with a `/` live on the run's branches only and never reach a head. A
-    save that `carries` only writes the same state in other words, such as a migration: ended runs that stood at the
-    version before stand at the new one, and the session has not moved for them.
+    Guards: `life` and, if set, `generation` (the lane), `run` (running at this attempt), `statuses` (the session's),
+    `expected_version`, `expected_commit` and `expected_events` (the position of the stream: queued input and stop
+    requests move it). Log names with a `/` live on the run's branches only and never reach a head. A save that
+    `carries` writes the same state in another form, such as a migration: ended runs based on the version before are
+    then based on the new one, so the session has not moved for them.
 
-    `inputs` are input that arrives with the commit and is consumed by it, `consume` names open input; both end in the
-    commit's run. The commit that ends a run leaves what was meant for it to the next turn and drops the bodies of what
-    it consumed. `rolls_back` marks the runs of a former run's invocation, and the input they consumed, as taken back.
-    While a stop stands on the run, it ends neither as completed nor as suspended; `sees_stop` marks it as seen, and it
-    cannot then be withdrawn.
+    `inputs` arrive with the commit and are consumed by it, `consume` names open input; both end in the commit's run.
+    The commit that ends a run leaves input meant for that run to the next turn, and drops the bodies of the input it
+    consumed. `rolls_back` marks the runs of an earlier run's invocation, and the input they consumed, as rolled back.
+    While a stop is requested, the run can end neither as completed nor as suspended; `sees_stop` marks the request as
+    seen, and it can no longer be withdrawn.
     `effects` are journaled for the run's origin, whose completion drops their bodies; `outgoing` starts nothing by
-    itself: the outbox delivers it. With `next_run`, the session goes from the ended run to its next one in this commit,
-    so that nobody sees it between them.
+    itself: the outbox delivers it. With `next_run`, the session moves from the ended run to the next one in this
+    commit, so that no reader sees it in between.
 
-    `heard` names the writer's operation before this one, once its receipt has arrived: it will not be repeated, and the
-    store lets its receipt go.
+    `heard` names the writer's previous operation once its receipt has arrived: it will not be repeated, and the store
+    removes its receipt.
     """
 
     key: SessionKey
@@ -222,7 +223,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What a commit did. `replayed` says that it had landed before and nothing was written this time.
+    """What a commit did. `replayed` means that it had landed before and nothing was written this time.
 
     `wait_ids`, `input_ids` and `outgoing_ids` are minted, in the order of the commit's parts.
     """

@@ -18,7 +18,7 @@ class EffectKind(StrEnum):
 
 
 class EffectStatus(StrEnum):
-    """Whether a call's outcome is known: started is not, done and failed came back, settled was decided."""
+    """Whether a call's result is known: started is not; done and failed returned; settled was decided afterwards."""
 
     STARTED = "started"
     DONE = "done"
@@ -30,7 +30,7 @@ class EffectStatus(StrEnum):
 class StartEffect:
     """A call that the commit's run is about to make, or has made if the same commit finishes it.
 
-    It is known by its run's origin and by `namespace`, `step` and `key`.
+    It is identified by its run's origin and by `namespace`, `step` and `key`.
     """
 
     key: str
@@ -44,7 +44,7 @@ class StartEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishEffect:
-    """What came back of a call that the commit's run has started: a result, or an error."""
+    """What a call that the commit's run has started returned: a result, or an error."""
 
     key: str
     step: int = 0
@@ -55,7 +55,7 @@ class FinishEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleEffect:
-    """What is decided about a call in doubt, whoever started it; without a run, `origin_id` says whose it is."""
+    """The decision about a call in doubt, of any run; if the commit has no run, `origin_id` names the call's origin."""
 
     key: str
     step: int = 0
@@ -72,7 +72,8 @@ EffectChange: TypeAlias = StartEffect | FinishEffect | SettleEffect
 class Effect:
     """One effect as stored; `effect_key` is the program's key for it.
 
-    Request and result are dropped with the origin's completion: `has_request` and `has_result` tell. `digest` stays.
+    Request and result are dropped when the origin completes: `has_request` and `has_result` say whether they are still
+    stored. `digest` stays.
     """
 
     key: SessionKey

@@ -10,9 +10,9 @@ from tenuto.codec import JSON
 class EventType(StrEnum):
     """The types of events that the store and the runtime write; programs and hosts may write others.
 
-    A `CHUNK` is a part of a reply, shown while it was under way; once the run is over it may be pruned. `ELIDED` stands
-    for events that were pruned; its data say `from` which number `to` which. `REWOUND` takes back the chunks after the
-    number it names. The others are the notices of `tenuto.runtime.stream.notices`.
+    A `CHUNK` is a part of a reply, written while the reply was produced; once the run is over it may be pruned.
+    `ELIDED` replaces events that were pruned; its data say `from` which number `to` which. `REWOUND` supersedes the
+    chunks after the number it names. The others are the notices of `tenuto.runtime.stream.notices`.
     """
 
     CHUNK = "chunk"
@@ -38,7 +38,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event to be written; the store gives it its number."""
+    """An event to be written; the store assigns its number."""
 
     type: str
     data: JSON = None
@@ -59,8 +59,8 @@ class Event:
 class EventPage:
     """Events after a cursor.
 
-    `truncated` is set when events between the cursor and `floor` are gone; reading goes on from `floor`.
-    `tail` is the stream's last number and `next` the cursor to read on from.
+    `truncated` is set when events between the cursor and `floor` are gone; reading continues from `floor`.
+    `tail` is the stream's last number and `next` the cursor for the next read.
     """
 
     events: tuple[Event, ...]

@@ -11,7 +11,7 @@ from tenuto.model.session import SessionKey
 
 
 class InputKind(StrEnum):
-    """What an input is: something said, an action to be executed, or a call to go on."""
+    """What an input is: a message, an action to execute, or a request to continue."""
 
     MESSAGE = "message"
     COMMAND = "command"
@@ -19,7 +19,7 @@ class InputKind(StrEnum):
 
 
 class InputStatus(StrEnum):
-    """Whether an input still waits; every state but open is final."""
+    """Whether an input is still waiting; every status except open is final."""
 
     OPEN = "open"
     CONSUMED = "consumed"
@@ -28,7 +28,7 @@ class InputStatus(StrEnum):
 
 
 class Boundary(StrEnum):
-    """A safe point of a live run at which it takes input meant for it."""
+    """A safe point at which a live run takes the input meant for it."""
 
     AFTER_STEP = "after_step"
     BEFORE_COMPLETION = "before_completion"
@@ -40,9 +40,9 @@ class NewInput:
 
     `key` makes it idempotent within the session's life. Without a `boundary` it is for the next turn; with one, for
     the run `run_id`, or the session's current one. It is due at `due_at`, or `delay` seconds from now, or at once.
-    `log` and `item` belong to a commit that brings its input along: the item of its append that is the input's entry.
-    With `spent` that entry is all anybody will read of it: its body is not kept while the run is under way. An
-    `input_id` is minted, unless the caller has minted one.
+    `log` and `item` are for a commit that includes its input: they say which item of its append is the input's entry.
+    With `spent`, only that entry will be read: the body is not kept while the run is in progress. An `input_id` is
+    minted, unless the caller has minted one.
     """
 
     kind: InputKind
@@ -62,8 +62,8 @@ class NewInput:
 class Consume:
     """An open input of the commit's session to be consumed by it.
 
-    `log` and `item` say which item of the commit's write to that log is the input's entry; with `spent` its body is
-    dropped at once, otherwise with the end of the run.
+    `log` and `item` say which item of the commit's write to that log is the input's entry. With `spent`, its body is
+    dropped at once, otherwise when the run ends.
     """
 
     input_id: str
@@ -76,9 +76,9 @@ class Consume:
 class Input:
     """One input as stored; `seq` is the order of arrival, `input_key` the sender's own key.
 
-    `run_id` is the run an open one is meant for, and the run that consumed it afterwards; `log` and `position` are
-    then its entry. `has_body` is false once the body was dropped; `digest` stays. `error` is why it was refused.
-    `unreadable` says why nothing can be made of its row, if that is damaged; it has no body then.
+    While it is open, `run_id` is the run it is meant for; afterwards it is the run that consumed it, and `log` and
+    `position` name its entry. `has_body` is false once the body was dropped; `digest` stays. `error` is why it was
+    refused. `unreadable` says why its row cannot be read, if that is damaged; it has no body then.
     """
 
     input_id: str
@@ -105,10 +105,10 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enqueued:
-    """What became of an enqueue: the input, and the lane as it was found.
+    """The result of an enqueue: the input, and the lane as it was found.
 
-    `replayed` says that its key was known, and no input was written. `stopped` is the run that was asked to make room
-    for it, now or before, and `stop` that request.
+    `replayed` means that its key was known and no input was written. `stopped` is the run that was requested to stop in
+    favour of it, by this call or before, and `stop` is that request.
     """
 
     input: Input
@@ -119,7 +119,7 @@ class Enqueued:
 
 
 class Nothing(StrEnum):
-    """Why there is nothing to take: no open input, none for this place, none due yet, or a command goes first."""
+    """Why there is nothing to take: no open input, none for this boundary, none due yet, or a command is first."""
 
     EMPTY = "empty"
     NOT_HERE = "not_here"
@@ -141,7 +141,7 @@ class Takeable:
 
 
 class Cancelled(StrEnum):
-    """What became of a request to cancel an input."""
+    """The result of a request to cancel an input."""
 
     CANCELLED = "cancelled"
     CONSUMED = "consumed"
@@ -151,6 +151,6 @@ class Cancelled(StrEnum):
 
 
 class DuePage(tuple[SessionKey, ...]):
-    """Sessions with due input that nobody works on; `next` continues after them, or is None at the end."""
+    """Sessions with due input that no runner holds; `next` continues after them, or is None at the end."""
 
     next: str | None = None

@@ -6,14 +6,14 @@ from datetime import datetime
 from tenuto.model.session import SessionKey
 
 DEFAULT_TTL = 15.0
-"""How long a lane, or a run without one, stays its runner's without a renewal, in seconds."""
+"""How long a lane, or a run without one, belongs to its runner without a renewal, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostProof:
-    """What shows, on the same host, that a process is gone; a missing value proves nothing.
+    """The values that prove, on the same host, that a process is gone; a missing value proves nothing.
 
-    The ids of machine and boot are digests of them, which serve to compare and no more.
+    The ids of machine and boot are digests, which can only be compared.
     """
 
     machine_id: str | None = None
@@ -25,7 +25,7 @@ class HostProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who takes a lane: a stable name, and the incarnation of it that is running now."""
+    """The taker of a lane: a stable name, and the incarnation that is running now."""
 
     owner_id: str
     incarnation: str
@@ -57,7 +57,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneView:
-    """A lane as it stands: `free` to take, `held` by a live holder, or `lapsed`."""
+    """The current state of a lane: `free` to take, `held` by a live holder, or `lapsed`."""
 
     key: SessionKey
     state: str
@@ -68,9 +68,9 @@ class LaneView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """What one renewal of many lanes and runs did: the new expiry, and who was lost.
+    """What one renewal of many lanes and runs did: the new expiry, and what was renewed or lost.
 
-    A session whose stale and whose current lane were both named is in `renewed` and in `lost`.
+    If both a stale and the current lane of a session were named, it is in `renewed` and in `lost`.
     """
 
     expires_at: datetime
@@ -81,7 +81,7 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rearm:
-    """Take a disarmed lane back without acquiring it: same generation, new nonce."""
+    """Arm a disarmed lane again without acquiring it: same generation, new nonce."""
 
     nonce: str
     ttl: float

@@ -1,4 +1,4 @@
-"""What upkeep did, counted; zeros mean that there was nothing to do."""
+"""What maintenance did, in counts; zeros mean that there was nothing to do."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from tenuto.model.session import SessionKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteReport:
-    """What a delete removed, and whom it left standing."""
+    """What a delete removed, and which children and forks it left in place."""
 
     sessions: int = 0
     runs: int = 0
@@ -28,10 +28,10 @@ class DeleteReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcReport:
-    """What a collection removed, with the `sessions` that cut-off cascading deletes had left.
+    """What a collection removed, including `sessions` that interrupted cascading deletes had left.
 
-    `waiting` counts branches and contents still within their grace. `damaged` says, by session, what could not be read:
-    nothing of that family was removed.
+    `waiting` counts branches and contents still within their grace period. `damaged` says, by session, what could not
+    be read: nothing of that family was removed.
     """
 
     sessions: int = 0
@@ -46,7 +46,7 @@ class GcReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneReport:
-    """What a prune removed by age or count; `damaged` says, by session, what was left since it could not be read."""
+    """What a prune removed by age or count; `damaged` says, by session, what was kept because it is unreadable."""
 
     receipts: int = 0
     events: int = 0
@@ -63,9 +63,10 @@ class PruneReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryReport:
-    """Which sessions ended by their `expires_at`, and which stay because a runner holds them.
+    """Which sessions were deleted because they had expired, and which stay because a runner holds them.
 
-    `damaged` says of which something could not be read; such a session may be in `deleted` too, with its entries left.
+    `damaged` names sessions of which a part could not be read; such a session may be in `deleted` too, with its entries
+    kept.
     """
 
     deleted: tuple[SessionKey, ...] = ()
@@ -75,7 +76,7 @@ class ExpiryReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
-    """How many pages went back to the file system."""
+    """How many pages were returned to the file system, and how many free pages are left."""
 
     pages_freed: int = 0
     pages_left: int = 0

@@ -1,4 +1,4 @@
-"""Runs: one stretch each of executing an invocation, and the stops asked of them."""
+"""Runs, each one stretch of executing an invocation, and the requests to stop them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from tenuto.model.session import Ends, SessionKey
 
 
 class RunStatus(StrEnum):
-    """How a run goes, or went."""
+    """Whether a run is in progress, and how it ended."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -19,7 +19,7 @@ class RunStatus(StrEnum):
 
 
 class StopKind(StrEnum):
-    """How a run is to stop: so that it can be gone on with, or for good."""
+    """How a run is to stop: an interrupted run can be resumed, an aborted one cannot."""
 
     INTERRUPT = "interrupt"
     ABORT = "abort"
@@ -27,7 +27,7 @@ class StopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A request to stop, on the run it is meant for; `seen_at` is when the run took notice."""
+    """A request to stop, stored with its run; `seen_at` is when the run noticed it."""
 
     kind: StopKind
     reason: str | None
@@ -36,7 +36,7 @@ class Stop:
 
 
 class StopAnswer(StrEnum):
-    """What became of a request to stop, or to withdraw one."""
+    """The result of a request to stop, or to withdraw one."""
 
     RECORDED = "recorded"
     ALREADY = "already"
@@ -48,7 +48,7 @@ class StopAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReply:
-    """The answer, the stop that stands on the run now, and the run's status as found."""
+    """The result of a request, the stop that is requested of the run now, and the run's status as found."""
 
     answer: StopAnswer
     stop: Stop | None
@@ -67,9 +67,9 @@ class RunRef:
 class Run:
     """One stretch of executing an invocation.
 
-    `ends` are the logs as the run sees them and `own_logs` those it writes on its own branches; `base_version` and
-    `base_ends` are what its last save, or its start, left. An ended run that completed has none of them.
-    `commit_number` is the commit that began it; `rolled_back` says that a later turn took it back.
+    `ends` are the log ends as the run sees them and `own_logs` the logs it writes on its own branches; `base_version`
+    and `base_ends` are the head after its last save, or at its start. A completed run has none of them.
+    `commit_number` is the commit that began it; `rolled_back` means that a later turn rolled it back.
     """
 
     run_id: str

@@ -1,4 +1,4 @@
-"""What a session is: its key, its head, its record, and how it appears in a list."""
+"""A session's values: its key, its head, its record, and its line in a list."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -15,14 +15,14 @@ from tenuto.quote import quote
 
 
 class Kind(StrEnum):
-    """What stands behind a key: a session, or a bare run that has none."""
+    """What a key names: a session, or a bare run without one."""
 
     SESSION = "session"
     INVOCATION = "invocation"
 
 
 class SessionStatus(StrEnum):
-    """Where a session stands in its life."""
+    """The status of a session in its life."""
 
     ACTIVE = "active"
     SUSPENDED = "suspended"
@@ -38,15 +38,15 @@ class AnyTenant(Enum):
 
 
 ANY_TENANT = AnyTenant.ANY_TENANT
-"""Every tenant at once, for operators and workers; nothing else reaches into another tenant."""
+"""Every tenant at once, for operators and workers; nothing else crosses tenants."""
 
 Tenant: TypeAlias = str | AnyTenant
-"""In which tenant something is asked for: one by its name, which is empty for the default one, or any."""
+"""Which tenant a request is for: one by its name, which is empty for the default tenant, or any."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SessionKey:
-    """The full name of a session; `session_id` is the caller's own."""
+    """The full name of a session; `session_id` is chosen by the caller."""
 
     session_id: str
     _: KW_ONLY
@@ -58,22 +58,24 @@ class SessionKey:
         check_tenant(self.tenant)
         if type(self.kind) is not Kind:
             if not isinstance(self.kind, str) or self.kind not in Kind._value2member_map_:
-                raise InvalidInput(f"Unknown kind {quote(self.kind)}; known are {', '.join(Kind)}.", kind=self.kind)
+                raise InvalidInput(
+                    f"Unknown kind {quote(self.kind)}; expected one of {', '.join(Kind)}.", kind=self.kind
+                )
             object.__setattr__(self, "kind", Kind(self.kind))
 
     def __hash__(self) -> int:
-        """Hash the caller's own parts; keys seldom differ in their kind, and hashing an enum is slow."""
+        """Hash the id and the tenant; the kind seldom distinguishes keys, and hashing an enum is slow."""
         return hash((self.session_id, self.tenant))
 
     def __str__(self) -> str:
-        """Name the session as errors and tables show it."""
+        """Return the name that errors and tables show."""
         tenant = f" of tenant {self.tenant!r}" if self.tenant else ""
         return f"{self.kind} {self.session_id!r}{tenant}"
 
 
 @lru_cache(maxsize=4096)
 def session_key(session_id: str, tenant: str = "") -> SessionKey:
-    """Return a session's key, the same object as long as it is in use."""
+    """Return a session's key, the same object as long as it is cached."""
     return SessionKey(session_id, tenant=tenant)
 
 
@@ -89,7 +91,7 @@ def as_key(key: Key) -> SessionKey:
 class LogEnd(NamedTuple):
     """A point in a log: the first `position` entries as seen from `branch` of the session row `session`.
 
-    The position is also the number of entries up to there.
+    The position is also the number of entries up to this point.
     """
 
     session: int
@@ -122,9 +124,9 @@ class ForkPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What is known about a session besides its state; changing it does not move the head.
+    """What is stored about a session besides its state; changing it does not move the head.
 
-    `mode` can be set once. `parent`, `root` and `forked_from` are fixed by the create.
+    `mode` can be set once. `parent`, `root` and `forked_from` are set at creation and never change.
     """
 
     agent: str | None = None
@@ -146,10 +148,10 @@ class Profile:
 
 
 class Stamp(NamedTuple):
-    """What shows whether a session is still what it was: any save raises the version, any commit the commit number.
+    """The numbers that show whether a session changed: a save raises the version, any commit the commit number.
 
     `has_input` says whether any input is open in its inbox, due or not, for a turn or for a run; `steers`, whether some
-    of it is for a boundary of a run. `event_seq` is the stream's last number: whatever is queued later raises it.
+    of it is for a boundary of a run. `event_seq` is the stream's last number: anything queued later raises it.
     """
 
     life: int
@@ -164,7 +166,7 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHead:
-    """What a session is now, without its history: one row, read at one instant.
+    """A session's current head, without its history: one row, read at one instant.
 
     `life` counts how often the id was deleted; `event_seq` is the number of the last event at that instant.
     """
@@ -195,8 +197,8 @@ class SessionHead:
 class SessionRecord:
     """A session's whole state under its schema version; `logs` names the fields that are logs.
 
-    A record to be saved needs no `head`; a loaded one has the head it was read with, and its version and times. A store
-    of the user's own gives them itself.
+    A record to be saved needs no `head`; a loaded one has the head it was read with, and its version and times. A
+    user-defined session store sets them itself.
     """
 
     session_id: str
@@ -218,9 +220,9 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """One line of a list: no state, no history, the log lengths only.
+    """One line of a list: no state and no history, only the log lengths.
 
-    `damage` says what could not be read of it; a damaged session is listed, not left out.
+    `damage` says which part of it could not be read; a damaged session is listed, not left out.
     """
 
     key: SessionKey
@@ -248,7 +250,7 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
-    """Which sessions a list shows; every condition given must hold.
+    """Which sessions a list shows; every condition that is set must hold.
 
     `tenant=ANY_TENANT` means every tenant, `kind=None` every kind. Both times are exclusive.
     """
@@ -268,7 +270,7 @@ class SessionFilter:
 class SessionPage(tuple[SessionSummary, ...]):
     """Summaries, newest session first; `next` continues after them, or is None at the end.
 
-    `damaged` names sessions that had to be left out, since not even their name can be read.
+    `damaged` identifies sessions that had to be left out because not even their names can be read.
     """
 
     next: str | None = None

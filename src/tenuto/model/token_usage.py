@@ -1,4 +1,4 @@
-"""Usage: what model calls cost, as a ledger that no repeat counts twice."""
+"""Usage: what model calls cost, as a ledger that counts a repeated call once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class UsageTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReport:
-    """The sums in total and by model, and how many sessions they are of."""
+    """The sums in total and by model, and the number of sessions they cover."""
 
     total: UsageTotals
     by_model: Mapping[str, UsageTotals]

@@ -12,8 +12,8 @@ from tenuto.model.session import SessionKey
 class WaitKind(StrEnum):
     """What a wait is for, which decides the form of its answer.
 
-    A wait for a child names the child's id (`child`) and the `token` of the question in its metadata. Programs may use
-    other words for waits of their own; those are answered as signals are.
+    A wait for a child names the child's id (`child`) and the `token` of the request in its metadata. Programs may use
+    other words for their own waits; those are answered like signals.
     """
 
     SIGNAL = "signal"
@@ -25,7 +25,7 @@ class WaitKind(StrEnum):
 
 
 class WaitStatus(StrEnum):
-    """Whether a wait still needs something; every state but open is final."""
+    """Whether a wait is still open; every other status is final."""
 
     OPEN = "open"
     ANSWERED = "answered"

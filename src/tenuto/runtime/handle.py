@@ -1,4 +1,4 @@
-"""Handles: a session that is open, and a run that was started."""
+"""Handles on a session, and on a run that was started."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -14,8 +14,7 @@ from tenuto.model.session import SessionKey
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.runtime.session.info import RunInfo
-from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.stream.reader import StreamFrame
 from tenuto.runtime.turn.context import TurnContext
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SessionHandle:
-    """One session of a runtime: the runtime's verbs without naming it each time. It holds nothing open."""
+    """One session of a runtime: the runtime's verbs, bound to its key. It holds no resources."""
 
     __slots__ = ("_runtime", "key")
 
@@ -64,7 +63,7 @@ class SessionHandle:
         return await self._runtime.waits(self.key)
 
     async def effects_in_doubt(self) -> tuple[Effect, ...]:
-        """Return the calls of which nobody knows whether they were carried out."""
+        """Return the session's calls in doubt: it is unknown whether they were carried out."""
         return await self._runtime.effects_in_doubt(self.key)
 
     async def usage_report(self, *, cascade: bool = True) -> UsageReport:
@@ -77,7 +76,7 @@ class SessionHandle:
 
 
 class RunHandle:
-    """A turn that was started, or queued; it goes on whether or not anybody waits for it."""
+    """A turn that was started, or queued; it continues whether or not anybody waits for it."""
 
     def __init__(self, runtime: "Sessions", begun: TurnContext | Input, task: "asyncio.Task[Outcome]") -> None:
         self._runtime = runtime
@@ -90,19 +89,19 @@ class RunHandle:
             self.input_id, self._after = begun.input_id, begun.seq
 
     async def wait(self) -> Outcome:
-        """Wait until the turn is over and return how it went."""
+        """Wait until the turn is over and return its outcome."""
         return await asyncio.shield(self._task)
 
     async def result(self) -> JSON:
-        """Wait for the turn and return its output; one that did not complete is `RunFailed`."""
+        """Wait for the turn and return its output; raise `RunFailed` if it did not complete."""
         return (await self.wait()).result()
 
     async def events(self) -> AsyncIterator[StreamFrame]:
-        """Yield the run's frames, from its start to its end; of a message that is queued, from when its turn begins."""
+        """Yield the run's frames from its start to its end; for a queued message, wait until its turn begins."""
         if self.run_id is None:
             await self._begun()
         if self.run_id is None:
-            return  # it was refused, and has no turn
+            return  # the message was refused and has no turn
         async for frame in self._runtime.events(self.key, after=self._after, run=self.run_id):
             yield frame
 
@@ -117,12 +116,12 @@ class RunHandle:
                 return
 
     async def stop(self, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None) -> StopReply:
-        """Ask the run to stop, and return at once; of a message that still waits for its turn there is no run yet."""
+        """Ask the run to stop, and return at once; raise `RunNotLive` if the message is still queued."""
         if self.run_id is None and self.input_id is not None:
             self.run_id = (await Outcomes(self._runtime.store).of_input(self.input_id, self.key.tenant)).run_id
         if self.run_id is None:
             raise RunNotLive(
-                f"The message {self.input_id} waits for its turn; cancel it instead.",
+                f"Message {self.input_id} of {self.key} is still queued; cancel it instead.",
                 key=self.key,
                 run_id="",
                 found="queued",

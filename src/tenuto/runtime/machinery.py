@@ -1,18 +1,18 @@
 """What a runtime works with: its options, and the parts that are put together from them once for a store."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tenuto.argument import word_of
 from tenuto.errors import InvalidInput
 from tenuto.model.lane import Owner
 from tenuto.quote import quote
+from tenuto.runtime.change.actions import Commands
 from tenuto.runtime.change.create import SessionCreator
 from tenuto.runtime.change.hooks import Controller, as_controller
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.program.program import Program, Programs
-from tenuto.runtime.queue.commands import Commands
 from tenuto.runtime.queue.dispatcher import Dispatcher
 from tenuto.runtime.queue.input_handler import InputHandler
 from tenuto.runtime.queue.sender import Sender, WhenBusy
@@ -33,7 +33,7 @@ from tenuto.writing.lru import DEFAULT_BYTES
 
 @dataclass(slots=True)
 class Options:
-    """What a runtime was told: see `SessionRuntime`. Iterables are read once, words checked, when it is made."""
+    """The options of a runtime; see `SessionRuntime`. Iterables are read once, and words checked, when it is made."""
 
     programs: Iterable[Program] = ()
     hooks: Controller | Iterable[Controller] | None = None
@@ -50,47 +50,31 @@ class Options:
         self.programs, self.listeners, self.actions = tuple(self.programs), tuple(self.listeners), tuple(self.actions)
         self.hooks = as_controller(self.hooks)
         if type(self.steps) is not int or self.steps < 1:
-            raise InvalidInput(f"A turn needs a budget of 1 step or more, got {quote(self.steps)}.")
+            raise InvalidInput(f"`steps` must be an integer of 1 or more, got {quote(self.steps)}.")
         self.when_busy = word_of(WhenBusy, self.when_busy, "when_busy")
         self.in_doubt = word_of(InDoubt, self.in_doubt, "in_doubt")
 
 
-@dataclass(slots=True)
 class Machinery:
     """The parts of a runtime on one store."""
 
-    store: Store
-    options: Options
-    programs: Programs = field(init=False)
-    listeners: Listeners = field(init=False)
-    commands: Commands = field(init=False)
-    live: LiveTurns = field(init=False)
-    pipeline: Pipeline = field(init=False)
-    factory: TurnFactory = field(init=False)
-    dispatcher: Dispatcher = field(init=False)
-    sender: Sender = field(init=False)
-    answers: AnswerDesk = field(init=False)
-    creator: SessionCreator = field(init=False)
-    deliveries: Deliveries = field(init=False)
-    in_doubt: InDoubtCalls = field(init=False)
-
-    def __post_init__(self) -> None:
-        store, told = self.store, self.options
+    def __init__(self, store: Store, options: Options) -> None:
+        self.store, self.options = store, options
         check_whole_store(store, "A runtime's sessions")
-        hooks, doubt = as_controller(told.hooks), InDoubt(told.in_doubt)
-        self.programs, self.listeners = Programs(told.programs), Listeners(told.listeners)
-        self.commands, self.live = Commands(told.actions), LiveTurns(store)
+        hooks, doubt = as_controller(options.hooks), InDoubt(options.in_doubt)
+        self.programs, self.listeners = Programs(options.programs), Listeners(options.listeners)
+        self.commands, self.live = Commands(options.actions), LiveTurns(store)
         self.pipeline = Pipeline(store, hooks, self.listeners)
         ender = TurnEnder(store, self.listeners, hooks)
-        self.factory = TurnFactory(store, self.programs, self.listeners, hooks, ender, doubt, told.steps)
+        self.factory = TurnFactory(store, self.programs, self.listeners, hooks, ender, doubt, options.steps)
         self.dispatcher = Dispatcher(
             store,
             self.factory,
             Runner(self.programs, ender, self.live),
             InputHandler(store, self.factory, self.pipeline, self.commands),
-            owner=told.owner or this_owner(),
-            cache_bytes=told.cache_bytes,
-            lane_wait=told.lane_wait,
+            owner=options.owner or this_owner(),
+            cache_bytes=options.cache_bytes,
+            lane_wait=options.lane_wait,
         )
         self.sender = Sender(store, self.dispatcher, self.live)
         self.answers = AnswerDesk(store, self.listeners)

@@ -1,4 +1,4 @@
-"""The session runtime: create sessions, talk to them, and have their turns survive requests, restarts and workers."""
+"""The session runtime: create sessions and run their turns, which survive requests, restarts and workers."""
 
 import asyncio
 import logging
@@ -31,12 +31,12 @@ _log = logging.getLogger("tenuto.runtime")
 class SessionRuntime(Sessions):
     """Holds sessions: one identity, one state, one conversation each, and the turns of their programs.
 
-    Every verb takes a session's id, or its full key. A session that is not there is `SessionNotFound`. Without a store
-    it keeps them in memory, and says so. `owner` names this runner to others, for hosts that serialise by themselves;
-    by default it is this process. `in_doubt` says what becomes of a tool call whose outcome was lost with its runner.
+    Every verb takes a session's id, or its full key. A missing session raises `SessionNotFound`. Without a store it
+    keeps sessions in memory and logs a warning. `owner` names this runner to others, for hosts that serialise turns
+    themselves; by default it is this process. `in_doubt` decides about tool calls whose result was lost with a runner.
 
-    A plain id is of the default tenant, and so are ids of runs, waits and inputs: another tenant's are unknown.
-    `for_tenant` gives the same runtime as a tenant's callers are to see it.
+    Plain ids belong to the default tenant, and so do ids of runs, waits and inputs: another tenant's are unknown.
+    `for_tenant` returns the same runtime as a tenant's callers are to see it.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SessionRuntime(Sessions):
     ) -> None:
         if store is None:
             store = memory_store()
-            _log.warning("No store was given: sessions are kept in memory and end with this process.")
+            _log.warning("No store was passed: sessions are kept in memory and are lost when this process ends.")
         options = Options(programs, hooks, listeners, in_doubt, owner, steps, actions, when_busy, lane_wait, warm_bytes)
         super().__init__(Machinery(store, options), Tenancy())
 
@@ -71,11 +71,11 @@ class SessionRuntime(Sessions):
         return self._parts.listeners
 
     def for_tenant(self, tenant: Tenant) -> "SessionRuntime":
-        """Return this runtime as a view whose verbs ask and create within one tenant.
+        """Return a view of this runtime whose verbs read and write within one tenant.
 
-        Plain ids are resolved in it, a key of another tenant is `InvalidInput`, and what another tenant has is unknown,
-        in the words of what is not there. It shares this runtime's sessions in memory, tasks and listeners, and is
-        closed with it. `ANY_TENANT` asks for runs, waits and inputs across tenants: for operators alone.
+        Plain ids are resolved in it, a key of another tenant raises `InvalidInput`, and whatever belongs to another
+        tenant is refused exactly like something that does not exist. The view shares this runtime's cached sessions,
+        tasks and listeners, and is closed with it. `ANY_TENANT`, for operators, finds any tenant's runs, waits, inputs.
         """
         tenancy = self._tenancy.narrowed(tenant)
         if tenancy == self._tenancy:
@@ -85,7 +85,7 @@ class SessionRuntime(Sessions):
         return view
 
     def open(self, session_id: Key, store: Store | None = None) -> SessionHandle:
-        """Return a handle on a session; a `store` of its own is used instead of the runtime's."""
+        """Return a handle on a session; if `store` is passed, it is used instead of the runtime's."""
         runtime = self
         if store is not None:
             runtime = copy(self)
@@ -99,7 +99,7 @@ class SessionRuntime(Sessions):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Wait for the turns that were started here; the store stays open. A second call does nothing.
+        """Wait for the turns that this runtime has started; the store stays open. A second call does nothing.
 
         A tenant's view is closed with its runtime.
         """
@@ -110,7 +110,7 @@ class SessionRuntime(Sessions):
         self._parts.live.close()
 
     async def advance(self, session_id: Key, *, should_continue: Continuation | None = None) -> bool:
-        """Do what is due for one session, if nobody else has it; return whether anything was done.
+        """Do what is due for one session, unless another runner holds it; return whether anything was done.
 
         `should_continue` is called before each turn; False leaves the rest to other workers.
         """
@@ -119,12 +119,12 @@ class SessionRuntime(Sessions):
         return (await self._parts.dispatcher.advance(self._key(session_id), should_continue=should_continue)).worked
 
     async def deliver(self) -> int:
-        """Hand over what sessions sent each other and is due; return how many items there were."""
+        """Deliver the items that sessions sent each other and that are due; return how many there were."""
         self._tenancy.check_everywhere("deliver")
         return await self._parts.deliveries.deliver_due()
 
     async def work(self, concurrency: int = 8, *, poll: float = POLL_SECONDS) -> None:
-        """Be a worker: do what is due in any session of any tenant, until cancelled."""
+        """Run as a worker: do what is due in any session of any tenant, until cancelled."""
         self._tenancy.check_everywhere("work")
         await self.worker(concurrency, poll=poll).work()
 
@@ -134,5 +134,5 @@ class SessionRuntime(Sessions):
         await self.worker(concurrency).work(until_idle=True)
 
     def worker(self, concurrency: int = 8, *, poll: float = POLL_SECONDS) -> Worker:
-        """Return a worker of this runtime, for a host that ends it by `finish`."""
+        """Return a worker of this runtime, for a host that shuts it down with `finish`."""
         return Worker(self.store, self._parts.dispatcher, self._parts.deliveries, concurrency=concurrency, poll=poll)

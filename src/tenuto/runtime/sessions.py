@@ -19,7 +19,6 @@ from tenuto.model.session import Key, SessionHead, SessionKey, SessionPage
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change import fork as forking
 from tenuto.runtime.change.actions import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
 from tenuto.runtime.change.create import NewSession
@@ -35,13 +34,13 @@ from tenuto.runtime.run.refusal import Declined
 from tenuto.runtime.run.resume import find_stopped, resume_run
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.info import RunInfo, head_of, runs_of
-from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.session_view import Session
 from tenuto.runtime.session.tenancy import Tenancy
 from tenuto.runtime.stream.reader import StreamFrame, read_stream
 from tenuto.runtime.tree.answer import Answered
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 
 _log = logging.getLogger("tenuto.runtime")
@@ -82,11 +81,11 @@ class Sessions:
         logs: Iterable[str] = (),
         operation_id: str | None = None,
     ) -> Session:
-        """Create a session of a program, under the caller's id or a minted one; a live id is `SessionExists`.
+        """Create a session of a program, under the caller's id or a minted one; an id in use raises `SessionExists`.
 
-        `seed` is its first state: `messages`, and whatever `logs` names, are logs, all else is document. A prompt in
-        the definition goes before the seed's `system_prompt`. A child has its parent's root and trace. Repeated with
-        its id and its `operation_id`, it is the same create.
+        `seed` is its first state: `messages`, and the fields named by `logs`, are logs; the others are the document. A
+        prompt in the definition takes precedence over the seed's `system_prompt`. A child has its parent's root and
+        trace. Repeated with the same id and `operation_id`, the call creates nothing and returns the session.
         """
         new = NewSession(
             program=program,
@@ -111,12 +110,12 @@ class Sessions:
         key: str | None = None,
         when_busy: WhenBusy | str | None = None,
     ) -> Outcome:
-        """Say something to a session and return how the turn went; the same key again returns the same outcome.
+        """Send a message, wait for the turn, and return its outcome; the same key again returns the same outcome.
 
-        A session that is busy is treated as `when_busy` says: `reject` (`LaneBusy`), `queue` (the next turn),
-        `interrupt` (the turn under way is stopped first) or `rollback` (stopped and taken back). A message is durable
-        before its turn runs; a failed turn keeps it. The outcome of a failed, interrupted or suspended turn is returned
-        as such, not raised; `outcome.result()` raises.
+        `when_busy` decides what happens if the session is busy: `reject` (`LaneBusy`), `queue` (for the next turn),
+        `interrupt` (stop the running turn first) or `rollback` (stop it and roll it back). A message is durable before
+        its turn runs; a failed turn keeps it. The outcome of a failed, interrupted or suspended turn is returned, not
+        raised; `outcome.result()` raises.
         """
         return await self._finish(await self._begin(session_id, message, key, when_busy), when_busy)
 
@@ -127,7 +126,7 @@ class Sessions:
         key: str | None = None,
         when_busy: WhenBusy | str | None = None,
     ) -> RunHandle:
-        """Begin a turn and return as soon as its message is durable; the turn goes on in the background."""
+        """Begin a turn and return as soon as its message is durable; the turn continues in the background."""
         begun = await self._begin(session_id, message, key, when_busy)
         task = asyncio.create_task(self._finish(begun, when_busy))
         self._tasks.add(task)
@@ -168,7 +167,7 @@ class Sessions:
     ) -> str:
         """Queue a message or an action durably and return its input id; a worker, or the next sender, takes it.
 
-        A message with a `boundary` is for the turn under way: after its step, or before it completes.
+        A message with a `boundary` is for the running turn: after its current step, or before it completes.
         """
         kind, body = self._parts.commands.queued(message)
         bound = None if boundary is None else word_of(Boundary, boundary, "boundary")
@@ -176,17 +175,17 @@ class Sessions:
         return (await self.store.inbox.enqueue(self._key(session_id), new)).input.input_id
 
     async def cancel(self, session_id: Key, *input_ids: str) -> dict[str, Cancelled]:
-        """Take queued input back; what became of each is told."""
+        """Cancel queued input and return the result for each id."""
         return await self.store.inbox.cancel(self._key(session_id), input_ids)
 
     async def outcome(self, input_id: str) -> Outcome:
-        """Return where an input of the tenant stands, or how its turn went; any process may ask."""
+        """Return the status of an input of the tenant, or the outcome of its turn; any process may call this."""
         return await Outcomes(self.store).of_input(input_id, self._tenancy.tenant)
 
     async def execute(self, session_id: Key, action: Any) -> Any:
-        """Execute an action on a session: change it under its lane, in one commit, or do what the action does.
+        """Execute an action on a session: apply its change under the lane, in one commit, or call its `perform`.
 
-        Returns the session as it is then, or what the action gives.
+        Returns the changed session, or what `perform` returns.
         """
         key = self._key(session_id)
         verb: Coroutine[Any, Any, Any]
@@ -225,7 +224,7 @@ class Sessions:
         return await self._parts.pipeline.look(copy)
 
     async def info(self, session_id: Key) -> SessionHead:
-        """Return what a session is without its state: one row."""
+        """Return a session's head, without its state: one row."""
         return await head_of(self.store, self._key(session_id))
 
     async def list(self, filter: Any = None, *, limit: int | None = None, after: str | None = None) -> SessionPage:  # noqa: A002
@@ -255,9 +254,9 @@ class Sessions:
     ) -> Answered:
         """Answer what a run waits for; the answer is durable when this returns, and counts once.
 
-        `kind`, `run_id` and `session_id` (the session's own, or that of an ancestor) are checked if given. If nothing
-        else is waited for, the session goes on: here and now, or, with `run=False` or where its program is not
-        registered, on a worker. Unknown, foreign, repeated and late answers are `WaitUnknown`, `AnswerMismatch`,
+        `kind`, `run_id` and `session_id` (the session's own, or that of an ancestor) are checked if passed. If no other
+        wait is open, the session resumes: in this call, or, with `run=False` or if its program is not registered here,
+        on a worker. Unknown, mismatched, repeated and late answers raise `WaitUnknown`, `AnswerMismatch`,
         `AlreadyAnswered` and `LateAnswer`. Another tenant's wait is unknown.
         """
         session = None if session_id is None else self._key(session_id)
@@ -281,11 +280,11 @@ class Sessions:
         return await self._parts.answers.with_outcome(stored, progress.outcome_of(stored.invocation_id))
 
     async def cancel_waits(self, session_id: Key) -> int:
-        """Give up everything a session's suspended run waits for; later answers come too late."""
+        """Abandon every open wait of a session's suspended run; later answers are refused as late."""
         return await self._parts.answers.abandon_last(self._key(session_id))
 
     async def resume(self, session_id: Key) -> Outcome:
-        """Go on with a session's interrupted or failed run, without a new message."""
+        """Resume a session's interrupted or failed run, without a new message."""
 
         async def work(copy: Replica, lane: Lane) -> TurnContext:
             try:
@@ -306,10 +305,10 @@ class Sessions:
         run_id: str | None = None,
         tree: bool = False,
     ) -> StopReply:
-        """Ask a session's run to stop and return at once; the request is durable, and of that run alone.
+        """Ask a session's run to stop and return at once; the request is durable and applies to that run alone.
 
-        A `run_id` is of the session's own run or, with `tree=True`, of a run of a session below it; any other is
-        unknown (`RunNotLive`).
+        `run_id` names a run of this session or, with `tree=True`, of a session below it; any other is unknown
+        (`RunNotLive`).
         """
         key, wanted = self._key(session_id), word_of(StopKind, kind, "stop")
         stopped = await run_to_stop(self.store, key) if run_id is None else run_id
@@ -318,18 +317,18 @@ class Sessions:
         return await self._parts.live.request_stop(key, stopped, wanted, reason)
 
     async def withdraw_stop(self, run_id: str) -> StopReply:
-        """Take a stop of a run of the tenant back, as long as the run has not seen it."""
+        """Withdraw a stop from a run of the tenant, as long as the run has not seen it."""
         return await self.store.runs.withdraw_stop(run_id, tenant=self._tenancy.tenant)
 
     async def effects_in_doubt(self, session_id: Key) -> tuple[Effect, ...]:
-        """Return the calls of a session of which nobody knows whether they were carried out."""
+        """Return a session's calls in doubt: it is unknown whether they were carried out."""
         return await self._parts.in_doubt.of_session(self._key(session_id))
 
     async def settle_effect(self, effect: Effect, *, result: JSON = None, error: JSON = None) -> None:
-        """Say what became of a call in doubt.
+        """Settle a call in doubt with its result or error.
 
-        A run that asks for it goes on with that, on a worker; any other call is settled on record, and the model is
-        told once, with the next turn. One that is in doubt no more is `EffectNotOpen`.
+        A run that waits for it resumes with that, on a worker; otherwise the call is settled on record, and the next
+        turn reports it to the model once. A call that is no longer in doubt raises `EffectNotOpen`.
         """
         self._key(check_kind(effect, Effect, "effect").key)
         await self._parts.in_doubt.settle(effect, result=result, error=error)
@@ -341,7 +340,7 @@ class Sessions:
     def events(
         self, session_id: Key, *, after: int = 0, run: str | None = None, live: bool = True
     ) -> AsyncIterator[StreamFrame]:
-        """Yield a session's stream after a cursor: what is stored, `caught_up`, then what comes; see `read_stream`."""
+        """Yield a session's stream after a cursor: stored events, `caught_up`, then new ones; see `read_stream`."""
         return read_stream(self.store, self._key(session_id), after=after, run=run, live=live)
 
     async def fork(
@@ -353,11 +352,11 @@ class Sessions:
         message: str | Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> Forked:
-        """Begin another session with the state of this one: now, as it was after a run, or at a checkpoint's commit.
+        """Create a session from this one's state: the current one, that after a run, or that at a checkpoint's commit.
 
-        With a `message` its first turn is begun with that: the message is queued by the transaction that makes the
-        fork, so it is never without it, and `outcome` says how the turn went. Repeated under its `key` it is the same
-        fork and the same outcome; the key is the message's too. Inside an open call nothing can be forked.
+        With a `message`, the fork's first turn begins with it: the transaction that creates the fork also queues the
+        message, so there is never one without the other, and `outcome` is that turn's. Repeated under its `key`, the
+        call returns the same fork and outcome; the message has that key too. Inside an open call nothing can be forked.
         """
         source, said = self._key(session_id), None if message is None else as_message(message)
         named = None if target is None else Tenancy(source.tenant, bound=True).key(target)
@@ -372,13 +371,13 @@ class Sessions:
         return Forked.of(await self._parts.pipeline.look(copy), outcome)
 
     def _admit(self, message: JSON, copy: Replica) -> None:
-        """Refuse a first message that the program of a session to be forked cannot take."""
+        """Refuse a first message that the program of the forked session does not accept."""
         if message is not None:
             self._parts.programs.of(copy.definition)
             self._parts.factory.traits_of(copy.definition).item(message)
 
     async def rewind(self, session_id: Key, to: str | int) -> Session:
-        """Take a session back to before a run, or to a checkpoint's commit, in one commit that copies nothing."""
+        """Rewind a session to before a run, or to a checkpoint's commit, in one commit that copies nothing."""
 
         async def work(copy: Replica, lane: Lane) -> Session:
             back = await going_back(self.store, copy, to)
@@ -387,10 +386,10 @@ class Sessions:
         return await self._changed(self._key(session_id), work)
 
     async def delete(self, session_id: Key, *, cascade: bool = False) -> DeleteReport:
-        """End a session for good; a turn under way can write nothing more.
+        """Delete a session and everything it owns; a running turn cannot write any more.
 
-        A parent that waits for it is owed the failure, which a worker delivers. `cascade` deletes its children's tree
-        too: cut off, it is finished by repeating it, also when the session itself is gone, or by `store.upkeep.gc`.
+        A worker reports the failure to a parent that waits for it. `cascade` deletes its children's tree too: if that
+        is cut off, repeat the call (even if the session itself is gone), or let `store.upkeep.gc` finish it.
         """
         key = self._key(session_id)
         report = await self.store.delete(key, cascade=cascade)

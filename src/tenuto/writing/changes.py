@@ -1,4 +1,4 @@
-"""What a turn is handed to write: where a program stands, what happened to logs, what becomes of the session's head."""
+"""What an engine passes to the run writer: the program's position, changes of logs, and changes of the head."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from tenuto.model.session import Ends, LogEnd
 
 
 class LogChange(NamedTuple):
-    """What happened to a log since it was last written: items were added, or it is written anew.
+    """What happened to a log since it was last written: items were added, or it is rewritten.
 
-    Written anew, it begins with the first `kept` entries it had, at the end named by `keep` if not at its present one,
-    and goes on with the items.
+    A rewritten log consists of the first `kept` entries it had, as seen from the end `keep` if that is not its current
+    one, followed by the items.
     """
 
     items: Sequence[JSON]
@@ -24,7 +24,7 @@ class LogChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointDraft:
-    """Where a program can go on from: where it stands, and the fields of its state that are no logs."""
+    """A point that a program can be resumed from: its position, and the fields of its state that are not logs."""
 
     step: int
     cursor: JSON
@@ -33,7 +33,7 @@ class CheckpointDraft:
 
 
 class Base(NamedTuple):
-    """The session as the turn knows it: what its last save, or its load, left."""
+    """The session as the turn knows it, after its last save or its load."""
 
     version: int = 0
     ends: Ends = {}
@@ -43,8 +43,8 @@ class Save(NamedTuple):
     """What a commit does to the session's head.
 
     `document` has the fields that changed, `whole` returns all of them; `logs` names all session logs. With
-    `overwrites`, a session that moved on since the base is overwritten with the turn's own view of it. `owner` goes
-    into the profile, as the agent, of a session that has none yet.
+    `overwrites`, a session that moved since the base is overwritten with the turn's own view of it. `owner` is stored
+    as the agent in the profile of a session that has none yet.
     """
 
     document: Mapping[str, JSON]

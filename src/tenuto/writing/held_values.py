@@ -1,4 +1,4 @@
-"""Handles of big values: one that is the same object as last time is named by its handle, and costs nothing."""
+"""Handles of big values: a value that is the same object as last time is written as its handle, which costs nothing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,17 +9,17 @@ from tenuto.store.bounds import handle_of
 
 
 class HeldValues(dict[str, tuple[JSON, Held]]):
-    """The big values of documents that a run has written, and their handles, by the names of their fields."""
+    """The big document values that a run has written, and their handles, by field name."""
 
     __slots__ = ()
 
     def short(self, document: Mapping[str, JSON]) -> dict[str, Any]:
-        """Return a document with handles in place of the values that are in the store already."""
+        """Return a document with handles in place of values that the store already holds."""
         held = {name: self[name][1] for name, value in document.items() if name in self and self[name][0] is value}
         return {**document, **held}
 
     def remember(self, document: Mapping[str, JSON]) -> None:
-        """Note that a document is in the store."""
+        """Note that a document has been stored."""
         for name, value in document.items():
             known = self.get(name)
             if known and known[0] is value:

@@ -33,16 +33,16 @@ def _process(pid: int) -> Owner:
 
 
 def this_owner() -> Owner:
-    """Return who this process is to others who want a lane; a forked child is another one."""
+    """Return the owner under which this process takes lanes; a forked child is a different owner."""
     return _process(os.getpid())
 
 
 @asynccontextmanager
 async def in_line(store: Store, key: SessionKey, deadline: float) -> AsyncIterator[None]:
-    """Stand in line with the other tasks of this process that want the session: first come, first served.
+    """Queue behind the other tasks of this process that want the session: first come, first served.
 
-    At the deadline, on the loop's clock, there is no more standing in line: whoever asks for the lane then hears who
-    has it.
+    At the deadline, on the loop's clock, it stops waiting and enters; acquiring the lane then raises `LaneBusy` if it
+    is still held.
     """
     lines = _lines.setdefault(store, {})
     place = (asyncio.get_running_loop(), key)
@@ -67,9 +67,10 @@ async def in_line(store: Store, key: SessionKey, deadline: float) -> AsyncIterat
 async def ask_for_lane(
     store: Store, key: SessionKey, owner: Owner, nonce: str, *, life: int | None = None, alive: bool = False
 ) -> Lane:
-    """Ask for the lane once. A grant whose reply was lost, or whose asker went away, does not have to lapse.
+    """Try to acquire the lane once; `LaneBusy` if another owner holds it.
 
-    With `alive`, an id without a session is `SessionNotFound`.
+    A grant whose reply was lost is asked for again under the same nonce, and one whose caller was cancelled is freed,
+    so that neither has to lapse. With `alive`, an id without a session raises `SessionNotFound`.
     """
     ask = partial(store.lanes.acquire, key, owner, nonce=nonce, ttl=store.keeper.ttl, life=life, alive=alive)
     try:
@@ -77,7 +78,7 @@ async def ask_for_lane(
     except StoreError as error:
         if not error.retryable:
             raise
-        return await ask()  # the same nonce finds what was granted
+        return await ask()  # the same nonce returns a lane that was granted
     except asyncio.CancelledError:
         with suppress(TenutoError):
             await store.lanes.disarm(await ask())
@@ -94,10 +95,10 @@ async def take_lane(
     owner: Owner | None = None,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> Lane:
-    """Take the lane, asking again until the loop's clock reaches the deadline; then `LaneBusy` says who has it.
+    """Acquire the lane, polling until the loop's clock reaches the deadline; then `LaneBusy` names the holder.
 
-    A holder that fell silent is displaced by its TTL and one poll, one that is proven gone at once. `meanwhile` is
-    called before each further poll and may give up by raising. `alive` is as for `ask_for_lane`.
+    A silent holder is displaced one poll after its TTL at the latest, one that is proven gone at once. `meanwhile` is
+    called before each further poll and may abandon the attempt by raising. `alive` is as for `ask_for_lane`.
     """
     clock = asyncio.get_running_loop().time
     nonce, pause = new_id(), _FIRST_POLL
@@ -115,19 +116,19 @@ async def take_lane(
 
 
 def under(lane: Lane, **parts: Any) -> Commit:
-    """Return a commit of its own under a lane, which is no part of a turn."""
+    """Return a separate commit under a lane, which is not part of a turn."""
     return Commit(key=lane.key, operation_id=new_id(), life=lane.life, generation=lane.generation, **parts)
 
 
 async def free_lane(store: Store, lane: Lane) -> None:
-    """Free a lane that nobody needs any more; one that cannot be freed lapses by itself."""
+    """Free a lane that is no longer needed; one that cannot be freed lapses by itself."""
     with suppress(TenutoError):
         await store.lanes.disarm(lane)
 
 
 @asynccontextmanager
 async def freed_on_error(store: Store, lane: Lane) -> AsyncIterator[None]:
-    """Free the lane if what is done under it fails; whoever comes next need not wait until it lapses."""
+    """Free the lane if the work under it fails, so that the next runner need not wait until it lapses."""
     try:
         yield
     except BaseException:
@@ -139,13 +140,15 @@ def lane_lost(key: SessionKey, lane: Lane | None, cause: Exception | None) -> Te
     """Return why a run cannot be kept alive: another runner took over, or, with a `cause`, the store failed."""
     if cause is None:
         return LaneLost(
-            f"Another runner took over {key}; this turn was stopped and can write nothing more.",
+            f"Another runner took over {key}; this turn was stopped and cannot write any more.",
             key=key,
             expected=lane.generation if lane else None,
             found=None,
         )
     kind = StoreContended if isinstance(cause, StoreContended) else StoreUnavailable
     why = str(cause) or "The store did not answer in time."
-    lost = kind(f"The turn of {key} could not be kept alive and was stopped; it can write nothing more. {why}", key=key)
+    lost = kind(
+        f"The lease of {key} could not be renewed; this turn was stopped and cannot write any more. {why}", key=key
+    )
     lost.__cause__ = cause
     return lost

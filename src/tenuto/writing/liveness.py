@@ -1,4 +1,4 @@
-"""Which runs are alive: those of this process, those whose runner may still be there, and the end of those left."""
+"""Which runs are alive: those of this process, those whose runner may be alive, and how to end the others."""
 
 from tenuto.errors import LaneBusy, RunNotLive
 from tenuto.model.commit import EndRun, TakeRun
@@ -12,16 +12,16 @@ from tenuto.writing.pages import all_runs
 RUN_LOST = {"category": "run_lost", "message": "The runner was lost; the run can be resumed from its last checkpoint."}
 
 live_run_ids: set[str] = set()
-"""The runs that turns of this process are about to begin, or have begun and not let go of."""
+"""The runs that turns of this process are about to begin, or have begun and not released."""
 
 
 def runner_is_gone(run: Run) -> bool:
-    """Tell whether a running run's runner is proven gone: its process is, or it is this one and let go of the run."""
+    """Return whether a running run's runner is proven gone: its process is, or this process has released the run."""
     return worker_is_dead(run.worker) or (run.worker == worker_name() and run.run_id not in live_run_ids)
 
 
 async def is_alive(store: Store, run: Run) -> bool:
-    """Tell whether a running run's runner may still be there."""
+    """Return whether a running run's runner may still be alive."""
     if run.generation is None:
         return not runner_is_gone(run) and run.expires_at is not None and run.expires_at > await store.moment()
     lane = await store.lanes.inspect(run.key)
@@ -31,7 +31,7 @@ async def is_alive(store: Store, run: Run) -> bool:
 
 
 async def end_former(store: Store, lane: Lane, origin_id: str) -> None:
-    """End the runs of an origin whose runners are gone; a live one refuses whoever wants to go on in its place."""
+    """End the runs of an origin as interrupted if their runners are gone; `LaneBusy` if one may still be alive."""
     async for run in all_runs(store, lane.key):
         if run.origin_id != origin_id or run.status != RunStatus.RUNNING:
             continue
@@ -42,7 +42,7 @@ async def end_former(store: Store, lane: Lane, origin_id: str) -> None:
             await store.commit(under(lane, run=take, end=ending))
         except RunNotLive as refused:
             raise LaneBusy(
-                f"The run {run.run_id} of {lane.key} is {refused.found}; nobody else can go on with it meanwhile.",
+                f"Run {run.run_id} of {lane.key} is {refused.found}; it can be resumed elsewhere only after it ends.",
                 key=lane.key,
                 owner=run.worker or "",
                 generation=lane.generation,

@@ -1,11 +1,11 @@
-"""The values used last, kept up to a total size."""
+"""A cache of the most recently used values, up to a total size."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 DEFAULT_BYTES = 64 * 1024 * 1024
-"""How much stored text the values kept in memory may stand for."""
+"""The limit of a cache, in bytes of the stored text that its values represent."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -17,7 +17,7 @@ class _Sized(NamedTuple, Generic[V]):
 
 
 class Lru(Generic[K, V]):
-    """Keeps values by key and lets go of those used longest ago; one that is bigger than the limit is not kept."""
+    """Keeps values by key and evicts the least recently used; a value bigger than the limit is not kept."""
 
     def __init__(self, limit: int = DEFAULT_BYTES) -> None:
         self._limit = limit
@@ -25,14 +25,14 @@ class Lru(Generic[K, V]):
         self._kept: OrderedDict[K, _Sized[V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """Return a value, which is then the one used last."""
+        """Return a value and mark it as the most recently used; None if it is not kept."""
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
         return self._kept[key].value
 
     def pop(self, key: K) -> V | None:
-        """Return a value and keep it no longer."""
+        """Remove and return a value; None if it is not kept."""
         found = self._kept.pop(key, None)
         if found is None:
             return None
@@ -40,7 +40,7 @@ class Lru(Generic[K, V]):
         return found.value
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep a value, in place of any that was kept under its key; `size` counts as it is now."""
+        """Keep a value, replacing any under the same key; `size` is not measured again later."""
         self.pop(key)
         if size > self._limit:
             return

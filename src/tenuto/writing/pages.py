@@ -1,10 +1,10 @@
-"""Everything there is of something, read page by page: no count ends a list early."""
+"""Complete lists, read page by page: no limit cuts them short."""
 
 from collections.abc import AsyncIterator
 
 from tenuto.model.effect import Effect
 from tenuto.model.input import Input
-from tenuto.model.outgoing import Outgoing
+from tenuto.model.outgoing_item import Outgoing
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
@@ -16,7 +16,7 @@ PAGE = 1000
 async def all_effects(
     store: Store, key: SessionKey, *, origin_id: str | None = None, in_doubt: bool = False
 ) -> tuple[Effect, ...]:
-    """Return all effects of a session, or of one origin of it, or those in doubt; see `Effects.list`."""
+    """Return all effects of a session, or of one of its origins, or those in doubt; see `Effects.list`."""
     found: list[Effect] = []
     after: Effect | None = None
     while page := await store.effects.list(key, origin_id=origin_id, in_doubt=in_doubt, limit=PAGE, after=after):

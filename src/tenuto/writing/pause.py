@@ -1,4 +1,4 @@
-"""What the pause of a graph takes for an answer, and who may give it."""
+"""Which answers the pause of a graph accepts, and from whom."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from tenuto.store.store import Store
 
 
 async def refuse_pause_of_graph(store: Store, run: Run, wait: Wait) -> None:
-    """Refuse an answer to what `graph.run` paused for: only the graph itself can go on with it, by its invocation."""
+    """Refuse an answer to a pause of `graph.run`: only the graph itself can resume it, by its invocation."""
     if wait.kind != WaitKind.SIGNAL:
         return
     if run.key.kind is Kind.SESSION:
@@ -22,8 +22,8 @@ async def refuse_pause_of_graph(store: Store, run: Run, wait: Wait) -> None:
             return
     resume = f"graph.run(resume_invocation={run.invocation_id!r}, signal_payload=...)"
     raise AnswerMismatch(
-        f"Wait {wait.wait_id} is a pause of a graph that was run by itself, which no runtime can go on with: answer it "
-        f"with {resume}. Nothing was stored, and it is still paused.",
+        f"Wait {wait.wait_id} is the pause of a graph that runs without a runtime: answer it with {resume}. Nothing "
+        f"was stored; the graph is still paused.",
         wait_id=wait.wait_id,
         expected=resume,
         given="an answer",
@@ -31,7 +31,7 @@ async def refuse_pause_of_graph(store: Store, run: Run, wait: Wait) -> None:
 
 
 def declared_names(schema: JSON) -> list[str] | None:
-    """Return the names a paused graph takes in an answer, if its wait says so."""
+    """Return the names that a paused graph accepts in an answer, if its wait declares them."""
     if not isinstance(schema, Mapping) or schema.get("additionalProperties") is not False:
         return None
     properties = schema.get("properties")
@@ -39,12 +39,12 @@ def declared_names(schema: JSON) -> list[str] | None:
 
 
 def refuse_unknown(given: Mapping[str, Any], declared: Iterable[str], invocation_id: str) -> None:
-    """Refuse an answer with names that nobody declared: one that is misspelt would be dropped, and the run go on."""
+    """Refuse an answer with undeclared names: a misspelt name would be dropped, and the run would resume without it."""
     known = list(dict.fromkeys(declared))
     if unknown := [name for name in given if name not in known]:
         raise SuspensionResumePayloadInvalid(
-            f"Invocation {invocation_id!r}, which is still paused, does not know {', '.join(map(repr, unknown))}; it "
-            f"takes {', '.join(map(repr, known))}.",
+            f"Invocation {invocation_id!r} does not accept {', '.join(map(repr, unknown))} and is still paused; "
+            f"expected {', '.join(map(repr, known))}.",
             invocation_id=invocation_id,
             unknown=unknown,
             declared=known,

@@ -1,8 +1,8 @@
-"""Writes one run of a program, on a session or on none, by a series of commits.
+"""Writes one run of a program, with or without a session, as a series of commits.
 
-An engine hands over fields, what was added to logs, and where it stands; it knows nothing of commits. Log and field
-names with a slash (a frame's path, then the field) live with the run; the others are the session's own and reach its
-head with a save.
+An engine passes fields, changes of logs, and its position; it does not deal with commits. Logs and fields whose names
+contain a slash (a frame's path, then the field) belong to the run; the others belong to the session and reach its head
+with a save.
 """
 
 import asyncio
@@ -31,20 +31,24 @@ from tenuto.store.keeper import Holding
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, LogChange, RunWrite, Save
 from tenuto.writing.held_values import HeldValues
-from tenuto.writing.lane_claim import lane_lost
+from tenuto.writing.lane_claim import free_lane, lane_lost
 from tenuto.writing.liveness import live_run_ids
 from tenuto.writing.log_tracker import LogTracker
 from tenuto.writing.slices import MAX_ENTRIES, slices
 
+_OVERWRITES = "!"
+"""Ends the operation id of the second try of a save, which overwrites what others wrote."""
+
 
 @dataclass(slots=True)
 class RunWriter:
-    """The commits of one run. They are numbered, so that a lost reply is resolved by repeating.
+    """Writes the commits of one run. They are numbered, so that a lost reply is resolved by repeating the commit.
 
     Each acknowledges the one before it, so that only the last one's receipt is kept.
 
-    Under a lane every commit carries its generation and the last one frees it. From the commit that begins the run to
-    the one that ends it the store's keeper renews it; once it is lost, `lost` says why and the run's task is cancelled.
+    Under a lane every commit carries its generation and the last one frees it. The store's keeper renews the lane from
+    the commit that begins the run to the one that ends it; if it is lost, `lost` says why and the run's task is
+    cancelled.
     """
 
     store: Store
@@ -80,7 +84,7 @@ class RunWriter:
 
     @classmethod
     def rearming(cls, store: Store, lane: Lane, commit_number: int, acknowledges: str | None) -> "RunWriter":
-        """Return a writer whose first commit takes the session's free lane back, if nothing was committed since."""
+        """Return a writer whose first commit re-arms the session's free lane, if nothing was committed since."""
         turn = cls(store, lane.key, lane.life, lane, acknowledges=acknowledges)
         turn._rearm = Rearm(nonce=lane.nonce, ttl=store.keeper.ttl)
         turn._known_commit = commit_number
@@ -88,7 +92,7 @@ class RunWriter:
 
     @classmethod
     def after(cls, former: "RunWriter", run_id: str, receipt: Receipt) -> "RunWriter":
-        """Return a turn whose run began in the commit that ended the former one, under the same lane."""
+        """Return a writer whose run began in the commit that ended the former one, under the same lane."""
         turn = cls(former.store, former.key, former.life, former.lane, run_id)
         turn.acknowledges, turn.event_seq = receipt.operation_id, receipt.event_seq
         turn.stand(Base(version=receipt.version, ends=receipt.ends))
@@ -103,11 +107,11 @@ class RunWriter:
 
     @property
     def base(self) -> Base:
-        """The session as the run knows it: what its last save, or its load, left."""
+        """The session as the run knows it, after its last save or its load."""
         return self.logs.base
 
     def stand(self, base: Base) -> None:
-        """Say what of the session the run starts from."""
+        """Set the point of the session that the run starts from."""
         self.logs.stand(base)
 
     def begins(
@@ -119,7 +123,7 @@ class RunWriter:
         fresh: bool = True,
         ends: Ends | None = None,
     ) -> None:
-        """Let the turn's first commit begin its run: of a new invocation, or, with `ends`, going on from there."""
+        """Make the first commit begin the run: of a new invocation, or, with `ends`, resumed from there."""
         self._first = begin_run(
             self.store, self.run_id, invocation_id, correlation_id, origin_id=origin_id, fresh=fresh, ends=ends
         )
@@ -127,9 +131,9 @@ class RunWriter:
             self.logs.continue_from(ends)
 
     def takes(self, run_id: str, attempt: int, ends: Ends, gone: str | None = None, *, moved: bool = False) -> None:
-        """Let the turn's first commit take over a run whose runner is gone; it stands at these ends.
+        """Make the first commit take over a run whose runner is gone, at these log ends.
 
-        With `moved` it is put there, on the session as the turn knows it now.
+        With `moved`, the commit moves the run to these ends, based on the session as the writer knows it now.
         """
         self.run_id, self.attempt = run_id, attempt + 1
         live_run_ids.add(run_id)
@@ -146,21 +150,21 @@ class RunWriter:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether nobody could be asked what became of the last commit: then nothing more can be written."""
+        """Whether it is unknown if the last commit landed; until that is resolved, nothing else can be written."""
         return self._again is not None
 
     async def write(self, what: RunWrite) -> Receipt:
         """Write one commit of this run.
 
-        A big value that is the same object as last time is named by its handle, and costs nothing.
+        A big value that is the same object as last time is written as its handle, which costs nothing.
         """
         async with self.writing:
             return await self.write_next(what)
 
     async def write_next(self, what: RunWrite, parts: Mapping[str, Any] | None = None) -> Receipt:
-        """Write one commit for a caller that has `writing`, and has had it since it looked up what to write.
+        """Write one commit for a caller that holds `writing`, and has held it since it decided what to write.
 
-        `parts` are whatever else goes into the commit, by the names of its fields.
+        `parts` are the commit's other parts, by field name.
         """
         point, logs, save, end, waits, settled = what
         operation_id = self._next_operation()
@@ -200,33 +204,37 @@ class RunWriter:
             raise
 
     async def write_again(self) -> Receipt | None:
-        """Write the last commit once more under its own operation id, if an error left it in doubt.
+        """Repeat the last commit under its own operation id, if an error left it in doubt.
 
-        For a caller that has kept `writing` since: nothing else is written before this is known.
+        For a caller that has held `writing` since: nothing else is written before this is resolved.
         """
         return await self._try(self._again) if self._again is not None else None
 
     async def resolve(self) -> Receipt | None:
-        """Ask whether the last commit, whose reply was an error, landed all the same; then it counts as written."""
+        """Ask the store whether the last commit, whose reply was an error, landed after all; then count it as written.
+
+        Return its receipt, or None if it did not land or was only a part written ahead of a commit.
+        """
         if self._unsure is None:
             return None
         operation_id, logs, save, end = self._unsure
         receipt = await self.store.receipt(self.key, operation_id)
         if receipt is None and save is not None:
-            receipt = await self.store.receipt(self.key, _overwriting(operation_id))
+            receipt = await self.store.receipt(self.key, operation_id + _OVERWRITES)
         self._unsure = None
         if receipt is not None:
             self._landed(receipt, logs, save, end)
         if operation_id != self.operation_id:
-            return None  # a part that was written ahead, of a commit that was not
+            return None  # a part that was written ahead of a commit, and the commit itself was not tried
         if receipt is not None:
             self.logs.complete()
         return receipt
 
     async def _write_ahead(self, operation_id: str, logs: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
-        """Write the greater part of many entries ahead, on the run's own branches, where nobody sees them yet.
+        """Write most of a large change ahead, on the run's own branches, where it is not visible yet.
 
-        Called again for the same operation, it goes on with the part that failed.
+        Return the rest, for the commit itself. A second call for the same operation continues with the part that
+        failed.
         """
         if sum(len(change.items) for change in logs.values()) <= MAX_ENTRIES:
             return logs
@@ -264,7 +272,7 @@ class RunWriter:
         )
 
     async def repeat(self, operation_id: str, logs: Mapping[str, LogChange], save: Save, end: EndRun | None) -> Receipt:
-        """Write again the save of a turn that is over, whose reply was lost or which could not be written then."""
+        """Repeat the save of a turn that is over, because its reply was lost or the store was not available."""
         parts: dict[str, Any] = {"end": end, "open_waits": (), "settle_waits": ()}
         try:
             return await self._land(operation_id, parts, await self._write_ahead(operation_id, logs), save)
@@ -295,10 +303,10 @@ class RunWriter:
         saving |= {"expected_version": None, "document": self._short(save.whole())}
         over = {name: self.logs.overwrite(name, logs.get(name)) for name in sorted(save.logs)}
         own = {name: write for name, write in plain.items() if name not in save.logs}
-        return await self._commit(_overwriting(operation_id), parts | saving | {"logs": own | over})
+        return await self._commit(operation_id + _OVERWRITES, parts | saving | {"logs": own | over})
 
     def _short(self, document: Mapping[str, JSON]) -> Mapping[str, Any]:
-        """Return a document with handles in place of the big values that are in the store already."""
+        """Return a document with handles in place of big values that the store already holds."""
         return self._handles.short(document) if document else {}
 
     async def _commit(self, operation_id: str, parts: dict[str, Any]) -> Receipt:
@@ -338,12 +346,12 @@ class RunWriter:
         self._holding = self.store.keeper.hold(held, self._lose)
 
     def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
-        """Say which task is to be cancelled if the lane is lost: another one than began the turn, or none."""
+        """Set the task to cancel if the lane is lost: a different one from the one that began the turn, or none."""
         self._task = task
 
     def _lose(self) -> None:
         if self._holding is None:
-            return  # told too late: the turn is over, and its task does something else
+            return  # reported too late: the turn is over, and its task does something else
         self.lost = lane_lost(self.key, self.lane, self._holding.cause)
         if self._task is not None:
             self._task.cancel()
@@ -354,9 +362,9 @@ class RunWriter:
         return self._holding is not None and self._holding.has_lapsed
 
     async def make_sure(self) -> None:
-        """Ask the store whether a lane that has lapsed is still this turn's; one that is not is `LaneLost`.
+        """Ask the store whether a lane that has lapsed is still this turn's; raise `lost` if it is not.
 
-        A process that was stopped for a while looks before it begins anything on the outside.
+        A process that was suspended for a while does this before it makes a call to the outside.
         """
         holding = self._holding
         if holding is None or await self.store.keeper.confirm(holding):
@@ -365,25 +373,22 @@ class RunWriter:
         raise self.lost
 
     def release(self) -> None:
-        """Let the keeper renew this turn no longer."""
+        """Stop renewing the lane or run; a second call does nothing."""
         live_run_ids.discard(self.run_id)
         if self._holding is not None:
             self.store.keeper.release(self._holding)
             self._holding = None
 
     async def abandon(self) -> None:
-        """Free the lane of a turn that ends without a commit; what cannot be freed lapses by itself."""
+        """Free the lane of a turn that ends without a commit; a lane that cannot be freed lapses by itself."""
         holding = self._holding
         self.release()
         if self.lane is not None and holding is not None and self.lost is None:
-            try:
-                await self.store.lanes.disarm(self.lane)
-            except TenutoError:
-                return
+            await free_lane(self.store, self.lane)
 
 
 def begin_run(store: Store, run_id: str, invocation_id: str, correlation_id: str, **parts: Any) -> BeginRun:
-    """Return what begins a run of this process, which counts as one of its own from now on."""
+    """Return the commit part that begins a run of this process, and count the run among `live_run_ids`."""
     live_run_ids.add(run_id)
     return BeginRun(
         run_id=run_id,
@@ -393,8 +398,3 @@ def begin_run(store: Store, run_id: str, invocation_id: str, correlation_id: str
         ttl=store.keeper.ttl,
         **parts,
     )
-
-
-def _overwriting(operation_id: str) -> str:
-    """Return the id of the second try of a save, which overwrites what others wrote."""
-    return f"{operation_id}!"

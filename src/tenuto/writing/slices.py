@@ -6,16 +6,16 @@ from tenuto.codec import JSON, encode
 from tenuto.writing.changes import LogChange
 
 MAX_ENTRIES = 2000
-"""How many entries one commit takes."""
+"""How many entries one commit writes at most."""
 
 _SLICE_BYTES = 4 * 1024 * 1024
 
 MAX_INLINE_ENTRIES = MAX_ENTRIES // 2
-"""How many entries of a log are always written with their save, and none of them ahead of it."""
+"""How many entries of a log are written with their save; only those beyond it are written ahead."""
 
 
 def slices(change: LogChange) -> Iterator[LogChange]:
-    """Yield what of a change is written ahead, part by part; what is left goes with the commit itself."""
+    """Yield the parts of a change that are written ahead; the commit itself writes the rest."""
     items, begins = change.items, 0
     while len(items) - begins > MAX_INLINE_ENTRIES:
         stop = _slice_end(items, begins)

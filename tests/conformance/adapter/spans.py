@@ -8,7 +8,7 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 
 from tenuto.graph.engine.scope import current_scope
-from tenuto.observe.logs import InvocationLogs
+from tenuto.observe.log_records import InvocationLogs
 from tenuto.observe.otel import OTelObserver
 from tests.conformance.adapter.vocabulary import mentioned
 from tests.observe.trees import Branch, Spans, traces_of

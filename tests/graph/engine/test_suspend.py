@@ -13,7 +13,7 @@ from tenuto.graph.events.node_event import NodeEvent
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.middleware.retry import Retry
 from tenuto.graph.signal import Callback
-from tenuto.testing.clock import FakeClock
+from tenuto.testing.fake_clock import FakeClock
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Ran, Talk, ended, fails, gate, held, line, nothing, resumed, says

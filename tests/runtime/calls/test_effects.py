@@ -348,7 +348,7 @@ async def test_a_payment_whose_runner_died_is_asked_about_and_not_made_again(har
     assert (wait.kind, wait.metadata["effect"], wait.metadata["request"]) == ("in_doubt", ["", 1, "pay"], {"amount": 7})
     assert paying.paid == 1
     for bad in (None, "done", {"outcome": "perhaps"}):
-        with pytest.raises(InvalidInput, match="in doubt is settled with"):
+        with pytest.raises(InvalidInput, match="in doubt must be settled with"):
             await second.answer(wait.wait_id, bad)
 
     await second.answer(wait.wait_id, {"outcome": "done", "result": {"receipt": 99}})
@@ -544,7 +544,7 @@ async def test_settling_by_hand_after_the_run_gave_up_is_one_notice_to_the_model
     await second.drain()
     session = await second.get("s")
     (told,) = [message for message in session.messages if message["role"] == "system"]
-    assert "'pay', whose outcome was unknown, turned out failed" in told["content"]
+    assert "'pay', whose outcome was unknown, was settled as failed" in told["content"]
     assert "no funds" not in told["content"]
     assert told["metadata"]["data"] == {"error": {"category": "declined", "message": "no funds"}}
     await second.drain()

@@ -260,7 +260,7 @@ async def test_a_sleeping_turn_is_woken_by_a_worker_when_its_time_has_come(harne
     await runtime.create("sleeper", session_id="s")
     (wait,) = (await runtime.send("s", "hi")).waits
     assert wait.kind == "time"
-    with pytest.raises(InvalidInput, match="woken by time alone"):
+    with pytest.raises(InvalidInput, match="only time wakes it"):
         await runtime.answer(wait.wait_id, None)
     database.clock.advance(seconds * 0.9)
     await runtime.drain()

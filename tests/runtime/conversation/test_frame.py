@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto import Store
-from tenuto.runtime.cache.replica import is_frame
 from tenuto.runtime.conversation.frame import FrameKind, frame_mark, seen_since
 from tenuto.runtime.conversation.history import History, calls_of, repaired
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.replica import is_frame
 from tenuto.testing.agent import Script, ScriptedAgent
 from tests.runtime.talking import said, streamed
 

@@ -340,7 +340,7 @@ async def test_giving_up_a_tool_in_doubt_tells_the_model_that_nobody_knows(harne
     await second.settle_effect(doubtful, result="paid after all")
     assert (await second.send("s", "any news?")).output == "Good."
     (told,) = contents(await history_of(second), "system")
-    assert told == "The call 'c1', whose outcome was unknown, turned out done."
+    assert told == "The call 'c1', whose outcome was unknown, was settled as done."
     assert begun == [1]
 
 
@@ -510,7 +510,7 @@ async def test_a_tool_cannot_suspend_the_turn_and_says_so(harness: OurHarness) -
     )
     await runtime.create("agent", session_id="s")
     assert (await runtime.send("s", "go")).output == "done"
-    assert all("cannot wait for anything" in told for told in results(await history_of(runtime)).values())
+    assert all("cannot wait inside its call" in told for told in results(await history_of(runtime)).values())
 
 
 @in_memory

@@ -16,7 +16,7 @@ from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue.orphans import end_orphan_without_session
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import OutcomeStatus
-from tenuto.testing.clock import FakeClock
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.writing.lane_claim import this_owner
 from tests.polling import PATIENCE, until

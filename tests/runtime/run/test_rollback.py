@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenuto.model.input import InputStatus
-from tenuto.model.outgoing import OutboxKind, OutgoingStatus
+from tenuto.model.outgoing_item import OutboxKind, OutgoingStatus
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
 from tenuto.runtime.program.program import program

@@ -6,7 +6,7 @@ import pytest
 
 from tenuto.errors import InvalidInput, LateAnswer, RunNotLive, SessionNotFound, WaitUnknown
 from tenuto.model.input import InputKind, NewInput
-from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey
 from tenuto.runtime.change.actions import ForkSession
 from tenuto.runtime.program.program import program

@@ -11,7 +11,7 @@ import pytest
 from tenuto import Store
 from tenuto.errors import AnswerMismatch, DeliveryLost, SessionNotFound, StoreUnavailable
 from tenuto.model.input import InputStatus
-from tenuto.model.outgoing import NewOutgoing, OutboxKind, Outgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind, Outgoing, OutgoingStatus
 from tenuto.model.run import RunStatus, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus

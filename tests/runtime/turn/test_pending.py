@@ -11,10 +11,10 @@ from tenuto.errors import InvalidHistory
 from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import changes_between
-from tenuto.runtime.turn.pending import Pending
+from tenuto.runtime.turn.pending_changes import Pending
+from tenuto.runtime.turn.replica import Replica
 from tenuto.writing.log_tracker import LogTracker, operation_of
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

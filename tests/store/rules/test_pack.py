@@ -11,7 +11,7 @@ from tenuto.model.commit import Append, BeginRun, Budget, EndRun, Held, NewCheck
 from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, Profile, SessionStatus
 from tenuto.model.token_usage import NewUsage

@@ -22,7 +22,7 @@ from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.lane import Owner
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import Profile, SessionKey
 from tenuto.model.token_usage import NewUsage

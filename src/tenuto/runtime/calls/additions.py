@@ -1,13 +1,15 @@
-"""What a turn adds to its session's logs: messages of the conversation, and entries of other logs."""
+"""A turn's additions to its session's logs: messages of the conversation, and entries of other logs."""
 
 from typing import Any
 
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON
 from tenuto.model.effect import EffectKind
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.runtime.calls.arguments import check_log, check_once, check_values
-from tenuto.runtime.conversation.history import calls_of, check_message, with_unique_calls
-from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.conversation.frame import FrameKind, frame_mark
+from tenuto.runtime.conversation.history import as_message, calls_of, check_message, with_unique_calls
+from tenuto.runtime.session.session_view import MESSAGES, changes_between
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import ONCE, Place
 
@@ -54,10 +56,24 @@ def add(turn: TurnContext, log: str, *items: JSON, once: str | None = None) -> N
 
 
 def was_done(turn: TurnContext, once: str, namespace: str = ONCE) -> bool:
-    """Tell whether something was done before in this step; if not, it counts as done with the next commit."""
+    """Return whether something was already done in this step; if not, the next commit records it as done."""
     place = Place(namespace, turn.step, once)
     if turn.journal.find(place) is not None:
         return True
     turn.pending.effects.append(turn.journal.start(place, EffectKind.OTHER, None, idempotent=True, call_id=None))
     turn.pending.effects.append(turn.journal.finish(place))
     return False
+
+
+def hand_off(turn: TurnContext, program: str, *, summary: str | None, keep: int, message: JSON) -> None:
+    """See `Turn.hand_off`."""
+    following = None if message is None else as_message(message)
+    name, _, version = program.partition("@")
+    if not version:
+        version = turn.version_of(name)
+    append(turn, frame_mark(FrameKind.HANDOFF, turn.replica.messages, summary=summary, keep=keep, program=program))
+    before = turn.replica.value()
+    after = before.with_definition(name=name, label=name, version=version)
+    turn.pending.apply(changes_between(before, after), after)
+    if following is not None:
+        turn.pending.outgoing.append(NewOutgoing(kind=OutboxKind.WAKE, target=turn.key, body={"message": following}))

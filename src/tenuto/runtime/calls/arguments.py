@@ -1,6 +1,7 @@
-"""What a program gives its turn, checked where it is given: what no commit would take is refused by its path.
+"""Checks of the arguments that a program passes to its turn, so that no later commit is refused because of them.
 
-Nothing is pending of what was refused here, so a program that goes on has lost nothing else.
+The refusal names the value's path. A refused value leaves nothing pending, so a program that handles it loses nothing
+else.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,11 +26,11 @@ from tenuto.store.bounds import (
 
 
 def sized(text: str, what: str, most: int) -> str:
-    """Return the JSON text of a value, if a commit has room for it."""
+    """Return the JSON text of a value; raise `CommitTooLarge` if it is too big for a commit."""
     size = len(text) if text.isascii() else len(text.encode())
     if size > most:
         raise CommitTooLarge(
-            f"The {what} has {size:,} bytes as JSON, and {most:,} are the most; keep it elsewhere, and its name here.",
+            f"The {what} has {size:,} bytes as JSON; the limit is {most:,}. Store it elsewhere and keep a reference.",
             measure="bytes",
             size=size,
             budget=most,
@@ -38,58 +39,58 @@ def sized(text: str, what: str, most: int) -> str:
 
 
 def check_values(values: Iterable[JSON], what: str, budget: Budget) -> None:
-    """Refuse values that are not JSON, or too big for a commit of their own."""
+    """Refuse values that are not JSON, or too big for one commit."""
     for value in values:
         sized(dumps(value, what), what, budget.max_bytes)
 
 
 def check_fields(fields: Mapping[str, JSON], logs: Iterable[str], budget: Budget) -> None:
-    """Refuse fields of a document that cannot be kept; `logs` are the names that are logs."""
+    """Refuse document fields that cannot be stored; `logs` are the names of logs."""
     for name, value in fields.items():
         check_name(name, "a field's name")
         if "/" in name:
-            raise InvalidInput(f"A session cannot have a field {name!r}: names with a '/' are a run's own.")
+            raise InvalidInput(f"A session cannot have a field {name!r}: names with a '/' are reserved for runs.")
         if name in logs:
-            raise InvalidInput(f"{name!r} is a log of the session, not a field; add to it.", field=name)
+            raise InvalidInput(f"{name!r} is a log of the session, not a field; use turn.add().", field=name)
         sized(dumps(value, name), name, budget.max_bytes)
 
 
 def check_log(name: str, document: Iterable[str], conversation: str) -> None:
-    """Refuse a name under which no log can be added to; `document` are the names that are fields."""
+    """Refuse a name that cannot be a log's; `document` are the names of fields."""
     check_name(name, "a log's name")
     if "/" in name or name == conversation:
-        raise InvalidInput(f"{name!r} cannot be added to this way; messages are appended.")
+        raise InvalidInput(f"{name!r} is not a log that add() can write; use turn.append() for messages.")
     if name in document:
-        raise InvalidInput(f"{name!r} is a field of the session, not a log; set it.", field=name)
+        raise InvalidInput(f"{name!r} is a field of the session, not a log; use turn.set().", field=name)
 
 
 def check_callable(call: Any, what: str) -> None:
-    """Refuse what cannot be called."""
+    """Refuse a value that is not callable."""
     if not callable(call):
         refuse(what, "a function", call)
 
 
 def check_once(once: str | None) -> None:
-    """Refuse what cannot be the key of something done once."""
+    """Refuse a value that cannot be a `once` key."""
     if once is not None:
         check_name(once, "once")
 
 
 def usage_of(model: str, source: str, counted: Mapping[str, int]) -> NewUsage:
-    """Return the tokens of a call, if they can be counted."""
+    """Return the usage of a call; refuse unknown or invalid counts."""
     try:
         usage = NewUsage(model=model, source=source, **counted)
     except TypeError as error:
         raise InvalidInput(
-            f"Tokens are counted as input, output, cache_read, cache_write and reasoning, not as "
-            f"{', '.join(sorted(counted))}."
+            f"Unknown token counts {', '.join(sorted(counted))}; expected input, output, cache_read, cache_write and "
+            "reasoning."
         ) from error
     check_new_usage(usage)
     return usage
 
 
 def check_sleep(seconds: float, name: str) -> None:
-    """Refuse a time nobody can sleep."""
+    """Refuse an invalid duration or name of a sleep."""
     check_delay(seconds, "seconds")
     if seconds:
         check_timeout(seconds, "seconds")
@@ -97,7 +98,7 @@ def check_sleep(seconds: float, name: str) -> None:
 
 
 def check_waits(wanted: Any, budget: Budget) -> list[WaitFor]:
-    """Return what a program wants to wait for, if that can be opened."""
+    """Return the waits that a program wants, after checking that they can be opened."""
     waits = list(check_items(wanted, "what is waited for"))
     for each in waits:
         if not isinstance(each, WaitFor):
@@ -114,7 +115,7 @@ def check_waits(wanted: Any, budget: Budget) -> list[WaitFor]:
 
 
 def check_frame(summary: str | None, keep: int, budget: Budget) -> None:
-    """Refuse what cannot be a frame's."""
+    """Refuse an invalid summary or buffer of a frame."""
     if summary is not None:
         if type(summary) is not str:
             refuse("summary", "text", summary)
@@ -124,10 +125,10 @@ def check_frame(summary: str | None, keep: int, budget: Budget) -> None:
 
 
 def check_child(program: str, message: JSON, name: str, call_id: str | None, budget: Budget) -> None:
-    """Refuse what cannot be asked of a child."""
+    """Refuse an invalid request to a child."""
     check_name(program, "program")
     check_name(name, "name")
     if call_id is not None:
         check_text(call_id, "call_id")
-    # It comes to stand in what is sent, and in what that is answered with.
+    # The message is part of the outgoing item and of the answer to it.
     sized(dumps({"body": {"message": message}}, "child"), "message", budget.max_bytes // 4)

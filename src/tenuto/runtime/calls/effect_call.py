@@ -1,4 +1,4 @@
-"""Making a call to the outside from a turn: once, on record, or in doubt."""
+"""Calls to the outside from a turn: made once and recorded, or in doubt."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -41,17 +41,17 @@ async def call_effect(
     check_callable(call, "call")
     check_flag(idempotent, "idempotent")
     kind = EffectKind(check_word(kind, EffectKind, "kind"))
-    # What the caller changes later is not what was asked; it may come to stand in a wait's metadata.
-    asked = sized(dumps({"request": request}, "effect"), f"request of {place}", turn.room)
-    request = loads(asked, "request")["request"]
+    # A copy: the caller may change its own later. The size includes the nesting in a wait's metadata.
+    text = sized(dumps({"request": request}, "effect"), f"request of {place}", turn.room)
+    request = loads(text, "request")["request"]
     turn.check_stop()
     known = turn.journal.find(place)
     if known is not None:
         check_same(place, known, kind, request)
     if turn.called.get(place) is (caller or turn):
         raise EffectCalledTwice(
-            f"The effect {place} was called twice in this step. Let a loop take steps by each_step(), or give each "
-            "call its own key.",
+            f"The effect {place} was called twice in this step. Use each_step() for a loop, or give each call its own "
+            "key.",
             place=place.record(),
         )
     turn.called[place] = caller or turn
@@ -59,13 +59,13 @@ async def call_effect(
         if known.in_doubt:
             known = await _settled(turn, place, known, idempotent=idempotent)
         elif known.status is EffectStatus.STARTED and record is None:
-            raise InvalidInput(f"The effect {place} is under way already; give each call its own key.")
+            raise InvalidInput(f"The effect {place} is already running; give each call its own key.")
         if known is not None and known.status is not EffectStatus.STARTED:
             return replayed(place, known)
     begins = known is None or not known.mine
     if begins and kind is EffectKind.MODEL and not turn.call_under_way() and (left := turn.open_calls):
         raise InvalidHistory(
-            f"The call {left[0]['id']!r} has no result; the model is not asked before it has one.",
+            f"Call {left[0]['id']!r} has no result; append it before calling the model.",
             call_id=left[0]["id"],
         )
     if begins:
@@ -74,7 +74,7 @@ async def call_effect(
     if kind is not EffectKind.MODEL and begins:
         await turn.commit()
     if turn.writer.has_lapsed:
-        await _make_sure(turn)  # nothing is begun by a runner that was stopped for so long that another has the session
+        await _make_sure(turn)  # a runner that was suspended for long must not start a call in a session it has lost
     if kind is EffectKind.MODEL:
         return await _called(turn, place, call, record)
     turn.tools_under_way += 1
@@ -85,15 +85,15 @@ async def call_effect(
         if turn.journal.is_over(place) and not turn.closed:
             await _save(turn)
             if not turn.tools_under_way:
-                turn.check_stop()  # it let the calls under way finish, and no more
+                turn.check_stop()  # a stop waits only for the calls that were running
     known = turn.journal.find(place)
     if known is not None and known.error is not None:
-        raise failed(place, known.error)  # nobody had room for its result
+        raise failed(place, known.error)  # no commit had room for its result
     return result
 
 
 def start_call(turn: TurnContext, call_id: str, request: JSON, *, idempotent: bool) -> None:
-    """Put a tool call on record as begun with the next commit, beside the message that makes it."""
+    """Record a tool call as started in the next commit, together with the message that makes it."""
     place = Place("", turn.step, call_id)
     if turn.journal.find(place) is None:
         started = turn.journal.start(place, EffectKind.TOOL, request, idempotent=idempotent, call_id=call_id)
@@ -109,7 +109,7 @@ async def _make_sure(turn: TurnContext) -> None:
 
 
 async def _save(turn: TurnContext) -> None:
-    """Write what came back; results that no commit has room for together become errors of their calls."""
+    """Write the results of calls; if they do not fit in one commit together, replace the largest with errors."""
     while True:
         try:
             return await turn.save()
@@ -119,25 +119,25 @@ async def _save(turn: TurnContext) -> None:
 
 
 def shorten_result(turn: TurnContext) -> bool:
-    """Turn the largest result that is not written into its call's error; return whether there was one."""
+    """Replace the largest result that is not written yet with an error; return whether there was one."""
     effects = turn.pending.effects
-    came_back = [
+    unwritten = [
         (len(encode(each.result)), at, each)
         for at, each in enumerate(effects)
         if isinstance(each, FinishEffect | SettleEffect) and each.result is not None
     ]
-    few = turn.writer.store.budget.max_bytes // 64  # what is smaller is not what fills a commit
-    came_back = [each for each in came_back if each[0] > few]
-    if not came_back:
+    small = turn.writer.store.budget.max_bytes // 64  # smaller results are not what fills a commit
+    unwritten = [each for each in unwritten if each[0] > small]
+    if not unwritten:
         return False
-    size, at, change = max(came_back, key=itemgetter(0))
-    told = error_record(CommitTooLarge(f"Its result was not kept: no commit had room for {size:,} characters."))
-    effects[at] = replace(change, result=None, error=told)
-    known = turn.journal.failed(place_of(change), told)
+    size, at, change = max(unwritten, key=itemgetter(0))
+    error = error_record(CommitTooLarge(f"The result was not stored: {size:,} characters do not fit in a commit."))
+    effects[at] = replace(change, result=None, error=error)
+    known = turn.journal.failed(place_of(change), error)
     messages = turn.replica.messages
     for index in range(turn.pending.written(MESSAGES), len(messages)):
         if known.call_id is not None and messages[index].get("tool_call_id") == known.call_id:
-            messages[index] = result_message(known.call_id, None, told)
+            messages[index] = result_message(known.call_id, None, error)
     return True
 
 
@@ -147,21 +147,21 @@ async def _called(turn: TurnContext, place: Place, call: Call, record: Record | 
         result = await call()
         text = sized(dumps(result, f"result of {place}"), f"result of {place}", turn.room)
     except Exception as error:
-        told = error_record(error)
-        turn.pending.effects.append(turn.journal.finish(place, error=told))
+        stored = error_record(error)
+        turn.pending.effects.append(turn.journal.finish(place, error=stored))
         if record is not None:
-            record(None, told)
-        raise failed(place, told, error) from error
+            record(None, stored)
+        raise failed(place, stored, error) from error
     finally:
         leave_call(before)
     turn.pending.effects.append(turn.journal.finish(place, result=result))
     if record is not None:
         record(result, None)
-    return loads(text, f"result of {place}")  # a program that changes it changes nothing on record
+    return loads(text, f"result of {place}")  # a copy: changes by the program do not affect the record
 
 
 async def _settled(turn: TurnContext, place: Place, known: Known, *, idempotent: bool) -> Known | None:
-    """Decide about a call in doubt: None makes it again; otherwise what is known of it now."""
+    """Decide about a call in doubt: return None to repeat the call, otherwise its settled state."""
     again = known.kind is EffectKind.MODEL or idempotent or known.idempotent
     policy = InDoubt.RETRY if again else turn.in_doubt
     if policy is InDoubt.RETRY:
@@ -181,18 +181,18 @@ async def _settled(turn: TurnContext, place: Place, known: Known, *, idempotent:
 
 
 def settle(turn: TurnContext, place: Place, answer: Any) -> tuple[JSON, JSON]:
-    """Put on record what somebody said became of a call in doubt; return its result and its error."""
+    """Record the answer that settles a call in doubt; return the call's result and error."""
     error = answer.get("error") if answer.get("outcome") == "failed" else None
     if answer.get("outcome") == "failed" and error is None:
-        error = {"category": "effect_failed", "message": "It was settled as failed."}
+        error = {"category": "effect_failed", "message": "The call was settled as failed."}
     result = answer.get("result") if error is None else None
     turn.pending.effects.append(turn.journal.settle(place, result=result, error=error))
     return result, error
 
 
 def in_doubt_error(turn: TurnContext, place: Place) -> EffectInDoubt:
-    """Say that a call is in doubt where it cannot be asked about."""
+    """Return the error for a call in doubt at a place where the turn cannot suspend to ask."""
     return EffectInDoubt(
-        f"Nobody knows whether the effect {place} of {turn.key} was carried out; settle it, then send again.",
+        f"It is not known whether the effect {place} of {turn.key} was carried out; settle it, then send again.",
         place=place.record(),
     )

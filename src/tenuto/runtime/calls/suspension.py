@@ -1,11 +1,15 @@
-"""Waiting within a turn: answers that are there are returned, and otherwise the turn suspends."""
+"""Waits within a turn: answers that are stored are returned, otherwise the turn suspends."""
 
+import secrets
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
+from tenuto.ids import random_id
 from tenuto.model.commit import OpenWait
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
+from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitKind, WaitStatus
 from tenuto.runtime.calls.arguments import check_sleep, check_waits
 from tenuto.runtime.turn.context import TurnContext
@@ -38,5 +42,42 @@ def sleep(turn: TurnContext, seconds: float, name: str) -> None:
 def suspend(turn: TurnContext, waits: Sequence[OpenWait], *, partial: bool = False) -> NoReturn:
     """End the turn here as suspended, with these waits open; another turn continues once they are settled."""
     if (call := turn.call_under_way()) is not None:
-        raise InvalidInput(f"The effect {call} cannot wait for anything: wait before it is called, or after.")
+        raise InvalidInput(f"The effect {call} cannot wait inside its call: wait before it is called, or after.")
     raise TurnSuspended(waits, partial=partial)
+
+
+def spawning(
+    turn: TurnContext,
+    program: str,
+    message: JSON,
+    *,
+    session_id: str | None = None,
+    seconds: float | None = None,
+    call_id: str | None = None,
+    name: str = "child",
+) -> tuple[WaitFor, NewOutgoing]:
+    """Return the wait for a child and the outgoing item that starts it; both belong in one commit.
+
+    The child's id, unless passed, is minted and cannot be guessed; the token binds its result to this wait.
+    """
+    target = SessionKey(session_id or random_id(), tenant=turn.key.tenant)
+    token = secrets.token_urlsafe(24)
+    metadata: dict[str, Any] = {"child": target.session_id, "token": token}
+    if call_id is not None:
+        metadata["call_id"] = call_id
+    wanted = WaitFor(signal_id=call_id or name, kind=WaitKind.CHILD, timeout=seconds, metadata=metadata)
+    body = {"program": program, "message": message, "parent": turn.key.session_id, "token": token}
+    if session_id is not None:
+        body["again"] = True
+    return wanted, NewOutgoing(kind=OutboxKind.CHILD, target=target, body=body)
+
+
+def ask(turn: TurnContext, wanted: WaitFor, sent: NewOutgoing) -> JSON:
+    """Return the outcome of a child's turn; if it is not started yet, start it and suspend this turn."""
+    wait = turn.waits.peek(wanted, turn.step)
+    if wait is None:
+        turn.pending.outgoing.append(sent)
+        wait_all(turn, [wanted])
+    assert wait is not None
+    (answer,) = wait_all(turn, [wanted])
+    return {**answer, "session_id": wait.metadata["child"]}

@@ -1,33 +1,37 @@
-"""Actions: what can be done to a session, each one small class with one method. Write your own the same way.
+"""Actions on a session, each a small class with one method. Write your own the same way.
 
-An action that changes the session has `apply`: it gets the session's value and returns the one to be saved, in one
-commit. Those that send, stop, fork, rewind or delete are the verbs of that name as values.
+An action that changes the session has `apply`: it receives the session's value and returns the one to save, in one
+commit. The actions that send, stop, fork, rewind or delete stand for the verbs of that name.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from tenuto.argument import check_items, check_kind, check_map
-from tenuto.codec import JSON
+from tenuto.codec import JSON, dumps, loads
+from tenuto.errors import ActionNotRegistered, InvalidInput
+from tenuto.model.input import InputKind
 from tenuto.model.run import StopKind
 from tenuto.model.session import SessionStatus
+from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.session.definition import Task, check_tasks
 from tenuto.runtime.session.session_view import Session
 
 
 @runtime_checkable
 class Action(Protocol):
-    """Changes a session: `apply` gets its value and returns the one to be saved, or raises."""
+    """Changes a session: `apply` receives its value and returns the one to save, or raises."""
 
     async def apply(self, session: Session) -> Session:
-        """Return the session as it is to be."""
+        """Return the changed session."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
-    """Say something to the session: a turn of its program. A text is a message of the user."""
+    """Send the session a message, which begins a turn of its program. A text is a user message."""
 
     message: str | Mapping[str, Any]
     key: str | None = None
@@ -35,7 +39,7 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class SuspendSession:
-    """Take no messages for now."""
+    """Suspend the session: it takes no messages until it is resumed."""
 
     async def apply(self, session: Session) -> Session:
         """See `Action.apply`."""
@@ -44,7 +48,7 @@ class SuspendSession:
 
 @dataclass(frozen=True, slots=True)
 class ResumeSession:
-    """Take messages again, after the session was suspended, completed or failed."""
+    """Resume the session: it takes messages again after it was suspended, completed or failed."""
 
     async def apply(self, session: Session) -> Session:
         """See `Action.apply`."""
@@ -62,7 +66,7 @@ class CompleteSession:
 
 @dataclass(frozen=True, slots=True)
 class FailSession:
-    """Close the session as failed, and say why; it can be resumed."""
+    """Close the session as failed, with a reason; it can be resumed."""
 
     reason: str = ""
 
@@ -73,7 +77,7 @@ class FailSession:
 
 @dataclass(frozen=True, slots=True)
 class ClearSession:
-    """Begin the conversation anew: every log begins a new branch; identity, definition and metadata stay."""
+    """Empty every log, or those named, on new branches; identity, definition and metadata stay."""
 
     logs: tuple[str, ...] | None = None
 
@@ -86,17 +90,17 @@ class ClearSession:
 
 @dataclass(frozen=True, slots=True)
 class RewindSession:
-    """Go back to how the session was before a run, or at a checkpoint's commit; what came after stays readable."""
+    """Rewind the session to before a run, or to a checkpoint's commit; later entries stay readable."""
 
     to: str | int
 
 
 @dataclass(frozen=True, slots=True)
 class ForkSession:
-    """Begin another session with this one's state, now, as it was after a run, or at a checkpoint's commit.
+    """Create a session from this one's state: the current one, that after a run, or that at a checkpoint's commit.
 
-    With a message, the fork's first turn is begun with it, and its `outcome` is returned with the fork. Repeated under
-    its key, it is the same fork.
+    With a message, the fork's first turn begins with it, and its `outcome` is returned with the fork. Repeated under
+    its key, the action returns the same fork.
     """
 
     at: str | int | None = None
@@ -107,7 +111,7 @@ class ForkSession:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSystemPrompt:
-    """Tell the program something else about itself, from the next turn on."""
+    """Change the program's system prompt, from the next turn on."""
 
     prompt: str | None
 
@@ -118,7 +122,7 @@ class ChangeSystemPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ChangeModel:
-    """Call another model, from the next call on."""
+    """Change the model, from the next call on."""
 
     model: JSON
 
@@ -129,7 +133,7 @@ class ChangeModel:
 
 @dataclass(frozen=True, slots=True)
 class WriteMetadata:
-    """Note something about the session, which is not part of its state."""
+    """Add metadata to the session, which is not part of its state."""
 
     values: Mapping[str, JSON] = field(default_factory=dict)
 
@@ -142,7 +146,7 @@ class WriteMetadata:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """Replace the session's task list: at most 20, one of them in progress."""
+    """Replace the session's task list: at most 20 tasks, at most one of them in progress."""
 
     tasks: tuple[Task, ...]
 
@@ -158,7 +162,7 @@ class UpdateTask:
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """Ask the session's run to stop: `interrupt`, so that it can be gone on with, or `abort`."""
+    """Ask the session's run to stop: `interrupt`, so that it can be resumed, or `abort`."""
 
     kind: StopKind = StopKind.INTERRUPT
     reason: str | None = None
@@ -167,7 +171,7 @@ class StopRun:
 
 @dataclass(frozen=True, slots=True)
 class DeleteSession:
-    """End the session for good; with `cascade`, its children too."""
+    """Delete the session and everything it owns; with `cascade`, its children too."""
 
     cascade: bool = False
 
@@ -183,4 +187,68 @@ COMMANDS: tuple[type[Any], ...] = (
     WriteMetadata,
     UpdateTask,
 )
-"""The actions that can wait in an inbox, besides a user's own that a runtime was given."""
+"""The actions that can wait in an inbox, besides the user's own that are passed to a runtime."""
+
+
+class Commands:
+    """The actions that can be queued: dataclasses, by their names."""
+
+    def __init__(self, actions: Iterable[type[Any]] = ()) -> None:
+        self._by_name = {kind.__name__: kind for kind in COMMANDS}
+        for kind in actions:
+            if not (isinstance(kind, type) and dataclasses.is_dataclass(kind) and hasattr(kind, "apply")):
+                raise InvalidInput(f"{kind!r} cannot be queued as an action: it must be a dataclass with `apply`.")
+            if self._by_name.setdefault(kind.__name__, kind) is not kind:
+                raise InvalidInput(f"Two actions are named {kind.__name__}; queued actions are looked up by name.")
+
+    def queued(self, value: Action | str | Mapping[str, Any]) -> tuple[InputKind, JSON]:
+        """Return the kind and body of an action, or of a message, as queued input."""
+        if isinstance(value, Action):
+            return InputKind.COMMAND, self.record(value)
+        return InputKind.MESSAGE, {"message": as_message(value)}
+
+    def record(self, action: Action) -> JSON:
+        """Return an action as plain data."""
+        name = type(action).__name__
+        if self._by_name.get(name) is not type(action):
+            raise InvalidInput(
+                f"{name} is not registered, so it cannot be queued; pass the class to the runtime in `actions`.",
+                action=name,
+            )
+        known: Any = action  # a dataclass, like every registered class, which a protocol cannot express
+        fields = {each.name: getattr(action, each.name) for each in dataclasses.fields(known)}
+        values = {field: _plain(value) for field, value in fields.items()}
+        record: dict[str, JSON] = {"action": name, "values": loads(dumps(values, name), name)}
+        tuples = [field for field, value in fields.items() if isinstance(value, tuple)]
+        return {**record, "tuples": tuples} if tuples else record
+
+    def read(self, record: Any) -> Action:
+        """Return the action that was queued.
+
+        Raise `ActionNotRegistered` if its class is not registered here, or has other fields here, and `InvalidInput` if
+        the record is not an action's.
+        """
+        name = record.get("action") if isinstance(record, Mapping) else None
+        fields = record.get("values") if isinstance(record, Mapping) else None
+        if not isinstance(name, str) or not isinstance(fields, Mapping):
+            raise InvalidInput(f"A queued action must have a name and values, got {record!r:.200}.")
+        tuples = record.get("tuples", ())
+        values = {field: tuple(value) if field in tuples else value for field, value in fields.items()}
+        if name not in self._by_name:
+            known = ", ".join(sorted(self._by_name))
+            raise _not_here(name, f"The action {name} is not registered here. Registered: {known}")
+        try:
+            action: Action = self._by_name[name](**values)
+        except TypeError as error:
+            raise _not_here(name, f"The queued {name} does not fit the class registered here: {error}") from error
+        return action
+
+
+def _not_here(name: str, what: str) -> ActionNotRegistered:
+    return ActionNotRegistered(f"{what}. It stays queued for a process that knows it.", action=name)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value

@@ -1,4 +1,4 @@
-"""Creating sessions: what is asked for, the links to a parent, and the first value of a session."""
+"""Creates sessions: the request, the links to a parent, and the first value of a session."""
 
 import secrets
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ from tenuto.store.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
-    """A session that is asked for; see `SessionRuntime.create`."""
+    """A request to create a session; see `SessionRuntime.create`."""
 
     program: str | Definition
     seed: Mapping[str, JSON] | None = None
@@ -38,16 +38,16 @@ class NewSession:
     operation_id: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("tags", "logs"):  # an iterable can be read but once
+        for name in ("tags", "logs"):  # an iterator can be read only once
             object.__setattr__(self, name, check_items(getattr(self, name), name))
         if self.operation_id is not None:
             check_kind(self.operation_id, str, "operation_id")
         for name in ("metadata", "seed"):
-            if (given := getattr(self, name)) is not None:
-                check_map(given, name)
+            if (value := getattr(self, name)) is not None:
+                check_map(value, name)
 
     def profile(self, links: Mapping[str, Any]) -> Profile:
-        """Return what is known about the session besides its state, with its links to others."""
+        """Return the profile of the session, with its links to others."""
         return Profile(
             user_id=self.user_id,
             tags=tuple(self.tags),
@@ -60,7 +60,7 @@ class NewSession:
     def value(
         self, key: SessionKey, definition: Definition, declared: ProgramTraits, links: Mapping[str, Any]
     ) -> Session:
-        """Return the session as it is to be stored; what of the seed is a log goes there, all else is document."""
+        """Return the session to be stored; the logs of the seed become logs, everything else is the document."""
         state = dict(self.seed or {})
         prompt = state.pop("system_prompt", None)
         if prompt is not None and not (definition.system_prompt or "").strip():
@@ -68,7 +68,7 @@ class NewSession:
         names = declared.logs.union(check_kind(name, str, "a name in logs") for name in self.logs)
         for name in names:
             if not isinstance(state.get(name, []), list | tuple):
-                raise InvalidInput(f"{name!r} is a log; seed it with a list, not {type(state[name]).__name__}.")
+                raise InvalidInput(f"{name!r} is a log; seed it with a list, not with {type(state[name]).__name__}.")
         return Session(
             key=key,
             status=SessionStatus.ACTIVE,
@@ -104,21 +104,23 @@ class SessionCreator:
         declared = traits_of(self._programs.of(definition))
         session = new.value(key, definition, declared, links)
         operation_id = new_id() if new.operation_id is None else new.operation_id
-        return await self._pipeline.create(session, operation_id, judges=declared.is_conversation, parent_life=life)
+        return await self._pipeline.create(
+            session, operation_id, is_conversation=declared.is_conversation, parent_life=life
+        )
 
     async def _links(self, parent: SessionKey, child: SessionKey) -> tuple[dict[str, Any], int]:
-        """Return what ties a child to its parent: the root of their tree, one trace, and the parent's life."""
+        """Return the links of a child to its parent (the root of their tree, the trace), and the parent's life."""
         if parent.tenant != child.tenant:
-            raise InvalidInput(f"{child} and its parent {parent} have to be of one tenant.")
+            raise InvalidInput(f"{child} and its parent {parent} must belong to the same tenant.")
         head = await self._store.head(parent)
         if head is None:
-            raise SessionNotFound(f"There is no {parent} to be a parent.", key=parent)
+            raise SessionNotFound(f"The parent {parent} does not exist; create it first.", key=parent)
         root = head.profile.root or parent.session_id
         return {"parent": parent.session_id, "root": root, "trace": head.profile.trace}, head.life
 
 
 def _trace_id(key: SessionKey, operation_id: str | None) -> str:
-    """Return a new trace id: the same for each repeat of one create, so that it is known again."""
+    """Return a new trace id: the same for each repeat of one create, so that the repeat is recognised."""
     if operation_id is None:
         return secrets.token_hex(16)
     return sha256(f"{key.tenant}\0{key.session_id}\0{operation_id}".encode(errors="surrogatepass")).hexdigest()[:32]

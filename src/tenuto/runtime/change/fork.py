@@ -1,4 +1,4 @@
-"""Forking a session, and where it can be forked from and rewound to: as it was before a run, or before an action."""
+"""Forks of a session, and the points that it can be forked from and rewound to: before a run, or before an action."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, fields
@@ -20,37 +20,37 @@ from tenuto.model.commit import Receipt
 from tenuto.model.input import InputKind, NewInput
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import MESSAGES, Session
-from tenuto.runtime.turn.start_point import start_point
+from tenuto.runtime.turn.invocation import start_point
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.bounds import check_key
 from tenuto.store.store import Store
 
 Load: TypeAlias = Callable[[SessionKey], Awaitable[tuple[Replica, Run | None]]]
-"""Loads a session and its last run, or says that there is none."""
+"""Loads a session and its last run; raises `SessionNotFound` if there is no session."""
 
 _PAGE = 10
 _NEAREST = 3
-_LOOKS = 20
-"""How often a source that moves on between look and fork is looked at."""
+_TRIES = 20
+"""How often a fork is tried if its source changes between the read and the fork."""
 
 
 async def point_before(store: Store, key: SessionKey, to: str | int) -> Checkpoint:
-    """Return the session as it was before a run, or at a checkpoint's commit."""
+    """Return the checkpoint of a session before a run, or at a commit; `InvalidInput` if there is none."""
     if isinstance(to, str):
         run = await store.runs.get(to, tenant=key.tenant)
         point = await start_point(store, run) if run is not None and run.key == key else None
     else:
         point = await store.checkpoints.get(key, to)
     if point is None:
-        raise InvalidInput(f"{key} was not kept as it was at {to!r}; it cannot be rewound there.", to=to)
+        raise InvalidInput(f"{key} has no checkpoint at {to!r}, so it cannot be rewound there.", to=to)
     return point
 
 
 async def commit_after(store: Store, key: SessionKey, run_id: str) -> int | None:
-    """Return the commit at which a session is kept as a run left it; None means that it still is as it left it."""
+    """Return the commit whose checkpoint has a session as a run left it; None if it has not changed since."""
     run = await store.runs.get(run_id, tenant=key.tenant)
     if run is None or run.key != key:
         raise InvalidInput(f"{key} has no run {run_id!r} to fork at.", run_id=run_id)
@@ -65,7 +65,7 @@ async def commit_after(store: Store, key: SessionKey, run_id: str) -> int | None
 
 
 async def refuse_open(store: Store, replica: Replica, at: int | None, history: History) -> InvalidHistory:
-    """Return the refusal of a fork inside an open call; it names the nearest points that lie inside none."""
+    """Return the refusal of a fork inside an open call; it names the nearest points that can be forked."""
     nearest: list[int] = []
     async for point in _around(store, replica.key, replica.commit_number if at is None else at):
         if not (await _history_at(store, replica, point)).open:
@@ -73,16 +73,16 @@ async def refuse_open(store: Store, replica: Replica, at: int | None, history: H
         if len(nearest) == _NEAREST:
             break
     call = next(iter(history.open))
-    near = f"; forks can be made at {', '.join(map(str, nearest))}" if nearest else ""
+    near = f"; fork it at {', '.join(map(str, nearest))} instead" if nearest else ""
     return InvalidHistory(
-        f"{replica.key} cannot be forked there: the call {call!r} has no result yet{near}.",
+        f"{replica.key} cannot be forked there: call {call!r} has no result yet{near}.",
         call_id=call,
         nearest=nearest,
     )
 
 
 async def _around(store: Store, key: SessionKey, at: int) -> AsyncIterator[Checkpoint]:
-    """Yield a session's own points, those nearest to a commit first, reading a page of each side at a time."""
+    """Yield a session's own checkpoints, the nearest to a commit first, reading a page of each side at a time."""
     older = await store.checkpoints.points(key, before=at + 1, limit=_PAGE)
     newer = await store.checkpoints.points(key, after=at, limit=_PAGE)
     while older or newer:
@@ -103,7 +103,7 @@ async def _history_at(store: Store, replica: Replica, point: Checkpoint) -> Hist
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked(Session):
-    """A fork as it is now, and how the turn of its first message went, if it was given one."""
+    """The current value of a fork, and the outcome of its first turn, if it was created with a message."""
 
     outcome: Outcome | None = None
 
@@ -115,9 +115,9 @@ class Forked(Session):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFork:
-    """A fork that is asked for; see `SessionRuntime.fork`.
+    """A request to fork a session; see `SessionRuntime.fork`.
 
-    With a key it is one operation, known by the key and by what is asked for: a minted id is made of them too.
+    With a key it is one operation, identified by the key and the request; a minted id is derived from the key.
     """
 
     source: SessionKey
@@ -139,26 +139,26 @@ class NewFork:
         return SessionKey(_digest(self.source.tenant, self.source.session_id, self.key), tenant=self.source.tenant)
 
     def operation_id(self) -> str | None:
-        """Return the id of the operation; None means that it is not to be repeated."""
+        """Return the id of the operation; None means that the request cannot be repeated."""
         return None if self.key is None else f"fork:{_digest(self.key, dumps(self.at), dumps(self.message))}"
 
     def first(self) -> NewInput | None:
-        """Return the input that brings the fork its first message."""
+        """Return the input with the fork's first message; None if there is none."""
         if self.message is None:
             return None
         return NewInput(kind=InputKind.MESSAGE, body={"message": self.message}, key=self.key)
 
 
 async def fork(store: Store, new: NewFork, target: SessionKey, load: Load, admit: Callable[[Replica], None]) -> Receipt:
-    """Begin a session with the state of another, now, after a run or at a checkpoint's commit, in one transaction.
+    """Create a session from another's state, the current one, after a run, or at a checkpoint, in one transaction.
 
-    The source is judged before anything is written: inside an open call nothing can be forked, and `admit` refuses one
-    whose program cannot take the first message. A source that moved on meanwhile is judged again.
+    The source is checked before anything is written: inside an open call nothing can be forked, and `admit` refuses a
+    source whose program does not accept the first message. If the source changed meanwhile, it is checked again.
     """
     operation_id = new.operation_id()
     if operation_id is not None and (known := await store.receipt(target, operation_id)) is not None:
         return known
-    for look in range(_LOOKS):
+    for attempt in range(1, _TRIES + 1):
         replica, _ = await load(new.source)
         at = await commit_after(store, new.source, new.at) if isinstance(new.at, str) else new.at
         point = None if at is None else await store.checkpoints.get(new.source, at)
@@ -176,20 +176,20 @@ async def fork(store: Store, new: NewFork, target: SessionKey, load: Load, admit
                 operation_id=operation_id,
             )
         except VersionConflict:
-            if look == _LOOKS - 1:
+            if attempt == _TRIES:
                 raise
         except SessionExists as error:
             if new.key is None or new.target is not None:
                 raise
             raise OperationConflict(
-                f"The key {new.key!r} was used before for another fork of {new.source}; mint a new key.",
+                f"The key {new.key!r} was already used for another fork of {new.source}; use a different key.",
                 operation_id=new.key,
             ) from error
     raise AssertionError("unreachable")
 
 
 def _not_kept(key: SessionKey, run_id: str) -> ForkPointNotRetained:
-    return ForkPointNotRetained(f"{key} was not kept as the run {run_id} left it.", key=key, nearest=[])
+    return ForkPointNotRetained(f"{key} has no checkpoint of its state after run {run_id}.", key=key, nearest=[])
 
 
 def _digest(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""Controllers: code of the user's own at fixed stages of creating and changing a session."""
+"""Hooks: user code that runs at fixed stages of creating and changing a session."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tenuto.runtime.session.session_view import Session
 
 
 class Stage(StrEnum):
-    """Where a controller is asked."""
+    """When a hook is called."""
 
     BEFORE_CREATE = "before_create"
     AFTER_CREATE = "after_create"
@@ -21,13 +21,13 @@ class Stage(StrEnum):
 
 
 class Controller(Protocol):
-    """Sees a session at every stage and returns it, changed or not.
+    """A hook: receives a session at every stage and returns it, changed or not.
 
-    What is changed up to `before_save` is stored; what is changed after that is only in the value that is returned.
+    Changes up to `before_save` are stored; later changes are only in the value that is returned.
     """
 
     async def on_stage(self, stage: Stage, session: Session) -> Session:
-        """Return the session to go on with."""
+        """Return the session to continue with."""
         ...
 
 
@@ -39,13 +39,13 @@ class _Hook:
 
 
 class HookStack:
-    """Several controllers as one: higher priority first, ties in order of registration; each feeds the next."""
+    """Several hooks as one: higher priority first, ties in order of registration; each receives the previous result."""
 
     def __init__(self, controllers: Iterable[Controller] = ()) -> None:
         self._hooks: tuple[_Hook, ...] = tuple(_Hook(each, 0, type(each).__name__) for each in controllers)
 
     def with_hook(self, controller: Controller, priority: int = 0, name: str | None = None) -> "HookStack":
-        """Return a stack with one more controller; this one stays as it is."""
+        """Return a stack with one more hook; this one is not changed."""
         stack = HookStack()
         hooks = [*self._hooks, _Hook(controller, priority, name or type(controller).__name__)]
         stack._hooks = tuple(sorted(hooks, key=lambda hook: -hook.priority))
@@ -53,23 +53,23 @@ class HookStack:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The controllers' names, in the order they are asked."""
+        """The hooks' names, in the order in which they are called."""
         return tuple(hook.name for hook in self._hooks)
 
     async def on_stage(self, stage: Stage, session: Session) -> Session:
-        """See `Controller.on_stage`; one that returns no session, or another one, is refused."""
+        """See `Controller.on_stage`; a hook that returns anything but its session raises `InvalidInput`."""
         for hook in self._hooks:
             session = same_session(session, await hook.controller.on_stage(stage, session), hook.name)
         return session
 
 
 def as_controller(hooks: Controller | Iterable[Controller] | None) -> Controller | None:
-    """Return one controller, or several, as one; None if there are none."""
+    """Return one hook, or several, as one; None if there are none."""
     return None if hooks is None else HookStack(hooks if isinstance(hooks, Iterable) else [hooks])
 
 
 class At:
-    """An async function as a controller for one stage: `At(Stage.BEFORE_SAVE, stamp)`."""
+    """An async function as a hook for one stage: `At(Stage.BEFORE_SAVE, stamp)`."""
 
     def __init__(self, stage: Stage, function: Callable[[Session], Awaitable[Session]]) -> None:
         self._stage = stage
@@ -80,9 +80,9 @@ class At:
         return await self._function(session) if stage is self._stage else session
 
 
-def same_session(given: Session, returned: object, name: str) -> Session:
-    """Return what a controller or an action made of a session; anything but that session is refused."""
-    if isinstance(returned, Session) and returned.key == given.key:
+def same_session(session: Session, returned: object, name: str) -> Session:
+    """Return the session that a hook or an action returned; anything but the same session is refused."""
+    if isinstance(returned, Session) and returned.key == session.key:
         return returned
     what = f"{returned.key}" if isinstance(returned, Session) else type(returned).__name__
-    raise InvalidInput(f"{name} was given {given.key} and has to return it, changed or not; it returned {what}.")
+    raise InvalidInput(f"{name} must return {session.key}, changed or not, but returned {what}.")

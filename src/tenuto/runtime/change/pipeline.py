@@ -1,7 +1,7 @@
-"""The pipelines of a session besides its turns: create it, look at it, and execute an action on it.
+"""The pipelines of a session besides its turns: create it, read it, and execute an action on it.
 
-Every stage that fails is told of by exactly one notice that names it. What fails after the commit never makes the
-commit a failure: it is told of by a notice of its own.
+Exactly one notice reports a stage that fails, and names it. A failure after the commit does not undo the commit: a
+separate notice reports it.
 """
 
 from collections.abc import Coroutine
@@ -17,7 +17,6 @@ from tenuto.model.input import Consume
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionStatus
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.actions import Action
 from tenuto.runtime.change.hooks import Controller, Stage, same_session
 from tenuto.runtime.conversation.history import History
@@ -42,7 +41,8 @@ from tenuto.runtime.stream.notices import (
     SessionSaved,
     failure,
 )
-from tenuto.runtime.turn.abandon import abandon_run
+from tenuto.runtime.turn.debts import abandon_run
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.error_record import shown
 from tenuto.writing.lane_claim import under
@@ -50,12 +50,12 @@ from tenuto.writing.log_tracker import operation_of
 
 T = TypeVar("T")
 
-_LOOKS = 20
-"""How often waits are looked at that are answered as they are given up."""
+_TRIES = 20
+"""How often waits are abandoned again if answers race with that."""
 
 
 class Pipeline:
-    """Runs a session through its controllers and tells listeners, in the order that is the contract."""
+    """Passes a session through its hooks and notifies listeners, in the order that is the contract."""
 
     def __init__(self, store: Store, hooks: Controller | None, listeners: Listeners) -> None:
         self._store = store
@@ -63,12 +63,12 @@ class Pipeline:
         self._listeners = listeners
 
     async def create(
-        self, session: Session, operation_id: str, *, judges: bool = True, parent_life: int | None = None
+        self, session: Session, operation_id: str, *, is_conversation: bool = True, parent_life: int | None = None
     ) -> Session:
         """Create a session: before_create, before_save, the commit, after_save, after_create.
 
-        Its messages are judged as a conversation, unless they are none to its program. A parent has to live in the
-        life it was seen in.
+        With `is_conversation`, its messages are checked as one. With `parent_life`, the parent must still be in that
+        life.
         """
         key, stage = session.key, str(Stage.BEFORE_CREATE)
         try:
@@ -77,11 +77,11 @@ class Pipeline:
             session = await self._stage(Stage.BEFORE_SAVE, session)
             stage = "save"
             check_transition(key, SessionStatus.ACTIVE, session.status, session.version)
-            if judges:
+            if is_conversation:
                 History().judged(session.messages)
             check_names(session.document)
             if clash := session.document.keys() & session.logs.keys():
-                raise InvalidInput(f"{min(clash)!r} cannot be a log and a field of the document.")
+                raise InvalidInput(f"{min(clash)!r} cannot be both a log and a field of the document.")
             session = replace(session, profile=_profile_of(session))
             receipt = await self._store.create(
                 key,
@@ -104,7 +104,7 @@ class Pipeline:
         return session
 
     async def look(self, replica: Replica) -> Session:
-        """Let the controllers see a session that is only read; nothing is saved."""
+        """Pass a session that is only read through the `after_load` hooks; nothing is saved."""
         try:
             session = await self._stage(Stage.AFTER_LOAD, replica.value())
         except Exception as error:
@@ -115,7 +115,7 @@ class Pipeline:
         return session
 
     async def perform(self, key: SessionKey, name: str, verb: Coroutine[Any, Any, T]) -> T:
-        """Do what changes nothing under the lane, and tell how the session stood before and after it."""
+        """Do something that is not a change under the lane, and report the session's status before and after it."""
         try:
             with closing(verb):  # not begun where there is no session
                 before = await head_of(self._store, key)
@@ -135,14 +135,14 @@ class Pipeline:
         return done
 
     async def deed_failed(self, key: SessionKey, action: str, error: Exception) -> None:
-        """Tell that an action which changes nothing under the lane failed, or found no session."""
+        """Report that an action without a change under the lane failed, or found no session."""
         if isinstance(error, SessionNotFound):
             await self.load_failed(key, error)
             return
         await self._listeners.tell(ActionFailed(key=key, stage="action", action=action, **failure(error)))
 
     async def load_failed(self, key: SessionKey, error: Exception, stage: str = "load") -> None:
-        """Tell that a session could not be loaded."""
+        """Report that a session could not be loaded."""
         await self._listeners.tell(LoadFailed(key=key, stage=stage, **failure(error)))
 
     async def execute(
@@ -157,8 +157,8 @@ class Pipeline:
     ) -> Session:
         """Execute an action under the lane: after_load, the action, after_action, before_save, the commit, after_save.
 
-        The state is saved only if it changed; a change of definition, metadata or status alone moves no head. The
-        session as it was before a change of its state is left to be rewound to and forked from.
+        The state is saved only if it changed; a change of definition, metadata or status alone does not move the head.
+        Before a change of its state, a checkpoint is stored that the session can be rewound to and forked from.
         """
         name, before = name or type(action).__name__, replica.value()
         loaded = await self.look(replica)
@@ -224,27 +224,27 @@ class Pipeline:
             statuses=frozenset({replica.status}),
             **parts,
         )
-        for look in count(1):
+        for attempt in count(1):
             try:
                 return await self._store.commit(
                     replace(commit, **await self._abandoned(replica)) if abandons else commit
                 )
-            except WaitNotOpen:  # answered at this very moment, and not to be given up any more: look again
-                if not abandons or look == _LOOKS:
+            except WaitNotOpen:  # raced with an answer, so that wait cannot be abandoned any more: retry
+                if not abandons or attempt == _TRIES:
                     raise
         raise AssertionError("unreachable")
 
     async def _abandoned(self, replica: Replica) -> dict[str, Any]:
-        """Return what takes back a suspended run whose conversation is taken from under it.
+        """Return the commit parts that roll back a suspended run whose conversation is cut by an action.
 
-        It does not go on, also if all it waited for is answered; a parent that waits for it is told.
+        The run is not resumed, even if all its waits are answered; a parent that waits for it is notified.
         """
         if replica.last_run is None or replica.last_run[1] is not RunStatus.SUSPENDED:
             return {}
         run_id = replica.last_run[0]
         run = await self._store.runs.get(run_id, tenant=replica.key.tenant)
         if run is None:
-            return {}  # deleted meanwhile: the commit is refused
+            return {}  # deleted meanwhile: the commit will be refused
         waits = await self._store.waits.of_session(replica.key, run_id=run_id)
         settled, owed = await abandon_run(self._store, run, waits)
         return {"settle_waits": tuple(settled), "outgoing": tuple(owed), "rolls_back": run_id}

@@ -1,4 +1,4 @@
-"""Going back: a session as it was at a checkpoint, without copying or losing what came after it."""
+"""Rewinds: a session becomes what it was at a checkpoint, without copying or losing later entries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,10 +7,10 @@ from typing import Any
 
 from tenuto.codec import JSON, encode
 from tenuto.model.checkpoint import Checkpoint
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.fork import point_before
 from tenuto.runtime.session.session_view import KeptLog, Session
-from tenuto.runtime.turn.pending import Pending
+from tenuto.runtime.turn.pending_changes import Pending
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 
 _NOTHING: Any = object()
@@ -18,7 +18,7 @@ _NOTHING: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class GoBack:
-    """The action that makes a session what it was at a checkpoint; its logs go on from there on new branches."""
+    """The action that rewinds a session to a checkpoint; its logs continue from there on new branches."""
 
     point: Checkpoint
     logs: Mapping[str, Sequence[JSON]]
@@ -31,21 +31,21 @@ class GoBack:
 
 
 async def going_back(store: Store, replica: Replica, to: str | int) -> GoBack:
-    """Return the action that takes a session back to before a run, or to a checkpoint's commit."""
+    """Return the action that rewinds a session to before a run, or to a checkpoint's commit."""
     point = await point_before(store, replica.key, to)
     return GoBack(point, await logs_at(store, replica, point))
 
 
 async def logs_at(store: Store, replica: Replica, point: Checkpoint) -> dict[str, Sequence[Any]]:
-    """Return a session's logs as they were at a checkpoint; those it had not yet are empty.
+    """Return a session's logs as they were at a checkpoint; logs that did not exist then are empty.
 
-    A log that only grew since is a part of what it is now; one that began anew since is read where it was.
+    A log that only grew since is cut from the replica; one that was rewritten since is read from the store.
     """
     logs: dict[str, Sequence[Any]] = {name: [] for name in replica.logs}
     for name, end in point.ends.items():
         now = replica.ends.get(name)
         if "/" in name:
-            continue  # of a run alone
+            continue  # belongs to a run alone
         if now is not None and now[:2] == end[:2] and end.position <= now.position:
             logs[name] = replica.logs[name][: end.position]
         else:
@@ -55,7 +55,7 @@ async def logs_at(store: Store, replica: Replica, point: Checkpoint) -> dict[str
 
 
 async def rewind(store: Store, pending: Pending, point: Checkpoint) -> None:
-    """Take a turn's session back to a checkpoint, as part of what it writes next."""
+    """Rewind a turn's session to a checkpoint, as part of the turn's next commit."""
     replica, document = pending.replica, own_fields(point)
     pending.document |= {n: v for n, v in document.items() if _same(replica.document.get(n, _NOTHING), v) is v}
     pending.removed |= replica.document.keys() - document.keys()
@@ -68,10 +68,10 @@ async def rewind(store: Store, pending: Pending, point: Checkpoint) -> None:
 
 
 def own_fields(point: Checkpoint) -> dict[str, JSON]:
-    """Return the session's own fields at a checkpoint, without those of a run alone."""
+    """Return the session's own fields at a checkpoint, without those that belong to a run."""
     return {name: value for name, value in point.document.items() if "/" not in name}
 
 
 def _same(found: JSON, value: JSON) -> JSON:
-    """Return what is there if it is the value already; texts are compared, since 1 and True are equal and not one."""
+    """Return `found` if it is the same as `value`; texts are compared too, since 1 and True are equal but differ."""
     return found if found is not _NOTHING and found == value and encode(found) == encode(value) else value

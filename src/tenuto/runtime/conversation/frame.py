@@ -1,7 +1,7 @@
-"""Frames: marked boundaries in a conversation. The program sees what counts since the last one; the log keeps it all.
+"""Frames: marked boundaries in a conversation. The program sees the current frame; the log keeps everything.
 
-A frame's mark is an entry of the conversation with the role `frame`: its kind, perhaps a summary of what came before,
-and where the buffer begins: the last messages before it that the program still sees as they are.
+A frame's mark is an entry of the conversation with the role `frame`: its kind, perhaps a summary of the messages before
+it, and the start of the buffer: the last messages before the mark that the program still sees unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def frame_mark(
 ) -> dict[str, Any]:
     """Return the mark of a frame that begins after these messages.
 
-    The last `keep` of them stay in sight, and as many more as it takes not to part a result from its call.
+    The last `keep` of them stay visible, and as many before them as needed to keep each result with its call.
     """
     mark: dict[str, Any] = {"role": FRAME, "frame": str(kind)}
     if summary is not None:
@@ -56,7 +56,7 @@ def _is_mark(message: Any) -> bool:
 
 
 def _whole_from(messages: Sequence[Any], start: int) -> int:
-    """Return the nearest place at or before `start` with no result whose call lies before it."""
+    """Return the nearest index at or before `start` from which every result follows its call."""
     results = {message.get("tool_call_id") for message in messages[start:] if message.get("role") == "tool"}
     while results and start > 0:
         made = {call["id"] for message in messages[start:] for call in calls_of(message)}

@@ -15,7 +15,7 @@ from tenuto.runtime.session.traits import ProgramTraits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How a program went: `completed` with its output, or `errored` with what it raised."""
+    """The result of a program: `completed` with its output, or `errored` with the exception."""
 
     outcome: str
     output: JSON = None
@@ -24,13 +24,13 @@ class Result:
 
 @runtime_checkable
 class Program(Protocol):
-    """What a turn can run. Programs are registered, and found again, by name and version."""
+    """What a turn can run. Programs are registered and looked up by name and version."""
 
     name: str
     version: str
 
     async def run(self, turn: Turn) -> Result:
-        """Run within a turn and return how it went, as data."""
+        """Run within a turn and return the result as data; an exception is a result too."""
         ...
 
 
@@ -38,7 +38,7 @@ _CONVERSATION = ProgramTraits()
 
 
 def traits_of(program: Program) -> ProgramTraits:
-    """Return how a program keeps its sessions: one that says nothing, as a conversation."""
+    """Return how a program stores its sessions; a program that declares nothing, as a conversation."""
     declared = getattr(program, "declares", _CONVERSATION)
     return declared if isinstance(declared, ProgramTraits) else _CONVERSATION
 
@@ -49,8 +49,8 @@ Function = Callable[[Turn], Awaitable[JSON]]
 class FunctionProgram:
     """An async function as a program: what it returns is the output.
 
-    After a suspension, or when its runner was lost, it runs again from its beginning: what it called through
-    `turn.effect` and waited for with `turn.wait` is found again, and `once` keeps it from adding anything twice.
+    After a suspension, or when its runner was lost, it runs again from the beginning: the results of `turn.effect` and
+    the answers to `turn.wait` are read back, and `once` keeps it from adding anything twice.
     """
 
     def __init__(self, function: Function, name: str, version: str) -> None:
@@ -88,14 +88,14 @@ def program(function: Function | None = None, /, *, name: str | None = None, ver
 
 
 class Programs:
-    """The programs a runtime can run, by name and version; of a name alone, the one registered last."""
+    """The programs a runtime can run, by name and version; a name alone means the one registered last."""
 
     def __init__(self, programs: Iterable[Program] = ()) -> None:
         self._programs: dict[tuple[str, str], Program] = {}
         self._latest: dict[str, Program] = {}
         for each in programs:
             if not isinstance(each, Program):
-                raise InvalidInput(f"{each!r} is no program: it needs a name, a version and an async `run(turn)`.")
+                raise InvalidInput(f"{each!r} is not a program: it needs a name, a version and an async `run(turn)`.")
             if (each.name, each.version) in self._programs:
                 raise InvalidInput(f"The program {each.name}@{each.version} is registered twice.")
             self._programs[each.name, each.version] = each
@@ -107,12 +107,12 @@ class Programs:
         return [f"{name}@{version}" for name, version in self._programs]
 
     def latest(self, name: str) -> Program:
-        """Return a program by its name, or by `name@version`."""
+        """Return a program by its name, or by `name@version`; `ProgramNotRegistered` if there is none."""
         check_kind(name, str, "program")
         bare, _, version = name.partition("@")
         found = self._programs.get((bare, version)) if version else self._latest.get(bare)
         if found is None:
-            raise self._unknown(name, f"There is no program {quote(name)}")
+            raise self._unknown(name, f"No program named {quote(name)} is registered here")
         return found
 
     def version_of(self, name: str) -> str:
@@ -120,7 +120,7 @@ class Programs:
         return self.latest(name).version
 
     def definition(self, program: str | Definition) -> Definition:
-        """Return what a new session of a program is told of it: its own definition if it has one, or what is given."""
+        """Return the definition of a new session: the one passed, the program's own, or one with name and version."""
         if isinstance(program, Definition):
             self.of(program)
             return program
@@ -133,19 +133,21 @@ class Programs:
         if definition is None:
             raise self._unknown(
                 None,
-                "The session has no program: no runtime created it, or its definition is not one of a program. "
-                "Give it one by an action that returns `session.with_definition(name=...)`",
+                "The session has no program: it was not created by a runtime, or its definition is not a program's. "
+                "Set one with an action that returns `session.with_definition(name=...)`",
             )
         found = self._programs.get((definition.name, definition.version))
         if found is None:
             name = f"{definition.name}@{definition.version}"
-            raise self._unknown(name, f"The session's program {name} is not registered here")
+            raise self._unknown(
+                name, f"The session's program {name} is not registered here; the session can be read but not run"
+            )
         return found
 
     def _unknown(self, name: str | None, what: str) -> ProgramNotRegistered:
         registered = ", ".join(self.names) or "none"
         return ProgramNotRegistered(
-            f"{what}; registered are: {registered}. It can be read, but takes no turns here.",
+            f"{what}. Registered: {registered}.",
             program=name,
             registered=self.names,
         )

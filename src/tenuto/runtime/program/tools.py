@@ -1,8 +1,8 @@
-"""A step's tool calls: side by side, each once, and suspended together on what has to come from outside.
+"""A step's tool calls: made concurrently, each once, and suspended together on what has to come from outside.
 
-What a call needs decides what becomes of it: a tool of ours is called as an effect, one that needs approval waits for
-it first, a client's waits for the client's result, and one that is a program of its own is a child session. Finished
-calls have their results in the conversation and are not carried out again when the turn goes on.
+The tool decides how a call is handled: a tool with a function is called as an effect, one that needs approval waits for
+it first, a client's tool waits for the client's result, and one that is a program becomes a child session. Finished
+calls have their results in the conversation and are not carried out again when the turn resumes.
 """
 
 import asyncio
@@ -13,12 +13,11 @@ from typing import Any
 from tenuto.codec import JSON, encode
 from tenuto.errors import EffectFailed
 from tenuto.model.effect import EffectKind
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.runtime.calls.additions import append
-from tenuto.runtime.calls.child import spawning
 from tenuto.runtime.calls.effect_call import in_doubt_error, settle, start_call
-from tenuto.runtime.calls.suspension import suspend
+from tenuto.runtime.calls.suspension import spawning, suspend
 from tenuto.runtime.conversation.history import not_executed, outcome_unknown, result_message
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.turn.context import TurnContext
@@ -39,13 +38,13 @@ class Tool:
     timeout: float | None = None
 
     def asks_first(self, arguments: Mapping[str, Any]) -> bool:
-        """Tell whether somebody has to approve this call."""
+        """Return whether this call needs approval."""
         return self.needs_approval(arguments) if callable(self.needs_approval) else self.needs_approval
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What is to be done about the calls of a step."""
+    """How the calls of a step are to be handled."""
 
     jobs: list[tuple[Mapping[str, Any], Tool]]
     waits: list[WaitFor]
@@ -54,7 +53,7 @@ class _Batch:
 
 
 async def run_calls(turn: Turn, tools: Sequence[Tool]) -> None:
-    """Carry out the open calls of the conversation; return once each has its result, suspend while some have not."""
+    """Carry out the open calls of the conversation; return once each has its result, suspend until then."""
     context = context_of(turn)
     calls = context.open_calls
     if not calls:
@@ -77,9 +76,9 @@ async def run_calls(turn: Turn, tools: Sequence[Tool]) -> None:
 
 
 async def _side_by_side(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Do jobs at once; none is left alone when this returns. If one breaks, the others are cancelled.
+    """Run jobs concurrently; none is left running when this returns. If one fails, the others are cancelled.
 
-    A stop is no break: it lets what is under way finish.
+    A stop does not count as a failure: it lets running jobs finish.
     """
     tasks = [asyncio.create_task(_held_back(job)) for job in jobs]
     left = set(tasks)
@@ -96,7 +95,7 @@ async def _side_by_side(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 async def _held_back(job: Coroutine[Any, Any, None]) -> BaseException | None:
-    """Do a job; what would end the event loop from a task of its own is returned, for the program's to raise."""
+    """Run a job; return a signal that would end the event loop from this task, for the program's task to raise."""
     try:
         await job
     except (KeyboardInterrupt, SystemExit) as signal:
@@ -156,7 +155,7 @@ def _sort(turn: TurnContext, call: Mapping[str, Any], tool: Tool | None, batch: 
 def _sort_in_doubt(
     turn: TurnContext, call: Mapping[str, Any], tool: Tool, place: Place, known: Known, batch: _Batch
 ) -> None:
-    """Decide about a call that a lost runner had begun: again, ask, or fail."""
+    """Decide about a call that a lost runner had started: repeat it, ask, or fail."""
     if known.idempotent or tool.idempotent or turn.in_doubt is InDoubt.RETRY:
         batch.jobs.append((call, tool))
         return
@@ -205,7 +204,7 @@ async def _carry_out(turn: Turn, call: Mapping[str, Any], tool: Tool) -> None:
             record=record,
         )
     except EffectFailed:
-        return  # the model is told
+        return  # the error is reported to the model
 
 
 def _arguments(call: Mapping[str, Any]) -> Any:

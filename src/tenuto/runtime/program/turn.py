@@ -1,8 +1,8 @@
 """A turn as its program sees it: the session, and everything a program may do while it runs.
 
 Changes are made in memory and written together: by `save`, at the end of each step, when the turn suspends, and when it
-ends. After a suspension or a crash the program runs again, on what was written; what it calls through `effect` is not
-called again if its outcome is known.
+ends. After a suspension or a crash the program runs again from what was written; a call made through `effect` is not
+repeated if its result is known.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -14,6 +14,7 @@ from tenuto.model.effect import EffectKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls import additions, steps, suspension
+from tenuto.runtime.calls.additions import hand_off
 from tenuto.runtime.calls.arguments import (
     check_callable,
     check_child,
@@ -24,9 +25,8 @@ from tenuto.runtime.calls.arguments import (
     sized,
     usage_of,
 )
-from tenuto.runtime.calls.child import ask, spawning
 from tenuto.runtime.calls.effect_call import call_effect
-from tenuto.runtime.calls.handoff import hand_off
+from tenuto.runtime.calls.suspension import ask, spawning
 from tenuto.runtime.conversation.frame import FrameKind, frame_mark, seen_since
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import LogView, Session, trace_id_of
@@ -37,7 +37,7 @@ from tenuto.store.bounds import check_name, check_timeout
 
 
 class Turn:
-    """One turn under way. Programs get it as their only argument."""
+    """A running turn. Programs receive it as their only argument."""
 
     __slots__ = ("_context",)
 
@@ -56,39 +56,39 @@ class Turn:
 
     @property
     def run_id(self) -> str:
-        """The run this turn is."""
+        """The id of this turn's run."""
         return self._context.run_id
 
     @property
     def attempt(self) -> int:
-        """Which runner of this run this is: 1, or more after a takeover."""
+        """The number of this run's runner: 1, or more after a takeover."""
         return self._context.attempt
 
     @property
     def input(self) -> JSON:
-        """The message that began the turn, or the last one that came in since; None where none did."""
+        """The message that began the turn, or the last one taken since; None if there was none."""
         return self._context.invocation.input
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier run, or an earlier runner of this one, made progress already."""
+        """Whether an earlier run, or an earlier runner of this run, already made progress."""
         return self._context.resumed
 
     @property
     def definition(self) -> Definition:
-        """What the program is told about itself: prompt, model, tools, tasks."""
+        """The program's definition: prompt, model, tools, tasks."""
         definition = self._context.replica.definition
         assert definition is not None
         return definition
 
     @property
     def trace_id(self) -> str | None:
-        """The trace all turns of the session belong to."""
+        """The trace that all turns of the session belong to."""
         return trace_id_of(self._context.replica.profile)
 
     @property
     def session(self) -> Session:
-        """The session as it is now, with what this turn has done to it."""
+        """The current session, with the changes of this turn."""
         return self._context.replica.value()
 
     @property
@@ -98,13 +98,13 @@ class Turn:
 
     @property
     def seen(self) -> list[Any]:
-        """What the model is to see: the frame's summary, its buffer, then the messages since."""
+        """The part of the conversation for the model: the frame's summary, its buffer, then the messages since."""
         replica = self._context.replica
         return seen_since(replica.messages, replica.frame_at)
 
     @property
     def step(self) -> int:
-        """The step under way, counted over all turns of the invocation, from 1."""
+        """The current step, counted over all turns of the invocation, from 1."""
         return self._context.step
 
     @property
@@ -126,7 +126,7 @@ class Turn:
         context.pending.document |= fields
 
     def update(self, name: str, change: Callable[[Any], JSON], default: JSON = None) -> JSON:
-        """Change a field by a function of its value; tools that run side by side lose nothing this way."""
+        """Change a field with a function of its value; concurrent tools lose no update this way."""
         check_name(name, "a field's name")
         check_callable(change, "change")
         value = change(self._context.replica.document.get(name, default))
@@ -145,11 +145,11 @@ class Turn:
         additions.add(self._context, log, *items, once=once)
 
     async def save(self) -> None:
-        """Write everything done so far, in one commit."""
+        """Write all changes so far in one commit."""
         await self._context.save()
 
     async def each_step(self) -> AsyncIterator[int]:
-        """Yield the number of each step; when the body is done the step is written, and input meant for it comes in."""
+        """Yield the number of each step; after the body, write the step and take the input meant for it."""
         while True:
             yield await steps.begin_step(self._context)
             await steps.finish_step(self._context)
@@ -166,14 +166,14 @@ class Turn:
         namespace: str | None = None,
         record: Callable[[JSON, JSON], None] | None = None,
     ) -> JSON:
-        """Make a call to the outside once, and return its result, or raise `EffectFailed`; replay gives the same.
+        """Make a call to the outside once, and return its result, or raise `EffectFailed`; a replay does the same.
 
-        A tool's start is on record before it is called and its result before this returns; a model's is written with
-        the next commit, and asked for again if that never came. The same key with another request is `EffectMismatch`.
-        A call that was begun by a runner that is gone is in doubt: it is made again if it is a model's, idempotent, or
-        the policy says so; else the turn suspends until somebody says what became of it, or fails. `record` is called
-        with result and error before they are written: what it adds goes into the same commit. What a call calls in turn
-        has a `namespace` of its own, unless one is given.
+        A tool's start is recorded before it is called and its result before this returns; a model's result is written
+        with the next commit, and the model is called again if that was lost. The same key with a different request
+        raises `EffectMismatch`. A call that was started by a runner that is gone is in doubt: it is repeated if it is a
+        model's, idempotent, or the policy says so; otherwise the turn suspends until somebody settles it, or fails.
+        `record` is called with result and error before they are written: what it adds is written in the same commit.
+        Effects called inside a call get a separate `namespace`, unless one is passed.
         """
         context = self._context
         return await call_effect(
@@ -198,8 +198,8 @@ class Turn:
     ) -> JSON:
         """Return the answer to a wait; until there is one, the turn suspends here, and nothing waits in memory.
 
-        When the program runs the step again, the first `wait` for a signal finds the first such wait of that step, the
-        second the second. One that was not answered in time is `WaitExpired`.
+        When the program repeats the step, the first `wait` for a signal finds the first such wait of that step, the
+        second the second. A wait that was not answered in time raises `WaitExpired`.
         """
         wanted = WaitFor(signal_id=signal_id, kind=kind, schema=schema, timeout=timeout, metadata=metadata or {})
         return suspension.wait_all(self._context, [wanted])[0]
@@ -213,9 +213,9 @@ class Turn:
         suspension.sleep(self._context, seconds, name)
 
     def emit(self, chunk: JSON) -> None:
-        """Show a part of the reply under way to whoever follows the session's stream.
+        """Emit a part of the reply in progress to the readers of the session's stream.
 
-        Text, or the `text` of a mapping, also counts as said, should the turn be interrupted before the message.
+        Text, or the `text` of a mapping, is kept as a partial reply if the turn is interrupted before the message.
         """
         context = self._context
         context.check_open()
@@ -228,8 +228,8 @@ class Turn:
     def use(self, model: str, source: str = "", *, once: str | None = None, **counted: int) -> None:
         """Count the tokens of a model call: `input`, `output`, `cache_read`, `cache_write`, `reasoning`.
 
-        Within the call of an effect it counts as often as the call is made; elsewhere `once` keeps a program that runs
-        again from counting again.
+        Inside the call of an effect the tokens count as often as the call is made; elsewhere, `once` keeps a program
+        that runs again from counting twice.
         """
         context = self._context
         context.check_open()
@@ -239,17 +239,17 @@ class Turn:
             context.pending.usage.append(usage)
 
     def frame(self, kind: FrameKind | str = FrameKind.COMPACTION, *, summary: str | None = None, keep: int = 0) -> None:
-        """Begin a frame: from here on the program sees the summary, the last `keep` messages, and what follows."""
+        """Begin a frame: from here on the program sees the summary, the last `keep` messages, and later ones."""
         context = self._context
         check_frame(summary, keep, context.writer.store.budget)
         mark = frame_mark(word_of(FrameKind, kind, "kind"), context.replica.messages, summary=summary, keep=keep)
         additions.append(context, mark)
 
     def hand_off(self, program: str, *, summary: str | None = None, keep: int = 0, message: JSON = None) -> None:
-        """Let another program run the session from the next turn, and perhaps give it a message to begin with.
+        """Let another program run the session from the next turn on, optionally beginning with a message.
 
-        Frame, definition and message are one commit; the message is queued once that stands. A program that is only
-        registered elsewhere is named with its version: `name@version`.
+        Frame, definition and message are one commit; the message is queued after it. Name a program that is only
+        registered elsewhere with its version: `name@version`.
         """
         budget = self._context.writer.store.budget
         check_name(program, "program")
@@ -267,10 +267,10 @@ class Turn:
         call_id: str | None = None,
         name: str = "child",
     ) -> JSON:
-        """Ask another session and return how its turn went; this turn suspends until it has.
+        """Send a child session a message and return the outcome of its turn; this turn suspends until then.
 
-        The child is begun once this is committed. The answer has its `result` or its `error`, and its `session_id`: an
-        earlier child that is named by it is consulted again, with its history.
+        The child is started after this turn's commit. The answer has its `result` or its `error`, and its `session_id`:
+        pass that to send the same child another message, with its history.
         """
         context = self._context
         check_child(program, message, name, call_id, context.writer.store.budget)
@@ -283,5 +283,5 @@ class Turn:
 
 
 def context_of(turn: Turn) -> TurnContext:
-    """Return what stands behind a turn, for engines and tools that run within it."""
+    """Return a turn's context, for engines and tools that run within it."""
     return turn._context

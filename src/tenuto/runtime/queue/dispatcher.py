@@ -1,7 +1,7 @@
-"""Who runs next: takes a session's lane and does what is due for it, in order.
+"""The dispatcher: takes a session's lane and does what is due for it, in order.
 
-The run of a lost runner is taken over first; then come the waits that are settled, commands and messages, in the order
-they arrived.
+The run of a lost runner is taken over first; then a run whose waits are settled is resumed; then come commands and
+messages, in order of arrival.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ from tenuto.model.input import Input, InputKind
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.runtime.cache.replica import Replica, rough_size
 from tenuto.runtime.queue.input_handler import InputHandler
 from tenuto.runtime.queue.orphans import end_orphan
 from tenuto.runtime.queue.waiters import Waiters
@@ -30,7 +29,8 @@ from tenuto.runtime.run.runner import Runner
 from tenuto.runtime.run.takeover import take_over_run
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.turn.context import Continuation, TurnContext
-from tenuto.runtime.turn.start_point import start_point
+from tenuto.runtime.turn.invocation import start_point
+from tenuto.runtime.turn.replica import Replica, rough_size
 from tenuto.store.store import Store
 from tenuto.writing.lane_claim import ask_for_lane, free_lane, freed_on_error, in_line, take_lane
 from tenuto.writing.lru import Lru
@@ -41,23 +41,23 @@ _QUEUE_PREFETCH = 16
 
 
 class OlderInputDue(Exception):
-    """Older input is due, so this one has to wait its turn."""
+    """Older input is due, so this message has to be queued."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """What was done for a session: whether anything was, and how each turn went, by its invocation."""
+    """What was done for a session: whether anything was, and the outcome of each turn with its invocation id."""
 
     worked: bool = False
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
 
     def outcome_of(self, invocation_id: str) -> Outcome | None:
-        """Return how the last turn of an invocation went, if one ran here."""
+        """Return the outcome of an invocation's last turn, if one ran here."""
         return next((outcome for found, outcome in reversed(self.outcomes) if found == invocation_id), None)
 
 
 class Dispatcher:
-    """Takes lanes and does what is due; whoever waits here for an outcome is in `waiters`."""
+    """Takes lanes and does what is due; tasks of this process that wait for an outcome are in `waiters`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Dispatcher:
         self._lane_wait = lane_wait
 
     async def begin_warm(self, key: SessionKey, first: FirstMessage) -> TurnContext | None:
-        """Begin a turn on the replica in memory, if there is one and the session is idle and still what it was."""
+        """Begin a turn on the replica in memory, if there is one and the session is idle and unchanged."""
         replica = self._replicas.pop(key)
         if replica is None or not _is_idle(replica):
             return None
@@ -89,10 +89,10 @@ class Dispatcher:
         return None
 
     async def begin_cold(self, key: SessionKey, first: FirstMessage) -> TurnContext | Input | Awaitable[None]:
-        """Begin with the lane and a load, or return what has to be done under that lane first.
+        """Acquire the lane, load the session and begin a turn, or return the work to do under that lane first.
 
-        A session whose lane is taken is `LaneBusy`. If older messages wait, or something came in while the session was
-        loaded, this one is `OlderInputDue`; for one whose key was used meanwhile, its first input is returned.
+        Raise `LaneBusy` if the lane is taken, and `OlderInputDue` if older messages wait or input arrived during the
+        load. If the message's key was used meanwhile, return the input that was sent under it.
         """
         lane = await self._acquire(key)
         async with freed_on_error(self._store, lane):
@@ -108,9 +108,9 @@ class Dispatcher:
             try:
                 return await self._factory.begin(replica, lane, first, warm=False)
             except WaitNotOpen:
-                return _nothing()  # what was to be abandoned was answered meanwhile: retry
+                return _nothing()  # raced with an answer to a wait that was to be abandoned: retry
             except StreamMoved as error:
-                raise OlderInputDue from error  # queued, it has its place behind whatever came in
+                raise OlderInputDue from error  # it is queued behind the input that arrived
             except ClaimLost:
                 if (known := await sent_before(self._store, key, first)) is None:
                     raise
@@ -123,9 +123,9 @@ class Dispatcher:
     async def advance(
         self, key: SessionKey, *, until: str | None = None, should_continue: Continuation | None = None
     ) -> Progress:
-        """Do what is due for a session, as long as nobody else has it; return what was done.
+        """Do what is due for a session, unless another runner holds it; return what was done.
 
-        With `until`, stop once that input was worked on; `should_continue` is called before each turn.
+        With `until`, stop after that input; `should_continue` is called before each turn, and False stops too.
         """
         progress = Progress()
         while should_continue is None or should_continue():
@@ -184,7 +184,8 @@ class Dispatcher:
     async def _resume(self, replica: Replica, lane: Lane, run: Run, queued: Input | None, progress: Progress) -> None:
         """Resume a run whose waits are all settled.
 
-        If that is refused, so is the wake that was to bring it about; a message that comes first abandons the run.
+        If the session refuses that, the wake that caused it is refused too; a message that is first in the queue is
+        handled instead, and abandons the run.
         """
         wakes = [queued] if queued is not None and queued.kind is InputKind.WAKE and not begins_turn(queued) else []
         try:
@@ -208,9 +209,9 @@ class Dispatcher:
     async def act(
         self, key: SessionKey, work: "Callable[[Replica, Lane], Awaitable[T]]", *, keeps_lane: bool = False
     ) -> T:
-        """Do something to a session under its lane, after whatever was left undone; waits for the lane in line.
+        """Do something to a session under its lane, after taking over a lost run; wait for the lane in line.
 
-        The lane is free afterwards, unless what was done `keeps_lane`.
+        The lane is freed afterwards, unless the work `keeps_lane`.
         """
         deadline = asyncio.get_running_loop().time() + self._lane_wait
         async with in_line(self._store, key, deadline):
@@ -234,7 +235,7 @@ class Dispatcher:
         return await ask_for_lane(self._store, key, self._owner, new_id(), alive=True)
 
     async def _is_current(self, replica: Replica, *, without_input: bool = False) -> bool:
-        """Tell whether a replica still is what the store holds; the commit that uses it makes sure."""
+        """Return whether a replica is still current; the commit that uses it verifies that."""
         stamp = await self._store.stamp(replica.key)
         known = (replica.life, replica.version, replica.commit_number, replica.generation)
         if stamp is None or stamp[:4] != known:
@@ -245,8 +246,8 @@ class Dispatcher:
     async def _next_input(self, replica: Replica, *, prefetched: bool = False) -> Input | None:
         """Return the first due input for the next turn.
 
-        If this replica's queue was `prefetched` and nothing came in since, that is asked. Should it be wrong, the
-        commit that takes the input is refused.
+        If this replica's queue was `prefetched` and nothing arrived since, it is used. If it is out of date, the commit
+        that takes the input is refused.
         """
         if not (prefetched and replica.queue and replica.queue.inputs):
             found = await self._store.inbox.list(replica.key, limit=_QUEUE_PREFETCH + 1)
@@ -272,7 +273,7 @@ class Dispatcher:
         return None
 
     async def _begin_on(self, replica: Replica, first: FirstMessage) -> TurnContext | None:
-        """Begin a turn on a replica: its first commit takes the lane back, as it was left, or finds it gone."""
+        """Begin a turn on a replica: its first commit re-arms the lane; None if the replica is stale."""
         lane = Lane(
             key=replica.key,
             life=replica.life,
@@ -288,7 +289,7 @@ class Dispatcher:
             return None
 
     async def _take_over(self, replica: Replica, lane: Lane, run: Run, progress: Progress | None = None) -> None:
-        """Take over a lost run if its program is ours; end any other as interrupted, resumable by its own engine."""
+        """Take over a lost run of the runtime; end any other as interrupted, so that its own engine can resume it."""
         if await start_point(self._store, run) is None:
             await end_orphan(self._store, run, lane)
             return
@@ -305,7 +306,7 @@ class Dispatcher:
     async def _run_on(
         self, turn: TurnContext, progress: Progress, until: str | None, should_continue: Continuation | None
     ) -> bool:
-        """Run a begun turn and those that follow on it; tell whether the last one was that of the input `until`."""
+        """Run a turn and those that begin when it ends; return whether the last one was for the input `until`."""
 
         def plan_next(ending: TurnContext) -> NextTurn | None:
             queue = ending.replica.queue
@@ -323,7 +324,7 @@ class Dispatcher:
     async def _run_noted(
         self, turn: TurnContext, progress: Progress | None, plan_next: PlanNext | None = None
     ) -> TurnContext | None:
-        """Run a begun turn, note how it went, and return the turn that its end began."""
+        """Run a turn that has begun, note its outcome, and return the turn that its last commit began."""
         ended = await self._run(turn, plan_next)
         if progress is not None:
             progress.outcomes.append((turn.invocation.invocation_id, ended.outcome))
@@ -334,11 +335,11 @@ class Dispatcher:
         self._replicas.put(replica.key, replica, replica.size)
 
     async def run(self, turn: TurnContext) -> Outcome:
-        """Run a begun turn to its end and return how it went."""
+        """Run a turn that has begun to its end, and return its outcome."""
         return (await self._run(turn, None)).outcome
 
     async def _run(self, turn: TurnContext, plan_next: PlanNext | None) -> Ended:
-        """Run a begun turn to its end, keep the replica for the next one, and notify whoever waits for it here."""
+        """Run a turn that has begun, keep the replica for the next one, and notify the waiters of this process."""
         try:
             ended = await self._runner.run(turn, plan_next)
         except BaseException:
@@ -363,6 +364,6 @@ async def _nothing() -> None:
 
 
 def _is_idle(replica: Replica) -> bool:
-    """Tell whether nothing was left undone in a session, as far as its replica knows: a message may begin a turn."""
+    """Return whether a message may begin a turn at once, as far as the replica knows: no run is open."""
     over = replica.last_run is None or replica.last_run[1] not in (RunStatus.SUSPENDED, RunStatus.RUNNING)
     return over and replica.status is SessionStatus.ACTIVE

@@ -1,4 +1,4 @@
-"""Input that is due, taken one at a time under the session's lane."""
+"""Due input, taken one at a time under the session's lane."""
 
 import logging
 
@@ -8,15 +8,14 @@ from tenuto.model.commit import Append
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import Consume, Input, InputKind
 from tenuto.model.lane import Lane
-from tenuto.runtime.cache.replica import Replica
-from tenuto.runtime.change.actions import SendMessage
+from tenuto.runtime.change.actions import Commands, SendMessage
 from tenuto.runtime.change.pipeline import Pipeline
-from tenuto.runtime.queue.commands import Commands
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.first_message import begins_turn, first_message_of, notice_message
 from tenuto.runtime.run.refusal import NOT_HERE, refusal_in, refuse
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.error_record import error_record
 from tenuto.writing.lane_claim import free_lane, under
@@ -25,7 +24,7 @@ _log = logging.getLogger("tenuto.runtime")
 
 
 class InputHandler:
-    """Takes input: each is consumed by the one commit that does what it asks for."""
+    """Takes input: each is consumed by the commit that does what it requests."""
 
     def __init__(self, store: Store, factory: TurnFactory, pipeline: Pipeline, commands: Commands) -> None:
         self._store = store
@@ -35,7 +34,7 @@ class InputHandler:
         self._left: set[str] = set()
 
     def is_for_others(self, queued: Input) -> bool:
-        """Tell whether an input is an action that only another process can read; what is behind it goes on."""
+        """Return whether an input is an action that only another process can read; it does not block later input."""
         if queued.kind is not InputKind.COMMAND or queued.unreadable is not None:
             return False
         try:
@@ -43,24 +42,24 @@ class InputHandler:
         except ActionNotRegistered as error:
             if error.action not in self._left:
                 self._left.add(error.action)
-                _log.warning("The input %s of %s is left to others: %s", queued.input_id, queued.key, error)
+                _log.warning("Input %s of %s is left to other workers: %s", queued.input_id, queued.key, error)
             return True
         except Exception:
-            return False  # whoever takes it finds out
+            return False  # refused when it is taken
         return False
 
     async def handle(self, replica: Replica, lane: Lane, queued: Input) -> TurnContext | None:
-        """Take one input: a message begins a turn, a command is executed, a wake that finds nothing to do is over.
+        """Take one input: a message begins a turn, a command is executed, a wake with nothing to do is consumed.
 
-        The turn that it began has the lane; if there is none, the lane is free. What nobody could ever take is settled
-        as refused. What stands in the way here, or for the moment, is raised, and the input stays queued.
+        The turn that it began holds the lane; if there is none, the lane is freed. Input that no process can ever take
+        is settled as refused. Any other error is raised, and the input stays queued.
         """
         try:
             if queued.unreadable is not None:
                 raise StoredDataCorrupt(queued.unreadable, key=queued.key)
             turn = await self._taken(replica, lane, queued)
         except (ClaimLost, WaitNotOpen):
-            turn = None  # cancelled, or what is queued up was answered, at this very moment
+            turn = None  # raced with a cancel, or with an answer to a wait that was to be abandoned
         except Exception as error:
             refusal = error if queued.unreadable is not None else refusal_in(error)
             if refusal is None:
@@ -72,7 +71,7 @@ class InputHandler:
         return turn
 
     async def refuse(self, queued: Input, error: Exception) -> None:
-        """Settle an input as refused, and tell of it."""
+        """Settle an input as refused, and notify listeners."""
         if await refuse(self._store, queued, error) and begins_turn(queued):
             await self._pipeline.deed_failed(queued.key, SendMessage.__name__, error)
 
@@ -100,8 +99,8 @@ class InputHandler:
             await self._consumed(lane, queued, error_record(error))
 
     async def _woken(self, replica: Replica, lane: Lane, queued: Input) -> None:
-        told = notice_message(queued, self._factory.traits_of(replica.definition))
-        if told is None:
+        message = notice_message(queued, self._factory.traits_of(replica.definition))
+        if message is None:
             await self._consumed(lane, queued)
             return
         await self._store.commit(
@@ -109,13 +108,13 @@ class InputHandler:
                 lane,
                 expected_version=replica.version,
                 save=True,
-                logs={MESSAGES: Append(items=(told,))},
+                logs={MESSAGES: Append(items=(message,))},
                 consume=(Consume(input_id=queued.input_id, log=MESSAGES, item=0),),
             )
         )
 
     async def _consumed(self, lane: Lane, queued: Input, error: JSON = None) -> None:
-        """Be done with an input that changes nothing, and tell of its failure if it failed."""
+        """Consume an input that changes nothing, with an event for its failure if it failed."""
         failed = NewEvent(type=EventType.SESSION_ACTION_FAILED, data={"input_id": queued.input_id, "error": error})
         consume = (Consume(input_id=queued.input_id),)
         await self._store.commit(under(lane, consume=consume, events=() if error is None else (failed,)))

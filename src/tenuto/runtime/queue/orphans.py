@@ -1,4 +1,4 @@
-"""Runs whose runner was lost and that no runtime goes on with: ended as interrupted, resumable by their own engine."""
+"""Runs whose runner was lost and that no runtime resumes: ended as interrupted, so that their own engine can."""
 
 from tenuto.errors import LaneBusy, LaneLost, RunNotLive, SessionDeleted
 from tenuto.ids import new_id
@@ -12,7 +12,7 @@ from tenuto.writing.liveness import RUN_LOST, runner_is_gone
 
 
 async def end_orphan(store: Store, run: Run, lane: Lane | None) -> bool:
-    """End a lost run, and free the lane; False if it is not lost any more, or not yet."""
+    """End a lost run and free the lane; return False if it is not lost: ended, taken over, or still alive."""
     status = RunStatus.INTERRUPTED
     notice = RunEnded(key=run.key, run_id=run.run_id, status=str(status), steps=run.steps, error=RUN_LOST)
     commit = Commit(
@@ -28,7 +28,7 @@ async def end_orphan(store: Store, run: Run, lane: Lane | None) -> bool:
     try:
         await store.commit(commit)
     except SessionDeleted:
-        return False  # its run went with it
+        return False  # the run was deleted with its session
     except (RunNotLive, LaneLost):
         if lane is not None:
             await free_lane(store, lane)
@@ -37,7 +37,7 @@ async def end_orphan(store: Store, run: Run, lane: Lane | None) -> bool:
 
 
 async def end_orphan_without_session(store: Store, run: Run) -> bool:
-    """End a lost run of a session that nobody can load, or of none, taking the lane first if it had one."""
+    """End a lost run without a loadable session, acquiring the lane first if the run had one."""
     if run.generation is None:
         return await end_orphan(store, run, None)
     try:

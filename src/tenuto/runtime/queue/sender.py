@@ -1,6 +1,6 @@
 """Messages as they arrive: each begins its turn, or is rejected or queued, and its sender waits for the outcome.
 
-Within a process, whoever came first begins first, or is queued first.
+Within a process, messages begin their turns, or are queued, in order of arrival.
 """
 
 import asyncio
@@ -30,8 +30,7 @@ from tenuto.runtime.queue.dispatcher import Dispatcher, OlderInputDue, Progress
 from tenuto.runtime.run.first_message import FirstMessage, rolling_back, sent_before
 from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.run.refusal import as_raised
-from tenuto.runtime.session.outcome import FINAL, Outcome, OutcomeStatus
-from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.outcome import FINAL, Outcome, Outcomes, OutcomeStatus
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.store.host import is_dead
 from tenuto.store.store import Store
@@ -48,11 +47,11 @@ _LONGEST_POLL = 0.1
 _LONGEST_ARRIVAL = 5.0
 _FIRST_REST = 0.05
 _LONGEST_REST = 5.0
-_REASON = "a new message came in"
+_REASON = "a new message arrived"
 
 
 class WhenBusy(StrEnum):
-    """What becomes of a message to a session whose turn is under way."""
+    """What to do with a message to a session whose turn is running."""
 
     REJECT = "reject"
     QUEUE = "queue"
@@ -64,9 +63,9 @@ _MAKE_ROOM = frozenset({WhenBusy.INTERRUPT, WhenBusy.ROLLBACK})
 
 
 class Sender:
-    """Begins turns with messages as they arrive, queues those that have to wait, and waits with their senders.
+    """Begins turns with messages as they arrive, queues those that have to wait, and waits for their outcomes.
 
-    What is done for senders who wait is in `background` until it is over.
+    Work that is done for waiting senders is in `background` until it is over.
     """
 
     def __init__(self, store: Store, dispatcher: Dispatcher, live: LiveTurns) -> None:
@@ -86,15 +85,15 @@ class Sender:
         body: JSON,
         when_busy: WhenBusy = WhenBusy.REJECT,
     ) -> TurnContext | Input:
-        """Begin a turn with a message if the session is idle: on the replica in memory, or with the lane and a load.
+        """Begin a turn with a message if the session is idle: on the replica in memory, or after acquiring and loading.
 
-        What was left undone before it comes first. For a message whose key is known, its first input is returned. A
-        session that is busy is `LaneBusy`, or the message is queued, and its input returned.
+        Unfinished work of the session is done first. If the message's key is known, its first input is returned. If the
+        session is busy, `LaneBusy` is raised, or the message is queued and its input returned.
         """
         first = FirstMessage(message=message, body=body, key=input_key)
         begun = await self._in_order_of_arrival(key, first, when_busy, warm=True)
         while not isinstance(begun, TurnContext | Input):
-            with suppress(LaneLost, RunNotLive, VersionConflict):  # of the turn of others: look again who has it now
+            with suppress(LaneLost, RunNotLive, VersionConflict):  # raced with another runner: retry
                 await begun
             begun = await self._in_order_of_arrival(key, first, when_busy, warm=False)
         return begun
@@ -102,8 +101,8 @@ class Sender:
     async def _in_order_of_arrival(
         self, key: SessionKey, first: FirstMessage, when_busy: WhenBusy, *, warm: bool
     ) -> TurnContext | Input | Awaitable[None]:
-        """Let who came first in this process begin first, or be queued first; nobody waits long for a slow one."""
-        if key in (inside := _beginning.get()):  # a listener, or a hook, that sends to the session it is called for
+        """Begin or queue messages of this process in order of arrival; none waits longer than 5 s for a slow one."""
+        if key in (inside := _beginning.get()):  # a listener, or a hook, that sends to its own session
             return await self._begin_or_queue(key, first, when_busy, warm=warm)
         self._store.backend.check_use()
         arriving = self._arriving.setdefault(key, asyncio.Lock())
@@ -133,18 +132,18 @@ class Sender:
         except LaneBusy:
             if when_busy is WhenBusy.REJECT:
                 if (known := await sent_before(self._store, key, first)) is not None:
-                    return known  # it is this very message that keeps the session busy
+                    return known  # the same message keeps the session busy
                 raise
         except OperationConflict:
             if (known := await sent_before(self._store, key, first)) is None:
                 raise
-            return await self._again(known, first, when_busy)  # the key's input says beside it what it takes back
+            return await self._again(known, first, when_busy)  # the key's input differs only in what it rolls back
         except OlderInputDue:
             when_busy = WhenBusy.QUEUE
         return await self._queue(key, first, when_busy)
 
     async def _queue(self, key: SessionKey, first: FirstMessage, when_busy: WhenBusy) -> Input:
-        """Queue a message durably; if it needs room, the same transaction asks the run under way to stop."""
+        """Queue a message durably; for interrupt and rollback, the same transaction asks the running run to stop."""
         body = rolling_back(first.body) if when_busy is WhenBusy.ROLLBACK else first.body
         try:
             return await self._enqueue(key, first.key, body, interrupts=when_busy in _MAKE_ROOM)
@@ -154,9 +153,9 @@ class Sender:
             return await self._again(known, first, when_busy)
 
     async def _again(self, known: Input, first: FirstMessage, when_busy: WhenBusy) -> Input:
-        """Return the input of a message that was sent before; if it still waits, make sure that room is made for it.
+        """Return the input of a message that was sent before; if it still waits, make sure that the run was stopped.
 
-        One that was sent to wait its turn takes nothing back, whatever its repeat says.
+        A message that was first sent without a rollback does not roll anything back, even if its repeat asks for it.
         """
         if known.status is not InputStatus.OPEN or when_busy not in _MAKE_ROOM:
             return known
@@ -176,9 +175,9 @@ class Sender:
     async def settled(self, key: SessionKey, input_id: str, when_busy: WhenBusy = WhenBusy.QUEUE) -> Outcome:
         """Wait until an input has its outcome, doing what is due before it whenever the session is free.
 
-        If it was refused, that is raised. What goes wrong with the input of others, or cannot be done here, is not this
-        sender's: its own waits until somebody can do it. A session that is not active any more is `StatusRefused`: the
-        input stays queued, unless its sender wanted it rejected rather than to wait.
+        If the input was refused, its refusal is raised. Errors of other input, or of work that cannot be done here, are
+        not raised: this input waits until some process can do it. If the session is no longer active, `StatusRefused`
+        is raised: the input stays queued, except with `reject`, which cancels it.
         """
         clock = asyncio.get_running_loop().time
         pause, rest, rests_until = _FIRST_POLL, _FIRST_REST, 0.0
@@ -198,7 +197,8 @@ class Sender:
                         except StatusRefused as error:
                             await self._refused_by_status(key, input_id, error, when_busy)
                         except Exception as error:
-                            _log.info("%s waits in %s: %s", input_id, key, error, exc_info=not _is_ours(error))
+                            trace = not _is_ours(error)
+                            _log.info("Input %s of %s still waits: %s", input_id, key, error, exc_info=trace)
                             rest, rests_until = min(2 * rest, _LONGEST_REST), clock() + rest
                 await asyncio.wait([done], timeout=pause)
                 if done.done():
@@ -206,7 +206,7 @@ class Sender:
                 pause = min(2 * pause, _LONGEST_POLL)
 
     async def _outcome(self, input_id: str, tenant: str) -> Outcome:
-        """Return where a sender's input stands; its refusal is raised."""
+        """Return the current outcome of a sender's input; raise its refusal if it was refused."""
         outcome = await self._outcomes.of_input(input_id, tenant)
         if outcome.status is OutcomeStatus.FAILED and outcome.run_id is None:
             raise as_raised(outcome.error, input_id)
@@ -215,22 +215,22 @@ class Sender:
     async def _refused_by_status(
         self, key: SessionKey, input_id: str, error: StatusRefused, when_busy: WhenBusy
     ) -> None:
-        """Say that a session takes no turns any more, and what became of the message that waits for one."""
-        told = f"The message stays queued as {input_id} and begins its turn once the session is active again."
+        """Raise `StatusRefused` for a session that takes no turns any more, and say what happened to the message."""
+        what = f"The message stays queued as {input_id} and begins its turn once the session is active again."
         if when_busy is WhenBusy.REJECT:
-            taken_back = (await self._store.inbox.cancel(key, [input_id]))[input_id]
-            if taken_back is not Cancelled.CANCELLED:
-                return  # somebody was quicker: its outcome tells
-            told = "The message was taken back."
-        raise StatusRefused(f"{error.message} {told}", key=key, found=error.found, input_id=input_id) from error
+            cancelled = (await self._store.inbox.cancel(key, [input_id]))[input_id]
+            if cancelled is not Cancelled.CANCELLED:
+                return  # another runner took it first: its outcome will be read
+            what = "The message was cancelled."
+        raise StatusRefused(f"{error.message} {what}", key=key, found=error.found, input_id=input_id) from error
 
     async def _is_free(self, key: SessionKey) -> bool:
-        """Tell whether the lane can be taken, without trying to: a look writes nothing."""
+        """Return whether the lane can be taken, without trying to: this read writes nothing."""
         lane = await self._store.lanes.inspect(key)
         return lane is None or lane.state != "held" or (lane.owner is not None and is_dead(lane.owner.host))
 
     async def _advance_to(self, key: SessionKey, input_id: str) -> bool:
-        """Do what is due up to an input. A caller that goes away cuts off its own turn only, not those of others."""
+        """Do what is due up to an input. A cancelled caller cuts off its own turn only, not those of others."""
         wanted = True
         working = asyncio.ensure_future(self._dispatcher.advance(key, until=input_id, should_continue=lambda: wanted))
         self.background.add(working)
@@ -247,7 +247,7 @@ class Sender:
     def _done_in_background(self, working: "asyncio.Future[Progress]") -> None:
         self.background.discard(working)
         if not working.cancelled():
-            working.exception()  # whoever waits for it hears of it
+            working.exception()  # retrieved here; the waiting sender raises it
 
 
 def _is_ours(error: Exception) -> bool:
@@ -255,7 +255,7 @@ def _is_ours(error: Exception) -> bool:
 
 
 async def within_life(store: Store, key: SessionKey, life: int, work: Awaitable[T]) -> T:
-    """Do something with a session; if it fails because the session was deleted meanwhile, that is `SessionDeleted`."""
+    """Await work on a session; if it fails because the session was deleted meanwhile, raise `SessionDeleted`."""
     try:
         return await work
     except TenutoError as error:
@@ -265,7 +265,7 @@ async def within_life(store: Store, key: SessionKey, life: int, work: Awaitable[
         if found == life or isinstance(error, SessionDeleted):
             raise
         raise SessionDeleted(
-            f"{key} was deleted while its turn was waited for; what was sent to it is gone with it.",
+            f"{key} was deleted while its turn was awaited; the messages sent to it were deleted with it.",
             key=key,
             expected_life=life,
             found_life=found,

@@ -1,4 +1,4 @@
-"""The outcomes that somebody in this process waits for."""
+"""The outcomes that tasks of this process wait for."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from tenuto.runtime.session.outcome import Outcome
 
 
 class Waiters(dict[str, list[asyncio.Future[Outcome]]]):
-    """Who waits here for which input, to be notified as soon as its turn has ended here."""
+    """The waiting tasks of this process by input id, notified as soon as a turn ends here."""
 
     @contextmanager
     def outcome_of(self, input_id: str) -> Iterator[asyncio.Future[Outcome]]:
-        """Wait for an input's outcome as long as the context lasts; a turn that ends elsewhere is not noticed here."""
+        """Wait for an input's outcome as long as the context lasts; a turn that ends in another process is not seen."""
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.setdefault(input_id, []).append(done)
         try:
@@ -23,7 +23,7 @@ class Waiters(dict[str, list[asyncio.Future[Outcome]]]):
                 del self[input_id]
 
     def notify(self, input_id: str, outcome: Outcome) -> None:
-        """Report to all who wait for an input how its turn went."""
+        """Report the outcome of an input's turn to all tasks that wait for it."""
         for done in self.get(input_id, ()):
             if not done.done():
                 done.set_result(outcome)

@@ -1,4 +1,4 @@
-"""The worker: finds what is due in any session and does it, on one process or many."""
+"""The worker: finds what is due in any session and does it, in one process or many."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ from tenuto.store.store import Store
 _log = logging.getLogger("tenuto.worker")
 
 POLL_SECONDS = 0.25
-"""How often a worker looks for something to do when there is nothing."""
+"""How often an idle worker polls the store, in seconds."""
 
 _TIDY_SECONDS = 60.0
 _PAGE = 200
@@ -37,10 +37,10 @@ class _Left(NamedTuple):
 
 
 def tune_gc_for_worker() -> None:
-    """Let Python look for garbage less often, in a process that is a worker and does nothing else.
+    """Reduce the frequency of garbage collection, in a process that is a worker and nothing else.
 
-    What is loaded by now stays and is not looked through again; a turn leaves next to nothing to be found, and with the
-    usual thresholds looking for it is a good part of what a turn costs.
+    Objects that exist now are never scanned again. A turn leaves almost no cyclic garbage, and with the default
+    thresholds the collector takes a good part of a turn's time.
     """
     gc.collect()
     gc.freeze()
@@ -48,18 +48,18 @@ def tune_gc_for_worker() -> None:
 
 
 def connections_for(concurrency: int) -> int:
-    """Return how many connections to a server suffice for so many sessions at once.
+    """Return how many connections to a server are enough for this number of concurrent sessions.
 
-    Turns wait for models and tools most of the time, and each connection is a process of the server with caches of its
-    own: few that are busy are quicker than many.
+    Turns wait for models and tools most of the time, and each connection is a server process with its own caches: a few
+    busy connections outperform many idle ones.
     """
     return max(1, concurrency // 8)
 
 
 class Worker:
-    """Drains due input, wakes, timers, deliveries and lost runs, at most `concurrency` sessions at once.
+    """Handles due input, wakes, timers, deliveries and lost runs, at most `concurrency` sessions at once.
 
-    Several workers on one store do not get in each other's way: whoever has a session's lane works on it.
+    Several workers can share a store: the one that holds a session's lane works on it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Worker:
         self._dispatcher = dispatcher
         self._deliveries = deliveries
         if type(concurrency) is not int or concurrency < 1:
-            raise InvalidInput(f"A worker needs a concurrency of 1 or more, got {quote(concurrency)}.")
+            raise InvalidInput(f"`concurrency` must be an integer of 1 or more, got {quote(concurrency)}.")
         self._concurrency = concurrency
         self._poll = poll
         self._busy: dict[SessionKey, asyncio.Task[bool]] = {}
@@ -88,22 +88,22 @@ class Worker:
         self._until_idle = False
 
     def finish(self) -> None:
-        """Take nothing new in hand and end once the turns under way have ended; what is queued is left to others."""
+        """Start nothing new, and end once the running turns have ended; queued input is left to other workers."""
         self._ending = True
         self._finished.set()
 
     async def work(self, *, until_idle: bool = False) -> None:
-        """Work until cancelled or told to finish, or, with `until_idle`, until nothing is due."""
+        """Work until cancelled or until `finish` is called, or, with `until_idle`, until nothing is due."""
         self._until_idle = until_idle
         try:
             while not self._ending:
                 self._finished.clear()
-                alone = not self._busy  # a turn that ends during the look may leave something to do behind it
-                started = await self._look()
+                alone = not self._busy  # a turn that ends during the search may leave something to do
+                started = await self._search()
                 if until_idle and alone and not started and not self._tries_again():
                     return
                 if not started or len(self._busy) >= self._concurrency:
-                    # Not `wait_for`, which may lose a cancellation that comes as a turn ends.
+                    # Not `wait_for`, which may lose a cancellation that arrives as a turn ends.
                     with suppress(TimeoutError):
                         async with asyncio.timeout(self._poll):
                             await self._finished.wait()
@@ -113,11 +113,11 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*self._busy.values(), return_exceptions=True)
 
-    async def _look(self) -> int:
-        """Take in hand what is due; return how much there was.
+    async def _search(self) -> int:
+        """Find what is due and start it; return how many deliveries and sessions there were.
 
-        What was found within the last poll is done first, since a look costs as much as a turn, unless it turned out
-        that others are quicker.
+        Sessions found within the last poll interval are started without another search, which costs as much as a turn,
+        unless other workers turned out to be faster.
         """
         if asyncio.get_running_loop().time() - self._found_at < self._poll and (started := self._start()):
             return started
@@ -128,20 +128,20 @@ class Worker:
         except StoreError as error:
             if self._until_idle:
                 raise
-            _log.warning("Nothing can be looked for: %s", error)
+            _log.warning("Polling failed: %s", error)
             return 0
         self._found_at = asyncio.get_running_loop().time()
         return delivered + self._start()
 
     async def _tidy(self) -> None:
-        """Finish deletes that were cut off, now and then."""
+        """Finish interrupted deletes, once a minute."""
         now = asyncio.get_running_loop().time()
         if now - self._tidied_at >= _TIDY_SECONDS:
             self._tidied_at = now
             await self._store.upkeep.finish_deletes()
 
     def _start(self) -> int:
-        """Take in hand what was found, as far as there is room; return how much that is."""
+        """Start work on found sessions up to the concurrency; return how many were started."""
         started = 0
         while self._found and len(self._busy) < self._concurrency:
             key = self._found.popleft()
@@ -151,9 +151,9 @@ class Worker:
         return started
 
     async def _due(self) -> list[SessionKey]:
-        """Return the sessions with something to do, lost runs first, the others in no order: workers spread.
+        """Return the sessions with something to do, lost runs first, the others shuffled to spread the workers.
 
-        Those that were left alone for a while do not hide the others.
+        Sessions that this worker leaves alone for a while do not hide the others.
         """
         store, now = self._store, asyncio.get_running_loop().time()
         self._left = {key: left for key, left in self._left.items() if left.until + _LONGEST_PAUSE > now}
@@ -188,13 +188,13 @@ class Worker:
         return found + list(await store.inbox.stranded(limit=_PAGE))
 
     async def _end(self, run: Run) -> None:
-        """End a lost run that no session goes on with; one that cannot be ended does not keep the others from it."""
+        """End a lost run that no session can resume; a failure is logged, so that it does not block the others."""
         try:
             await end_orphan_without_session(self._store, run)
         except StoreError:
             raise
         except TenutoError as error:
-            _log.warning("The lost run %s of %s could not be ended: %s", run.run_id, run.key, error)
+            _log.warning("Lost run %s of %s could not be ended: %s", run.run_id, run.key, error)
 
     def _is_free(self, key: SessionKey) -> bool:
         left = self._left.get(key)
@@ -226,14 +226,14 @@ class Worker:
         return worked
 
     def _report(self, key: SessionKey, error: TenutoError) -> None:
-        """Report once what this process lacks; it stays queued for others."""
+        """Log once what this process lacks; the input stays queued for other workers."""
         reason = f"{error.category} {error.details().get('program')} {error.details().get('from_version')}"
         known = reason in self._reported or not isinstance(error, NOT_HERE)
         self._reported.add(reason)
-        _log.log(logging.DEBUG if known else logging.WARNING, "%s is left to others: %s", key, error)
+        _log.log(logging.DEBUG if known else logging.WARNING, "%s is left to other workers: %s", key, error)
 
     def _leave(self, key: SessionKey, *, for_good: bool) -> None:
-        """Leave a session alone for a while that could not be advanced: others may, or it is not for this worker."""
+        """Leave a session that could not be advanced alone for a while: it may be for another worker."""
         tries = self._left[key].tries + 1 if key in self._left else 1
         pause = min(self._poll * 2 ** (tries - 1), _LONGEST_PAUSE)
         if self._until_idle and (for_good or tries >= _TRIES):

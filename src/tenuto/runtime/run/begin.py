@@ -1,4 +1,4 @@
-"""How turns begin: with a message, in one commit. The factory also builds the turns that resume a former run."""
+"""How turns begin: with a message, in one commit. The factory also builds the turns that resume an earlier run."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,6 @@ from tenuto.model.input import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.change.hooks import Controller, Stage
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
@@ -34,7 +33,8 @@ from tenuto.runtime.stream.notices import Listeners, LoadFailed, Notice, RunStar
 from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
 from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt
 from tenuto.runtime.turn.invocation import Invocation
-from tenuto.runtime.turn.pending import Pending
+from tenuto.runtime.turn.pending_changes import Pending
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.run_writer import RunWriter, begin_run
 
@@ -45,12 +45,12 @@ _MOVED_ON = (LaneLost, VersionConflict, StatusRefused, SessionDeleted, ClaimLost
 
 
 class ReplicaStale(Exception):
-    """The session is not what its replica in memory was; nothing was written, and it has to be loaded."""
+    """The session has changed since its replica was made; nothing was written, and it has to be loaded again."""
 
 
 @dataclass(slots=True)
 class TurnFactory:
-    """Loads sessions, and builds and begins their turns, for a caller that has the lane."""
+    """Loads sessions, and builds and begins their turns, for a caller that holds the lane."""
 
     store: Store
     programs: Programs
@@ -61,7 +61,7 @@ class TurnFactory:
     budget: int = DEFAULT_STEPS
 
     async def load(self, key: SessionKey) -> tuple[Replica, Run | None]:
-        """Load a session and its last run; a session that does not exist is `SessionNotFound`."""
+        """Load a session and its last run; raise `SessionNotFound` if there is no session."""
         found = await self.store.load_with_run(key)
         if found is None:
             raise SessionNotFound(f"There is no {key}; create it first.", key=key)
@@ -72,18 +72,18 @@ class TurnFactory:
         return Replica.of(record, definition, run, is_conversation=conversation), run
 
     def traits_of(self, definition: Definition | None) -> ProgramTraits:
-        """Return how a session's program keeps it; one that is not registered here has the usual traits."""
+        """Return how a session's program stores it; a program that is not registered here has the default traits."""
         try:
             return traits_of(self.programs.of(definition))
         except ProgramNotRegistered:
             return ProgramTraits()
 
     async def begin(self, replica: Replica, lane: Lane, first: FirstMessage, *, warm: bool) -> TurnContext:
-        """Begin a turn with a message, in one commit: waits of the last run are abandoned first, with results.
+        """Begin a turn with a message, in one commit that also abandons the last run's waits, with results for calls.
 
-        With `warm`, that commit takes the lane back, if nothing happened to the session since it was copied; if
-        something did, that is `ReplicaStale`. A message that was not queued itself begins only if nothing came in since
-        then: else that is a `VersionConflict`.
+        With `warm`, that commit re-arms the lane if the session has not changed since its replica was made, and raises
+        `ReplicaStale` if it has. A message that was not queued begins only if no input arrived since then; otherwise
+        `VersionConflict` is raised.
         """
         store, known = self.store, replica.acknowledges
         if warm:
@@ -126,7 +126,7 @@ class TurnFactory:
                 spent=True,
             )
             pending.inputs.append(arrived)
-        if first.queued is None:  # nothing may be overtaken that came in since this one looked
+        if first.queued is None:  # it must not overtake input that arrived after the queue was read
             pending.extras["expected_events"] = replica.event_seq
         notices.append(run_started(turn, first.queued.input_id if first.queued else None))
         try:
@@ -142,9 +142,9 @@ class TurnFactory:
         return turn
 
     def plan_next(self, turn: TurnContext, queued: Input) -> NextTurn | None:
-        """Return the turn that may begin with a queued message in the commit that ends another; None if it may not.
+        """Return the turn that begins with a queued message in the commit that ends another; None if it cannot.
 
-        It may not where something has to be done between the two, or the message has to be refused.
+        It cannot if something has to happen between the two, or if the message has to be refused.
         """
         replica, traits, first = turn.replica, turn.traits, plain_first_message(queued)
         if first is None or self.hooks is not None or traits.resumes or not leaves_plain_session(turn):
@@ -152,9 +152,9 @@ class TurnFactory:
         try:
             entry = traits.item(first.message)
             if traits.input_log in traits.message_logs:
-                replica.history.judged([entry])  # no call is open or was made since: it fits behind what is pending
+                replica.history.judged([entry])  # no call is open or pending, so it fits after pending messages too
         except Exception:
-            return None  # whoever takes it by itself refuses it
+            return None  # refused when it is taken by itself
         run_id, invocation = new_id(), _invocation_of(first, queued.input_id)
         invocation_id = invocation.invocation_id
         notices = (
@@ -181,7 +181,7 @@ class TurnFactory:
         return NextTurn(part, begun, notices)
 
     def check_takes_turns(self, replica: Replica) -> None:
-        """Refuse a session that is not active, or whose program or version of the state is unknown here."""
+        """Refuse a session that is not active, or whose program or state version is unknown here."""
         self.check_known(replica)
         if replica.status is not SessionStatus.ACTIVE:
             raise StatusRefused(
@@ -191,7 +191,7 @@ class TurnFactory:
             )
 
     def check_known(self, replica: Replica) -> None:
-        """Refuse a session whose program is not registered here, or cannot read the version its state is stored in."""
+        """Refuse a session whose program is not registered here, or cannot read the stored version of its state."""
         traits = traits_of(self.programs.of(replica.definition))
         if traits.reads is not None:
             traits.reads(replica.schema_version)
@@ -213,7 +213,7 @@ class TurnFactory:
         )
 
     async def run_load_hooks(self, turn: TurnContext) -> SessionLoaded:
-        """Let the hooks see the loaded session, and return the notice of it; their refusal is `Declined`."""
+        """Pass the loaded session through the hooks, and return its notice; raise `Declined` if a hook refuses it."""
         replica = turn.replica
         if self.hooks is not None:
             try:
@@ -225,13 +225,13 @@ class TurnFactory:
                 raise _declined(error) from error
             try:
                 self.check_takes_turns(replica)
-            except StatusRefused as error:  # it was active when it was loaded
+            except StatusRefused as error:  # it was active when it was loaded, so a hook closed it
                 raise Declined(error) from error
         return SessionLoaded(key=replica.key, version=replica.version, status=str(replica.status))
 
 
 async def write_start(turn: TurnContext, notices: list[Notice]) -> None:
-    """Write the commit that begins a turn's run, with the point before it and these notices as events."""
+    """Write the commit that begins a turn's run, with the run's start point and these notices as events."""
     pending = turn.pending
     pending.extras |= {
         "statuses": TAKES_TURNS,
@@ -243,7 +243,7 @@ async def write_start(turn: TurnContext, notices: list[Notice]) -> None:
 
 
 def mark_running(turn: TurnContext, receipt: Receipt, events: int) -> None:
-    """Note that a turn's run has begun, by a commit that wrote so many events for it."""
+    """Note that a turn's run has begun, by a commit that wrote this number of events for it."""
     turn.replica.last_run = (turn.run_id, RunStatus.RUNNING)
     turn.chunks.boundary = receipt.event_seq
     turn.stream_start = receipt.event_seq - events
@@ -262,7 +262,7 @@ def run_started(turn: TurnContext, input_id: str | None = None) -> RunStarted:
 
 
 def _cursor(invocation: Invocation) -> JSON:
-    """Return what the point before a run says of whom the run is for; see `start_point`."""
+    """Return the cursor of a run's start point: the parent and token that its result is for; see `start_point`."""
     return None if invocation.reply_to is None else {"for": invocation.reply_to}
 
 
@@ -290,7 +290,7 @@ def _invocation_of(first: FirstMessage, input_id: str) -> Invocation:
 
 
 def _input_id(first: FirstMessage, writer: RunWriter) -> str:
-    """Return the id a message is known by; one that begins its turn at once, without a key, is known by its run."""
+    """Return the input id of a message; one without a key that begins its turn at once has the id of its run."""
     if first.queued is not None:
         return first.queued.input_id
     return writer.run_id if first.key is None else new_id()

@@ -26,7 +26,7 @@ from tenuto.runtime.calls.effect_call import shorten_result
 from tenuto.runtime.change.hooks import Controller, Stage
 from tenuto.runtime.program.program import Result
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
-from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record
+from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text
 from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
 from tenuto.runtime.session.session_view import MESSAGES, changes_between
 from tenuto.runtime.session.status import check_transition
@@ -41,8 +41,8 @@ from tenuto.runtime.stream.notices import (
     SessionSaved,
     failure,
 )
-from tenuto.runtime.turn.abandon import abandon_waits, result_for_parent
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.debts import abandon_waits, result_for_parent
 from tenuto.runtime.turn.invocation import TurnSuspended
 from tenuto.store.store import Store
 from tenuto.writing.error_record import bare_record, clipped, error_record, shown, text_of
@@ -55,11 +55,11 @@ _NOT_CAUSED_BY_NEXT_TURN = (StopRequested, LaneLost, RunNotLive, StoreError)
 
 
 class InputArrived(Exception):
-    """Something was sent to the session just as its turn was about to end; nothing was written."""
+    """Input arrived just as the turn was about to end; nothing was written."""
 
 
 class Ended(NamedTuple):
-    """How a turn went, and the turn that its last commit began, if it began one."""
+    """The outcome of a turn, and the turn that its last commit began, if any."""
 
     outcome: Outcome
     next_turn: TurnContext | None = None
@@ -67,16 +67,16 @@ class Ended(NamedTuple):
 
 @dataclass(slots=True)
 class TurnEnder:
-    """Ends turns; nothing of one that did not complete stays open."""
+    """Ends turns; a turn that did not complete leaves no wait and no call open, unless it suspends."""
 
     store: Store
     listeners: Listeners
     hooks: Controller | None
 
     async def completed(self, turn: TurnContext, result: Result, plan_next: PlanNext | None = None) -> Ended:
-        """End a turn whose program came to its end; a stop that was asked for first wins.
+        """End a turn whose program completed; a stop that was requested before wins.
 
-        `plan_next` returns the turn that the same commit is to begin, if it may.
+        `plan_next` returns the turn that the same commit begins, if there is one.
         """
         try:
             await self._settle_hooks(turn)
@@ -88,7 +88,7 @@ class TurnEnder:
                 except _NOT_CAUSED_BY_NEXT_TURN:
                     raise
                 except TenutoError:
-                    turn.replica.invalidate_queue()  # the next turn cannot begin with it: this one ends by itself
+                    turn.replica.invalidate_queue()  # the next turn cannot begin in this commit: end this one alone
             return await self._end(turn, end, output=result.output)
         except StopRequested as refusal:
             return await self._stopped(turn, refusal.stop)
@@ -165,9 +165,9 @@ class TurnEnder:
         return await self.close(turn, end, "the run was stopped")
 
     async def failed(self, turn: TurnContext, error: BaseException, fault: Notice | None = None) -> Ended:
-        """End a turn whose program, or a controller after it, failed; it keeps its message and what it had written.
+        """End a turn whose program, or a hook after it, failed; it keeps its message and what it had written.
 
-        If the lane is lost, the commit says so; an error that says it may be of another session.
+        Whether the lane is lost is decided by the commit: an error that says so may come from another session.
         """
         if turn.writer.lost is not None:
             raise turn.writer.lost
@@ -179,9 +179,9 @@ class TurnEnder:
     async def close(
         self, turn: TurnContext, end: EndRun, reason: str, told: Sequence[Notice] = (), *, fault: Notice | None = None
     ) -> Ended:
-        """End a run that did not come to its own end: no wait and no call of it stays open.
+        """End a run that did not complete: none of its waits and calls stays open.
 
-        What is pending is left out, part by part, if no commit would take it.
+        If no commit accepts the pending changes, they are left out, part by part.
         """
         await self._check_known(turn)
         without = iter((_without_what_it_made, _without_anything))
@@ -195,7 +195,7 @@ class TurnEnder:
             turn.pending.settled.extend(settled)
             try:
                 return await self._end(turn, end, told=told, fault=fault)
-            except WaitNotOpen:  # answered at this very moment: look again
+            except WaitNotOpen:  # raced with an answer: retry
                 turn.pending.settled.clear()
                 turn.pending.outgoing.clear()
                 if results:
@@ -207,9 +207,9 @@ class TurnEnder:
                 end, fault = leave_out(turn, end), None
 
     async def _check_known(self, turn: TurnContext, error: BaseException | None = None) -> None:
-        """Leave a run that the store failed to whoever takes it over, and sees what stands; nobody else is to blame.
+        """Leave a run whose store failed to the runner that takes it over; raise `StoreUnavailable`.
 
-        What was written last may have landed or not, and if that cannot be found out, no end can be written either.
+        The last write may have landed or not; while that is unknown, no end can be written either.
         """
         await turn.chunks.settle()
         with suppress(StoreError):
@@ -219,8 +219,8 @@ class TurnEnder:
         if failed_by_store or turn.writer.in_doubt or turn.chunks.in_doubt:
             await turn.writer.abandon()
             raise StoreUnavailable(
-                f"The store failed the turn of {turn.key}, which goes on from whatever stands. Send again with the "
-                "same key, or ask for the input's outcome."
+                f"The store became unavailable during a turn of {turn.key}. Another runner will resume the turn from "
+                "its last commit; send again with the same key, or call outcome(input_id)."
             ) from error
 
     async def _end(
@@ -247,7 +247,11 @@ class TurnEnder:
         pending.steps = steps
         if end.status is not RunStatus.SUSPENDED and turn.invocation.reply_to is not None:
             answer = result_for_parent(
-                turn.invocation.reply_to, turn.key, status=str(end.status), output=_told(turn, output), error=end.error
+                turn.invocation.reply_to,
+                turn.key,
+                status=str(end.status),
+                output=reply_text(turn, output),
+                error=end.error,
             )
             if answer is not None:
                 pending.outgoing.append(answer)
@@ -263,7 +267,7 @@ class TurnEnder:
             receipt = await turn.commit(end=end, waits=waits)
         except BaseException as error:
             if planned is not None:
-                if turn.last_receipt is not None and turn.last_receipt is not before:  # it stands all the same
+                if turn.last_receipt is not None and turn.last_receipt is not before:  # it landed after all
                     begun = planned.begun(turn.last_receipt)
                     await self.release(begun, begun.writer, error)
                 else:
@@ -294,7 +298,7 @@ class TurnEnder:
         return Ended(outcome, next_turn)
 
     async def release(self, turn: TurnContext | None, writer: RunWriter, error: BaseException) -> None:
-        """Release a turn that will not be run: if its caller went away as its run began, the run is ended."""
+        """Release a turn that will not run: if its caller was cancelled as the run began, end the run."""
         try:
             if isinstance(error, asyncio.CancelledError) and turn is not None and writer.begun and not writer.ended:
                 with suppress(asyncio.CancelledError, TenutoError):
@@ -351,7 +355,7 @@ class TurnEnder:
 
 
 def _without_what_it_made(turn: TurnContext, end: EndRun) -> EndRun:
-    """Leave out what a turn said and made that is not written, and results of calls that no commit has room for."""
+    """Leave out a turn's unwritten changes and chunks, and results of calls that no commit has room for."""
     turn.discard()
     turn.chunks.take()
     turn.pending.events.clear()
@@ -361,7 +365,7 @@ def _without_what_it_made(turn: TurnContext, end: EndRun) -> EndRun:
 
 
 def _without_anything(turn: TurnContext, end: EndRun) -> EndRun:
-    """Leave out all that is pending, calls that came back included: of those nobody knows what became."""
+    """Leave out everything pending, results of calls included: those calls stay in doubt."""
     turn.discard()
     pending = turn.pending
     turn.journal.forget(pending.effects)
@@ -370,7 +374,7 @@ def _without_anything(turn: TurnContext, end: EndRun) -> EndRun:
 
 
 class _StageFailed(Exception):
-    """A controller failed before the turn's last commit; the notice names the stage."""
+    """A hook failed before the turn's last commit; the notice names the stage."""
 
     def __init__(self, error: Exception, notice: Notice) -> None:
         super().__init__(text_of(error))
@@ -379,10 +383,10 @@ class _StageFailed(Exception):
 
 
 def _ends_step(turn: TurnContext, status: RunStatus) -> bool:
-    """Tell whether a step is over with its turn.
+    """Return whether a step is over with its turn.
 
-    It is in a completed turn, and once its calls are answered. So is one that is cut off but for a call on record and
-    what it said of it, which stays: begun again, it would make that call on another conversation.
+    It is in a completed turn, and once its calls are answered. A step that was cut off is over too if a recorded call
+    of it and messages about it are kept: repeated, the step would make that call on a different conversation.
     """
     if not turn.in_step or status is RunStatus.COMPLETED:
         return turn.in_step
@@ -392,10 +396,3 @@ def _ends_step(turn: TurnContext, status: RunStatus) -> bool:
     if status is RunStatus.SUSPENDED:
         return not turn.pending.open_calls() if calls else turn.step_over
     return turn.step_over or (turn.pending.says and (bool(calls) or turn.journal.knows(turn.step)))
-
-
-def _told(turn: TurnContext, output: JSON) -> JSON:
-    if output is not None:
-        return output
-    record: Any = outcome_record(turn, None) or {}
-    return turn.replica.messages[record["reply"][2]].get("content") if "reply" in record else record.get("output")

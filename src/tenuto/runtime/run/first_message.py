@@ -1,4 +1,4 @@
-"""What a session is given: a message that begins a turn, as it arrives or from the inbox, or a notice."""
+"""The message that begins a turn, as it arrives or from the inbox, and notices for the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, OperationConflict
 from tenuto.model.input import Input, InputKind
 from tenuto.model.session import SessionKey
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.session.traits import ProgramTraits
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 
 _ROLLS_BACK = "rolls_back"
@@ -18,7 +18,7 @@ _FORMER = "Something came too late to be used, or was settled by hand."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstMessage:
-    """What begins a turn: a message, as it arrives or from the inbox, and the run it takes back."""
+    """The message that begins a turn, as it arrives or from the inbox, and the run it rolls back."""
 
     message: JSON
     body: JSON
@@ -28,38 +28,38 @@ class FirstMessage:
 
 
 def begins_turn(queued: Input) -> bool:
-    """Tell whether an input is a message, or brings one."""
-    return queued.kind is InputKind.MESSAGE or (queued.kind is InputKind.WAKE and _brings_message(queued.body))
+    """Return whether an input is a message, or a wake with one."""
+    return queued.kind is InputKind.MESSAGE or (queued.kind is InputKind.WAKE and _has_message(queued.body))
 
 
-def _brings_message(body: JSON) -> bool:
+def _has_message(body: JSON) -> bool:
     return isinstance(body, Mapping) and "message" in body
 
 
 async def first_message_of(store: Store, queued: Input, replica: Replica) -> FirstMessage:
-    """Return what an input gives that begins a turn; one that brings no message is `InvalidInput`."""
+    """Return the message of an input that begins a turn; raise `InvalidInput` if it has none."""
     body: Any = queued.body
-    if not _brings_message(body):
-        raise InvalidInput(f"The input {queued.input_id} of {queued.key} brings no message.", input_id=queued.input_id)
+    if not _has_message(body):
+        raise InvalidInput(f"Input {queued.input_id} of {queued.key} has no message.", input_id=queued.input_id)
     rolls_back = await _rolled_back_by(store, queued, replica)
     return FirstMessage(message=body["message"], body=body, queued=queued, rolls_back=rolls_back)
 
 
 def plain_first_message(queued: Input) -> FirstMessage | None:
-    """Return what an input gives that begins a turn and takes nothing back; None if that is not so."""
+    """Return the message of an input that begins a turn and rolls nothing back; None for any other input."""
     body: Any = queued.body
-    if not begins_turn(queued) or not _brings_message(body) or _ROLLS_BACK in body:
+    if not begins_turn(queued) or not _has_message(body) or _ROLLS_BACK in body:
         return None
     return FirstMessage(message=body["message"], body=body, queued=queued)
 
 
 def rolling_back(body: Any) -> JSON:
-    """Return the body of a message that takes back the run that is under way when it comes in."""
+    """Return the body of a message that rolls back the run that is running when it arrives."""
     return {**body, _ROLLS_BACK: True}
 
 
 async def _rolled_back_by(store: Store, queued: Input, replica: Replica) -> str | None:
-    """Return the run that was under way when a message came in that takes it back, if it was the last one."""
+    """Return the run that a message rolls back: the last one, if it was running when the message arrived."""
     body: Any = queued.body
     if _ROLLS_BACK not in body or replica.last_run is None:
         return None
@@ -69,40 +69,40 @@ async def _rolled_back_by(store: Store, queued: Input, replica: Replica) -> str 
     return run.run_id if run.ended_at >= queued.created_at else None
 
 
-async def sent_before(store: Store, key: SessionKey, given: FirstMessage) -> Input | None:
-    """Return the input that was sent with a message's key, None if there is none; other content is refused."""
-    found = None if given.key is None else await store.inbox.find(key, given.key)
+async def sent_before(store: Store, key: SessionKey, first: FirstMessage) -> Input | None:
+    """Return the input that was sent under a message's key, if any; raise `OperationConflict` if it differs."""
+    found = None if first.key is None else await store.inbox.find(key, first.key)
     if found is None:
         return None
     digest = store.inbox.digest
-    if found.digest not in (digest(InputKind.MESSAGE, each) for each in (given.body, rolling_back(given.body))):
+    if found.digest not in (digest(InputKind.MESSAGE, each) for each in (first.body, rolling_back(first.body))):
         raise OperationConflict(
-            f"The key {given.key!r} was used before for other input ({found.input_id}); mint a new key.",
-            operation_id=given.key,
+            f"The key {first.key!r} was already used for different input ({found.input_id}); use a different key.",
+            operation_id=first.key,
             input_id=found.input_id,
         )
     return found
 
 
 def is_notice(queued: Input) -> bool:
-    """Tell whether an input brings something that came too late to be a result."""
+    """Return whether an input is a notice for the model, such as an answer that came too late."""
     return isinstance(queued.body, Mapping) and "notice" in queued.body
 
 
 def notice_message(queued: Input, declared: ProgramTraits) -> JSON | None:
-    """Return what tells the model of an input's notice; None if it brings none, or the program has no form for it.
+    """Return the message that reports an input's notice to the model; None if it is not a notice, or is not accepted.
 
-    It speaks with our voice, so it is our sentence alone; what somebody gave is in the metadata.
+    It is a system message, so its text is a fixed sentence of the runtime; values from outside are in the metadata.
     """
     if not is_notice(queued):
         return None
     body: Any = queued.body
     notice = body["notice"]
     if not isinstance(notice, Mapping) or not isinstance(notice.get("text"), str):
-        raise InvalidInput(f"The input {queued.input_id} of {queued.key} has a notice without a text.")
+        raise InvalidInput(f"Input {queued.input_id} of {queued.key} has a notice without a text.")
     about = dict(notice)
     text = about.pop("text")
-    if "data" not in about:  # queued by a version whose text had it too
+    if "data" not in about:  # queued by an earlier version, whose text contained the data
         about, text = {"data": about}, _FORMER
     data = about.pop("data")
     return declared.notice({"role": "system", "content": text, "metadata": {"notice": about, "data": data}})

@@ -1,4 +1,4 @@
-"""The turns that run in this process, and the stops that are asked of them."""
+"""The turns that run in this process, and the stops requested of them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ STOP_POLL = 0.2
 
 
 class LiveTurns:
-    """The turns of this process by their runs; while there are any, the store is checked for stops asked elsewhere."""
+    """The turns of this process by run id; while there are any, the store is polled for stops requested elsewhere."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -37,20 +37,20 @@ class LiveTurns:
         self._turns.pop(turn.run_id, None)
 
     def stop(self, run_id: str, stop: Stop) -> None:
-        """Pass a stop that is on record to its run, if that runs here."""
+        """Pass a recorded stop to its run, if that runs here."""
         turn = self._turns.get(run_id)
         if turn is not None:
             turn.ask_to_stop(stop)
 
     async def request_stop(self, key: SessionKey, run_id: str, kind: StopKind, reason: str | None) -> StopReply:
-        """Record a stop on a run of a session, and pass it on at once if it runs here; another session's is unknown."""
+        """Record a stop for a run of this session, and pass it on at once if it runs here; other runs are unknown."""
         reply = await self._store.runs.request_stop(run_id, kind, reason, session=key)
         if reply.stop is not None and reply.status is RunStatus.RUNNING:
             self.stop(run_id, reply.stop)
         return reply
 
     def close(self) -> None:
-        """Check no more."""
+        """Stop polling."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -78,7 +78,7 @@ class LiveTurns:
 
 
 async def run_to_stop(store: Store, key: SessionKey) -> str:
-    """Return the run of a session that a stop is for, if none is named: its last one."""
+    """Return the run that a stop without a run id is for: the session's last one; `RunNotLive` if it never ran."""
     run = await store.runs.current(key)
     if run is None:
         await head_of(store, key)
@@ -87,7 +87,7 @@ async def run_to_stop(store: Store, key: SessionKey) -> str:
 
 
 async def session_of_run(store: Store, key: SessionKey, run_id: str) -> SessionKey:
-    """Return the session of a run that may be stopped in the name of another: its own, or one below it."""
+    """Return the session of a run if that is below `key` in its tree; otherwise `key` itself."""
     run = await store.runs.get(run_id, tenant=key.tenant)
     if run is not None and run.key != key and await stands_above(store, key, run.key):
         return run.key

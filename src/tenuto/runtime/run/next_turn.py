@@ -1,4 +1,4 @@
-"""The turn that follows on another: if its message is queued already, it begins in the commit that ends that one."""
+"""The turn after another: if its message is already queued, it begins in the commit that ends the other."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ from tenuto.writing.liveness import live_run_ids
 class NextTurn(NamedTuple):
     """A turn that is about to begin with the commit that ends the one before it.
 
-    `begun` builds it once that commit stands; `notices` report it.
+    `begun` builds it once that commit has landed; `notices` report it.
     """
 
     part: NextRun
@@ -21,16 +21,16 @@ class NextTurn(NamedTuple):
     notices: Sequence[Notice]
 
     def drop(self) -> None:
-        """Forget it: the commit was refused, or nobody knows whether it stands."""
+        """Drop it: the commit was refused, or it is unknown whether it landed."""
         live_run_ids.discard(self.part.begin.run_id)
 
 
 PlanNext: TypeAlias = Callable[[TurnContext], NextTurn | None]
-"""Returns the turn that the commit which ends a turn is to begin, None if there is none."""
+"""Returns the turn that the commit which ends a turn begins, None if there is none."""
 
 
 def leaves_plain_session(turn: TurnContext) -> bool:
-    """Tell whether a turn that ends now saves its session, active, to the same program, and with no call open."""
+    """Return whether a turn that ends now saves its session as active, with the same program and no open call."""
     pending, writer = turn.pending, turn.writer
     if pending.status or pending.profile or pending.handover or writer.logs.ahead or pending.calls():
         return False

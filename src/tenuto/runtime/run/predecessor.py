@@ -1,4 +1,4 @@
-"""The run before a turn: what it left open is abandoned, or the whole run taken back, for a new message."""
+"""The run before a turn: its open waits and calls are abandoned, or the whole run is rolled back, for a new message."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,19 +8,19 @@ from tenuto.model.wait import WaitKind
 from tenuto.runtime.change.rewind import rewind
 from tenuto.runtime.conversation.history import not_executed, outcome_unknown
 from tenuto.runtime.session.session_view import MESSAGES
-from tenuto.runtime.turn.abandon import Abandoned, abandon_run
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.debts import Abandoned, abandon_run
+from tenuto.runtime.turn.invocation import start_point
 from tenuto.runtime.turn.invocation_waits import answer_message, is_answered_call
-from tenuto.runtime.turn.start_point import start_point
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 
 
 async def roll_back(store: Store, turn: TurnContext, run_id: str) -> None:
-    """Go back to before the invocation of a run that was stopped for this turn; one that completed since stays.
+    """Rewind to before the invocation of a run that was stopped for this turn; one that has completed stays.
 
-    What it waits for is void, and its children are stopped. Calls that were open before it have the results they got
-    since: whatever stood for them was abandoned when it began.
+    Its waits are abandoned and its children stopped. Calls that were open before it keep the results they received
+    since, because their waits were abandoned when it began.
     """
     run = await store.runs.get(run_id, tenant=turn.key.tenant)
     last = turn.replica.last_run
@@ -28,7 +28,7 @@ async def roll_back(store: Store, turn: TurnContext, run_id: str) -> None:
         return
     runs = await store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant)
     if not runs:
-        return  # deleted meanwhile: the commit is refused
+        return  # deleted meanwhile: the commit will be refused
     point = await start_point(store, runs[0])
     if point is None:
         if run.status is RunStatus.SUSPENDED:
@@ -45,7 +45,7 @@ async def roll_back(store: Store, turn: TurnContext, run_id: str) -> None:
 
 
 async def abandon_former(store: Store, turn: TurnContext, run_id: str) -> None:
-    """Abandon what a suspended run still waits for, and give each of its open calls a result."""
+    """Abandon the open waits of a suspended run, and give each of its open calls a result."""
     waits = await store.waits.of_session(turn.key, run_id=run_id, status=None)
     run = await store.runs.get(run_id, tenant=turn.key.tenant)
     if run is not None and not run.rolled_back:

@@ -1,7 +1,7 @@
-"""Why an input cannot be taken: nobody ever could, only this process cannot, or it may be tried again.
+"""Why an input cannot be taken: no process ever can, only this process cannot, or it can be retried.
 
 An input is settled as refused only for a reason that lies in it, or in the stored session, and that no other process,
-later deploy or repeat could cure. Whatever else comes up, it stays queued.
+later deploy or retry can fix. For any other error it stays queued.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ from tenuto.store.store import Store
 from tenuto.writing.error_record import error_record, text_of
 
 NOT_HERE = (ProgramNotRegistered, ActionNotRegistered, StateMigrationError)
-"""What this process lacks and another may have: the program, its version, an action's class, a migration."""
+"""The errors for what this process lacks and another may have: a program, its version, an action, a migration."""
 
 
 class Declined(Exception):
-    """A controller refused a session, or a program the form of a message; `error` is what it raised."""
+    """A hook refused a session, or a program refused a message; `error` is what it raised."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(text_of(error))
@@ -34,25 +34,25 @@ class Declined(Exception):
 
 
 def declines(error: Exception) -> bool:
-    """Tell whether what a controller, or a program's `entry`, raised is its refusal, and not a passing trouble."""
+    """Return whether an error of a hook, or of a program's `entry`, is a refusal and not a transient failure."""
     if isinstance(error, TenutoError):
         return not (error.retryable or isinstance(error, (*NOT_HERE, StoreError)))
     return not (isinstance(error, ConnectionError | TimeoutError) or getattr(error, "transient", False))
 
 
 def refusal_in(error: Exception) -> Exception | None:
-    """Return the refusal that an error is, None if it is any other trouble and the input has to stay queued."""
+    """Return the refusal in an error; None if it is any other error, and the input has to stay queued."""
     if isinstance(error, Declined):
         return error.error
     return error if isinstance(error, InvalidInput) and not isinstance(error, (*NOT_HERE, Unsupported)) else None
 
 
 def as_raised(record: Any, input_id: str) -> TenutoError:
-    """Return the error of a refused input from its record: of its own class if that is ours, else `MessageRefused`."""
-    told = record if isinstance(record, Mapping) else {}
-    kind = next((each for each in _refusals() if each.category == told.get("category")), MessageRefused)
-    details = {**(told.get("details") or {}), "input_id": input_id, "error": record}
-    return kind(str(told.get("message", "It was refused.")), **details)
+    """Return the error of a refused input from its record: its own class if that is Tenuto's, or `MessageRefused`."""
+    fields = record if isinstance(record, Mapping) else {}
+    kind = next((each for each in _refusals() if each.category == fields.get("category")), MessageRefused)
+    details = {**(fields.get("details") or {}), "input_id": input_id, "error": record}
+    return kind(str(fields.get("message", "The message was refused.")), **details)
 
 
 def _refusals() -> list[type[InvalidInput]]:
@@ -62,6 +62,6 @@ def _refusals() -> list[type[InvalidInput]]:
     return found
 
 
-async def refuse(store: Store, given: Input, error: Exception) -> bool:
-    """Settle an input as refused; whatever the error contains, its reason is kept as far as that can be."""
-    return await store.inbox.refuse(given.key, given.input_id, error_record(error))
+async def refuse(store: Store, queued: Input, error: Exception) -> bool:
+    """Settle an input as refused, with the error as its reason; details that cannot be stored are left out."""
+    return await store.inbox.refuse(queued.key, queued.input_id, error_record(error))

@@ -1,4 +1,4 @@
-"""What a turn leaves in the conversation and in its run's record: its reply, and a result for every open call."""
+"""What the end of a turn adds to the conversation and to its run's record: a reply, and a result for each open call."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from tenuto.writing.slices import MAX_INLINE_ENTRIES
 def closing_results(
     open_calls: Iterable[str], waits: Iterable[Wait], journal: EffectJournal, reason: str
 ) -> list[dict[str, Any]]:
-    """Return a result for each open call: what came of it, if that is known, or that it was not executed."""
+    """Return a result message for each open call: its result if that is known, or that it was not executed."""
     answered = {str(wait.metadata["call_id"]): wait for wait in waits if is_answered_call(wait)}
     results = []
     for call in open_calls:
@@ -35,7 +35,7 @@ def closing_results(
 
 
 def keep_reply(turn: TurnContext, stop: Stop) -> None:
-    """Keep what an interrupted turn had said, flagged, and nothing else it has not written."""
+    """Keep the unwritten replies and results of an interrupted turn, marked as such, and no other unwritten change."""
     if turn.traits.resumes:
         turn.discard()
         return
@@ -61,20 +61,28 @@ def _says_something(message: Mapping[str, Any]) -> bool:
 
 
 def outcome_record(turn: TurnContext, output: JSON) -> JSON:
-    """Return what a completed run's record keeps: the place of its reply, and the output if that differs."""
+    """Return the outcome that a completed run's record stores: the position of its reply, and a different output."""
     first = turn.first_entry.get(MESSAGES, 0)
     messages = turn.replica.messages
     at = next((n for n in range(len(messages) - 1, first - 1, -1) if _is_reply(messages[n])), None)
     end = turn.replica.ends.get(MESSAGES)
     if at is None:
         return None if output is None else {"output": output}
-    told = output if output is not None else messages[at].get("content")
+    value = output if output is not None else messages[at].get("content")
     ahead = MESSAGES in turn.writer.logs.ahead or len(messages) - turn.pending.written(MESSAGES) > MAX_INLINE_ENTRIES
     if end is None or turn.pending.is_reset(MESSAGES) or ahead:
-        return {"output": told, "said": messages[at]}  # where it will stand is not known before the commit
+        return {"output": value, "said": messages[at]}  # its position is not known before the commit
     record: dict[str, JSON] = {"reply": [end.session, end.branch, at]}
-    return record if messages[at].get("content") == told else {**record, "output": told}
+    return record if messages[at].get("content") == value else {**record, "output": value}
 
 
 def _is_reply(message: Any) -> bool:
     return isinstance(message, Mapping) and message.get("role") == "assistant"
+
+
+def reply_text(turn: TurnContext, output: JSON) -> JSON:
+    """Return what a turn's outcome says: the program's output, or the text of its reply."""
+    if output is not None:
+        return output
+    record: Any = outcome_record(turn, None) or {}
+    return turn.replica.messages[record["reply"][2]].get("content") if "reply" in record else record.get("output")

@@ -1,4 +1,4 @@
-"""Resuming a former run: a suspended, interrupted or failed one continues as a new run of its invocation."""
+"""Resumes an earlier run: a suspended, interrupted or failed run continues as a new run of its invocation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,24 +9,23 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitStatus
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.run.begin import TurnFactory, run_started, write_start
 from tenuto.runtime.run.first_message import is_notice, notice_message
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.notices import Notice
-from tenuto.runtime.turn.abandon import abandon_waits
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.debts import abandon_waits
 from tenuto.runtime.turn.effect_journal import EffectJournal
-from tenuto.runtime.turn.invocation import Invocation
+from tenuto.runtime.turn.invocation import Invocation, reply_to
 from tenuto.runtime.turn.invocation_waits import ANSWERS_CALLS, STEP, answer_message
-from tenuto.runtime.turn.start_point import reply_to
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 from tenuto.writing.run_writer import RunWriter
 
 
 async def find_stopped(store: Store, key: SessionKey) -> Run:
-    """Return the last run of a session if it was interrupted or failed; no other can be resumed without an answer."""
+    """Return a session's last run if it was interrupted or failed; raise `StatusRefused` for any other."""
     run = await store.runs.current(key)
     if run is None or run.status not in (RunStatus.INTERRUPTED, RunStatus.FAILED):
         state = "has never run" if run is None else f"is {run.status}"
@@ -35,7 +34,7 @@ async def find_stopped(store: Store, key: SessionKey) -> Run:
 
 
 async def is_resumable(store: Store, run: Run) -> bool:
-    """Tell whether everything a suspended run waits for is settled or overdue; one that was taken back is not."""
+    """Return whether all waits of a suspended run are settled or overdue; False if it was rolled back."""
     if run.rolled_back:
         return False
     waits = await store.waits.of_session(run.key, run_id=run.run_id, status=None)
@@ -49,7 +48,7 @@ async def is_resumable(store: Store, run: Run) -> bool:
 async def resume_run(
     factory: TurnFactory, replica: Replica, lane: Lane, run: Run, wakes: Sequence[Input] = ()
 ) -> TurnContext:
-    """Resume a run as a new run of its invocation, in one commit that takes the wakes in."""
+    """Resume a run as a new run of its invocation, in one commit that also consumes the wakes."""
     writer = RunWriter.under(factory.store, lane)
     turn: TurnContext | None = None
     try:
@@ -68,7 +67,7 @@ async def resume_run(
         notices.append(run_started(turn))
         await write_start(turn, notices)
         replica.resume_count += 1
-        if turn.journal.has_doubts:  # settled by somebody before the run was on record; from now on nobody can
+        if turn.journal.has_doubts:  # some may have been settled just before this run began; from now on only it can
             turn.journal.learn(await all_effects(factory.store, replica.key, origin_id=run.origin_id))
     except BaseException as error:
         await factory.ender.release(turn, writer, error)
@@ -80,7 +79,7 @@ async def resume_run(
 async def rebuild(
     factory: TurnFactory, replica: Replica, writer: RunWriter, run: Run, *, resumes: str | None
 ) -> TurnContext:
-    """Build a turn with everything former runs of its invocation left."""
+    """Build a turn with the effects, waits and step count of the earlier runs of its invocation."""
     effects = await all_effects(factory.store, replica.key, origin_id=run.origin_id)
     waits = await factory.store.waits.of_invocation(replica.key, run.origin_id)
     runs = await factory.store.runs.of_invocation(run.invocation_id, tenant=replica.key.tenant)
@@ -103,7 +102,7 @@ async def rebuild(
 
 
 def _settle(turn: TurnContext, run_id: str, wakes: Sequence[Input]) -> None:
-    """Expire what is overdue, give each call that was answered its result, and take the wakes in.
+    """Expire overdue waits, append the results of answered calls, and consume the wakes.
 
     A step whose last call is answered here is over.
     """
@@ -121,7 +120,7 @@ def _settle(turn: TurnContext, run_id: str, wakes: Sequence[Input]) -> None:
             answered.append(wait)
     if answered and not open_calls and any(wait.metadata.get(STEP) == turn.step for wait in answered):
         turn.count_step()
-    takes_notices = not open_calls and not turn.traits.resumes  # an engine continues where it stood
+    takes_notices = not open_calls and not turn.traits.resumes  # an engine continues from its checkpoint
     _take_wakes(turn, [each for each in wakes if takes_notices or not is_notice(each)])
 
 

@@ -1,11 +1,11 @@
-"""Runs turns that have begun, to whatever end they come."""
+"""Runs turns, once they have begun, to their end."""
 
 import asyncio
 from contextlib import suppress
 
 from tenuto.errors import StopWithdrawn, TenutoError
 from tenuto.model.input import Boundary
-from tenuto.runtime.calls.steer import steer
+from tenuto.runtime.calls.steps import steer
 from tenuto.runtime.program.program import Programs, Result
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.run.end import Ended, InputArrived, TurnEnder
@@ -24,7 +24,7 @@ class Runner:
         self._ender = ender
 
     async def run(self, turn: TurnContext, plan_next: PlanNext | None = None) -> Ended:
-        """Run a begun turn to its end and return how it went; the end is one commit, which may begin the next turn."""
+        """Run a turn that has begun and return how it ended; the end is one commit, which may begin the next turn."""
         self.live.add(turn)
         try:
             while True:
@@ -48,10 +48,10 @@ class Runner:
             ended = await self._ended(turn, done, plan_next)
             if isinstance(ended, Ended):
                 return ended
-            done = ended  # something came in just before the end
+            done = ended  # input arrived just before the end
 
     async def _ended(self, turn: TurnContext, done: Result | None, plan_next: PlanNext | None) -> Ended | Result:
-        """Run the program, unless it is done, and end its turn; if input for it came in meanwhile, do not."""
+        """Run the program, unless it is done, and end its turn; if input for it arrived, return its result instead."""
         task = asyncio.current_task()
         assert task is not None
         cancels = task.cancelling()
@@ -65,14 +65,14 @@ class Runner:
             turn.runs_in(None)
             own = isinstance(signal, asyncio.CancelledError) and task.cancelling() <= cancels
             if own and turn.stop is None and turn.writer.lost is None:
-                return await self._ender.failed(turn, signal)  # of something the program waited for
+                return await self._ender.failed(turn, signal)  # something that the program awaited was cancelled
             if turn.cut and isinstance(signal, TurnStopped):
-                task.uncancel()  # the program took the stop's cancellation for itself
+                task.uncancel()  # the program swallowed the stop's cancellation
             ended = await self._ender.cut_off(turn, signal)
-            # A program that left by itself may have had a task group, which counts as a cancellation afterwards too.
+            # A program that left by itself may have used a task group, which also raises the count of cancellations.
             cancelled = turn.cut or isinstance(signal, asyncio.CancelledError)
             if cancelled and task.cancelling() > cancels:
-                raise asyncio.CancelledError from None  # the caller went away beside the stop
+                raise asyncio.CancelledError from None  # the caller was cancelled too, besides the stop
             return ended
         except GeneratorExit:
             raise  # nothing can be awaited any more
@@ -112,7 +112,7 @@ class Runner:
             if turn.stop is not None:
                 raise TurnStopped
             if turn.steps + 1 >= turn.budget:
-                return result  # no step is left to answer in: what was sent for this turn is for the next one
+                return result  # no step is left: input sent for this turn is left to the next one
             try:
                 boundary = Boundary.BEFORE_COMPLETION
                 if not turn.may_be_steered(boundary) or not await steer(turn, boundary):

@@ -1,16 +1,16 @@
-"""Taking over a run whose runner is gone, as its next attempt."""
+"""Takes over a run whose runner is gone, as its next attempt."""
 
 from tenuto.codec import JSON
 from tenuto.model.commit import EndRun
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.run.begin import TurnFactory, run_started
 from tenuto.runtime.run.resume import rebuild
 from tenuto.runtime.stream.chunks import BOUNDARIES
 from tenuto.runtime.stream.notices import LaneTakenOver, Notice, SessionLoaded
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.liveness import runner_is_gone
 from tenuto.writing.run_writer import RunWriter
@@ -21,7 +21,7 @@ MAX_ATTEMPTS = 3
 
 
 async def take_over_run(factory: TurnFactory, replica: Replica, lane: Lane, run: Run) -> TurnContext | None:
-    """Take over a run as its next attempt; None if it had all its attempts and was ended as failed."""
+    """Take over a run as its next attempt; return None if it had used all attempts and was ended as failed."""
     writer = RunWriter.under(factory.store, lane)
     try:
         writer.stand(replica.base)
@@ -57,7 +57,7 @@ async def take_over_run(factory: TurnFactory, replica: Replica, lane: Lane, run:
 
 
 async def _last_boundary(store: Store, run: Run) -> int:
-    """Return up to where a run's chunks stand for something written; what was emitted after it never was."""
+    """Return the number of a run's last boundary event; chunks after it belong to nothing that is stored."""
     after, found = run.start_sequence, run.start_sequence
     while True:
         page = await store.events.read(run.key, after=after, run_id=run.run_id)

@@ -1,4 +1,4 @@
-"""What a session's program is, as plain data: from it the registered program is rebuilt for every turn."""
+"""The definition of a session's program, as plain data: every turn rebuilds the registered program from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ _TASK_STATUSES = ("pending", "in_progress", "completed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One item of a session's task list; `active_form` is how it reads while it is worked on."""
+    """One item of a session's task list; `active_form` is its wording while it is in progress."""
 
     content: str
     status: str = "pending"
@@ -22,21 +22,21 @@ class Task:
 
     @classmethod
     def given(cls, task: Any) -> "Task":
-        """Return a task, or what was given as one: a mapping with its fields."""
+        """Return a task from a task or from a mapping with its fields."""
         if isinstance(task, Task):
             return task
         if not isinstance(task, Mapping) or not task.keys() <= {"content", "status", "active_form"}:
-            raise InvalidInput(f"A task has a content, a status and an active_form, got {quote(task)}.")
+            raise InvalidInput(f"A task has `content`, `status` and `active_form`, got {quote(task)}.")
         if "content" not in task:
-            raise InvalidInput("A task needs a content.")
+            raise InvalidInput("A task needs `content`.")
         return cls(**task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """Name and version of the program, and what it is to be told: prompt, model, tools, tasks.
+    """Name and version of the program, and its configuration: prompt, model, tools, tasks.
 
-    The label is what people see; it falls back to the name.
+    The label is shown to people; it defaults to the name.
     """
 
     name: str
@@ -54,18 +54,18 @@ class Definition:
         if not self.label:
             object.__setattr__(self, "label", self.name)
         if not (_is_text(self.label) and isinstance(self.system_prompt, str | None)):
-            raise InvalidInput("The label and the prompt of a definition are texts.")
+            raise InvalidInput("The label and the prompt of a definition must be texts.")
         if self.tools is not None:
             object.__setattr__(self, "tools", _names(self.tools))
         object.__setattr__(self, "tasks", tuple(self.tasks))
         check_tasks(self.tasks)
 
     def changed(self, **changes: Any) -> "Definition":
-        """Return a definition that differs in these parts."""
+        """Return a copy of the definition with these parts changed."""
         return replace(self, **changes)
 
     def record(self) -> JSON:
-        """Return the definition as plain data; what was left out stays out."""
+        """Return the definition as plain data; parts that are not set are left out."""
         found: dict[str, Any] = {"name": self.name, "version": self.version, "label": self.label}
         if self.system_prompt is not None:
             found["system_prompt"] = self.system_prompt
@@ -81,7 +81,7 @@ class Definition:
 
     @classmethod
     def read(cls, record: Any) -> "Definition | None":
-        """Return the definition a record keeps; None if it is not one, since a store takes whatever it is given."""
+        """Return the definition in a record; None if it is not a definition, since a store does not validate it."""
         try:
             return cls(
                 name=record["name"],
@@ -98,21 +98,23 @@ class Definition:
 
 
 def check_tasks(tasks: tuple[Task, ...]) -> None:
-    """Refuse a task list that is too long, has an unknown status, or two tasks under way."""
+    """Refuse a task list that is too long, has an unknown status, or has two tasks in progress."""
     if len(tasks) > MOST_TASKS:
         raise InvalidInput(f"A task list has at most {MOST_TASKS} items, got {len(tasks)}.")
     for task in tasks:
         if not (_is_text(task.content) and isinstance(task.active_form, str | None)):
-            raise InvalidInput(f"A task's content is a text, got {quote(task)}.")
+            raise InvalidInput(f"A task's content must be a text, got {quote(task)}.")
         if task.status not in _TASK_STATUSES:
-            raise InvalidInput(f"A task is {', '.join(_TASK_STATUSES)}, not {task.status!r}.")
+            raise InvalidInput(
+                f"Unknown task status {quote(task.status)}; expected one of {', '.join(_TASK_STATUSES)}."
+            )
     if sum(task.status == "in_progress" for task in tasks) > 1:
         raise InvalidInput("Only one task can be in progress.")
 
 
 def _names(tools: Any) -> tuple[str, ...]:
     if not isinstance(tools, list | tuple) or not all(_is_text(tool) for tool in tools):
-        raise InvalidInput(f"The tools of a definition are a list of names, got {quote(tools)}.")
+        raise InvalidInput(f"The tools of a definition must be a list of names, got {quote(tools)}.")
     return tuple(tools)
 
 

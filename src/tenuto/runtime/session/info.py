@@ -1,4 +1,4 @@
-"""What a session is without its state: its head, and its turns with what they wait for and what they cost."""
+"""A session without its state: its head, and its turns with their waits and costs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """One turn of a session: its record, the kinds of what it still waits for, its cost, and the session's trace."""
+    """One turn of a session: its record, the kinds of its open waits, its cost, and the session's trace."""
 
     run: Run
     wait_kinds: tuple[str, ...]
@@ -31,12 +31,12 @@ class RunInfo:
 
     @property
     def status(self) -> RunStatus:
-        """How the run went, or goes."""
+        """The run's status."""
         return self.run.status
 
 
 async def head_of(store: Store, key: SessionKey) -> SessionHead:
-    """Return a session's head; one that is not there is `SessionNotFound`."""
+    """Return a session's head; raise `SessionNotFound` if there is none."""
     head = await store.head(key)
     if head is None:
         raise SessionNotFound(f"There is no {key}; create it first.", key=key)
@@ -46,7 +46,7 @@ async def head_of(store: Store, key: SessionKey) -> SessionHead:
 async def runs_of(
     store: Store, key: SessionKey, *, budget: int, limit: int = 100, before: int | None = None
 ) -> Sequence[RunInfo]:
-    """Return a session's turns, newest first; `budget` is how many steps one has."""
+    """Return a session's turns, newest first; `budget` is the number of steps that a turn may take."""
     head = await head_of(store, key)
     found = []
     for run in await store.runs.of_session(key, limit=limit, before=before):

@@ -1,4 +1,4 @@
-"""A session as actions and controllers see it: a frozen value, and what changed between two of them."""
+"""A session as actions and hooks see it: a frozen value, and the changes between two of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -15,11 +15,11 @@ from tenuto.runtime.session.status import check_transition
 from tenuto.writing.changes import LogChange
 
 MESSAGES = "messages"
-"""The log that is a conversation."""
+"""The name of the log that holds the conversation."""
 
 
 class LogView(Sequence[Any]):
-    """The first entries of a list that is only ever added to: what a log was at one instant, without copying it."""
+    """The first entries of a list that only grows: a log at one instant, without copying it."""
 
     __slots__ = ("_count", "_items")
 
@@ -51,14 +51,14 @@ class LogView(Sequence[Any]):
         return repr(list(self))
 
     def grew_to(self, other: object) -> list[Any] | None:
-        """Return what another view of the same log has more, or None if it is another log."""
+        """Return the entries that a later view of the same log adds, or None if it is a different log."""
         if isinstance(other, LogView) and other._items is self._items and len(other) >= len(self):
             return other[len(self) :]
         return None
 
 
 class KeptLog(list[Any]):
-    """What a log was at an end of it that is not its present one; to write it is to name that end."""
+    """A log at an end that is not its current one; writing it only names that end."""
 
     __slots__ = ("end",)
 
@@ -69,12 +69,12 @@ class KeptLog(list[Any]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One session at one instant. Every change gives a new value and leaves this one as it is.
+    """One session at one instant. Every change returns another value and leaves this one unchanged.
 
-    A change of state keeps status, version and times: the store gives those. `logs` are whole; what an action adds to
-    one is all that is written of it. Lists and mappings in it are not copied: to change one, set another, since what is
-    changed in place is not seen as a change. `event_seq` is where its stream stood: read on after it, and nothing is
-    missed or seen twice. A session that no runtime created has no definition.
+    A change of state keeps status, version and times; the store sets version and times. `logs` are whole, but only what
+    an action adds to one is written. Lists and mappings in it are not copied: to change one, set another, since a
+    change in place is not detected. `event_seq` is the position of its stream: continue reading after it, and nothing
+    is missed or seen twice. A session that was not created by a runtime has no definition.
     """
 
     key: SessionKey
@@ -103,7 +103,7 @@ class Session:
 
     @property
     def metadata(self) -> Mapping[str, JSON]:
-        """What was noted about the session besides its state."""
+        """The metadata of the session, which is not part of its state."""
         return self.profile.metadata
 
     def with_fields(self, **fields: JSON) -> "Session":
@@ -120,21 +120,21 @@ class Session:
         return replace(self, logs=MappingProxyType({**self.logs, log: [*self.logs.get(log, ()), *items]}))
 
     def replaced(self, log: str, items: Iterable[JSON] = ()) -> "Session":
-        """Return the session with a log that begins anew."""
+        """Return the session with a log replaced by these items."""
         return replace(self, logs=MappingProxyType({**self.logs, log: list(items)}))
 
     def with_status(self, status: SessionStatus) -> "Session":
-        """Return the session with another status, if the one table allows it from here."""
+        """Return the session with another status; raise `StatusRefused` if `TRANSITIONS` does not allow it."""
         check_transition(self.key, self.status, status, self.version)
         return replace(self, status=status)
 
     def with_definition(self, **changes: Any) -> "Session":
-        """Return the session with another definition: what the next turn runs.
+        """Return the session with a changed definition, which the next turn runs.
 
-        One that no runtime created needs the name of a program first.
+        A session that was not created by a runtime needs the name of a program first.
         """
         if self.definition is None and "name" not in changes:
-            raise InvalidInput(f"{self.key} has no program; name one with its definition.", key=self.key)
+            raise InvalidInput(f"{self.key} has no program; pass `name` to set one.", key=self.key)
         definition = Definition(**changes) if self.definition is None else self.definition.changed(**changes)
         return replace(self, definition=definition)
 
@@ -143,13 +143,13 @@ class Session:
         return replace(self, profile=replace(self.profile, metadata={**self.profile.metadata, **values}))
 
     def with_profile(self, /, **changes: Any) -> "Session":
-        """Return the session with another title, tags, expiry or other part of its profile."""
+        """Return the session with parts of its profile changed, such as title, tags or expiry."""
         return replace(self, profile=replace(self.profile, **changes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What has to be written to get from one session value to another."""
+    """The writes that turn one session value into another."""
 
     document: Mapping[str, JSON] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
@@ -170,7 +170,10 @@ _NOTHING: Any = object()
 
 
 def changes_between(before: Session, after: Session) -> Changes:
-    """Return what is to be written; a log that only grew is appended to, any other is written anew where it differs."""
+    """Return the writes that turn one value into the other: a log that only grew is appended to, others are rewritten.
+
+    A rewritten log keeps the entries before the first difference.
+    """
     document = {n: v for n, v in after.document.items() if not _is_same(before.document.get(n, _NOTHING), v)}
     check_names(document)
     logs = {name: write for name, items in after.logs.items() if (write := _log_write(before.logs.get(name), items))}
@@ -180,7 +183,7 @@ def changes_between(before: Session, after: Session) -> Changes:
         pairs = ((each.name, getattr(before.profile, each.name), getattr(after.profile, each.name)) for each in _PARTS)
         profile = {name: new for name, old, new in pairs if old != new and name not in _OF_DEFINITION}
         if fixed := profile.keys() & _FIXED:
-            raise InvalidInput(f"The {min(fixed)} of a session was fixed when it was created.", key=after.key)
+            raise InvalidInput(f"The {min(fixed)} of a session is set at creation and cannot change.", key=after.key)
     if after.definition != before.definition and after.definition is not None:
         profile |= definition_profile(after.definition)
     return Changes(
@@ -193,30 +196,30 @@ def changes_between(before: Session, after: Session) -> Changes:
 
 
 def check_names(fields: Iterable[str]) -> None:
-    """Refuse names of fields that are a run's own, and never a session's."""
+    """Refuse field names that are reserved for runs."""
     for name in fields:
         if "/" in check_kind(name, str, "the name of a field"):
-            raise InvalidInput(f"A session cannot have a field {name!r}: names with a '/' are a run's own.")
+            raise InvalidInput(f"A session cannot have a field {name!r}: names with a '/' are reserved for runs.")
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Tell whether two values are one; lists and mappings are not looked into."""
+    """Return whether two values are the same; lists and mappings are compared by identity."""
     return one is other or (type(one) is type(other) and isinstance(one, str | int | float) and one == other)
 
 
 def trace_id_of(profile: Profile) -> str | None:
-    """Return the trace that all turns of a session belong to; a store takes whatever it is given for one."""
+    """Return the trace that all turns of a session belong to; None if the stored value is not one."""
     found = profile.trace.get("trace_id") if isinstance(profile.trace, Mapping) else None
     return found if isinstance(found, str) else None
 
 
 def definition_profile(definition: Definition) -> dict[str, JSON]:
-    """Return the parts of a session's profile that its definition gives."""
+    """Return the parts of a session's profile that follow from its definition."""
     return {"definition": definition.record(), "agent": definition.name}
 
 
 def profile_after(changes: Changes, after: Session) -> Profile:
-    """Return the profile of a session once its changes are written."""
+    """Return the profile of a session after its changes are written."""
     known = {name: changes.profile[name] for name in _OF_DEFINITION if name in changes.profile}
     return replace(after.profile, **known) if known else after.profile
 

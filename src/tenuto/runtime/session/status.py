@@ -1,4 +1,4 @@
-"""The one table of session statuses: what is allowed from where."""
+"""The table of session statuses and the transitions between them."""
 
 from tenuto.errors import StatusRefused
 from tenuto.model.session import SessionKey, SessionStatus
@@ -18,17 +18,17 @@ TRANSITIONS: dict[SessionStatus, frozenset[SessionStatus]] = {
     FAILED: frozenset({FAILED, ACTIVE}),
     DELETED: frozenset(),
 }
-"""Which statuses a session may have after an action. What is closed is opened again by resuming it; deleted is final.
+"""Which statuses a session may have after an action. A closed session becomes active again by resuming it.
 
-No action makes a session deleted: deleting it ends everything it has, and is a verb of its own.
+Deleted is final, and no action leads to it: `SessionRuntime.delete` does, which removes everything the session owns.
 """
 
 
 def check_transition(key: SessionKey, found: SessionStatus, wanted: SessionStatus, version: int) -> None:
-    """Refuse a move the table does not have."""
+    """Refuse a transition that is not in the table with `StatusRefused`."""
     if wanted in TRANSITIONS[found]:
         return
-    remedy = " Delete it with the verb for that." if wanted is DELETED else " Resume it first."
+    remedy = " Use runtime.delete()." if wanted is DELETED else " Resume it first."
     raise StatusRefused(
         f"{key} is {found}; it cannot become {wanted}." + (remedy if found is not DELETED else ""),
         key=key,

@@ -1,4 +1,4 @@
-"""In which tenant a runtime's verbs ask and create."""
+"""The tenant in which a runtime's verbs read and write."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,60 +12,60 @@ from tenuto.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """The tenant of plain ids, and of ids of runs, waits and inputs; a `bound` one takes no key of another."""
+    """The tenant of plain ids, and of ids of runs, waits and inputs; if `bound`, keys of others are refused."""
 
     tenant: Tenant = ""
     bound: bool = False
 
     @property
     def home(self) -> str:
-        """Return the tenant of plain and minted ids; asked across tenants it is the default one."""
+        """Return the tenant of plain and minted ids; with `ANY_TENANT` it is the default one."""
         return "" if self.tenant is ANY_TENANT else str(self.tenant)
 
     def narrowed(self, tenant: Tenant) -> "Tenancy":
-        """Return the tenancy of a view; whoever is bound to a tenant stays in it."""
+        """Return the tenancy of a view; one that is bound to a tenant cannot change it."""
         if self.bound and tenant != self.tenant:
             raise InvalidInput(
-                f"This runtime is for tenant {self.tenant!r} alone; take the view of the runtime itself."
+                f"This runtime is bound to tenant {self.tenant!r}; call for_tenant() on the unbound runtime instead."
             )
         if tenant is ANY_TENANT:
             return Tenancy(ANY_TENANT)
         return Tenancy(check_tenant(tenant), bound=True)
 
-    def key(self, given: Key) -> SessionKey:
-        """Return the full key of a session; one of a tenant that is not asked in is refused, whether or not it is."""
-        if type(given) is str:
-            return session_key(given, self.home)
-        if not isinstance(given, SessionKey):
-            return SessionKey(given, tenant=self.home)
-        if self.bound and given.tenant != self.tenant:
+    def key(self, name: Key) -> SessionKey:
+        """Return the full key of a session; one of another tenant is refused, whether or not it exists."""
+        if type(name) is str:
+            return session_key(name, self.home)
+        if not isinstance(name, SessionKey):
+            return SessionKey(name, tenant=self.home)
+        if self.bound and name.tenant != self.tenant:
             raise InvalidInput(
-                f"The {given} is of another tenant than {self.tenant!r}, where it is asked for.", key=given
+                f"The {name} belongs to another tenant; this runtime is bound to tenant {self.tenant!r}.", key=name
             )
-        return given
+        return name
 
-    def filter(self, given: Any) -> Any:
-        """Return what a list is to show: what is asked for within the tenant."""
-        given = {} if given is None else given
-        if not isinstance(given, SessionFilter | Mapping):
-            raise InvalidInput(f"A filter is a SessionFilter or a mapping, got {type(given).__name__}.")
-        tenant = given.tenant if isinstance(given, SessionFilter) else given.get("tenant", "")
+    def filter(self, wanted: Any) -> Any:
+        """Return the filter of a list, restricted to the tenant."""
+        wanted = {} if wanted is None else wanted
+        if not isinstance(wanted, SessionFilter | Mapping):
+            raise InvalidInput(f"A filter must be a SessionFilter or a mapping, got {type(wanted).__name__}.")
+        tenant = wanted.tenant if isinstance(wanted, SessionFilter) else wanted.get("tenant", "")
         if tenant == "":
             tenant = self.tenant
         elif self.bound and tenant != self.tenant:
-            raise InvalidInput(f"This runtime lists the sessions of tenant {self.tenant!r} alone.")
-        if isinstance(given, SessionFilter):
-            return replace(given, tenant=tenant)
-        return {**given, "tenant": tenant}
+            raise InvalidInput(f"This runtime is bound to tenant {self.tenant!r} and lists only its sessions.")
+        if isinstance(wanted, SessionFilter):
+            return replace(wanted, tenant=tenant)
+        return {**wanted, "tenant": tenant}
 
     def check_everywhere(self, verb: str) -> None:
-        """Refuse a worker's verb where only one tenant is asked in."""
+        """Refuse a worker's verb on a runtime that is bound to one tenant."""
         if self.bound:
-            raise InvalidInput(f"`{verb}` does what is due in every tenant; call it on the runtime itself.")
+            raise InvalidInput(f"`{verb}` does what is due in every tenant; call it on the unbound runtime.")
 
 
 async def stands_above(store: Store, above: SessionKey, key: SessionKey) -> bool:
-    """Tell whether a session is another's ancestor: its parent, its parent's parent, and so on up to the root."""
+    """Return whether a session is another's ancestor: its parent, its parent's parent, and so on up to the root."""
     seen: set[SessionKey] = set()
     while above.tenant == key.tenant and key not in seen:
         seen.add(key)

@@ -1,4 +1,4 @@
-"""How a program keeps its sessions."""
+"""How a program stores its sessions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from tenuto.runtime.session.session_view import MESSAGES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramTraits:
-    """How a program keeps its sessions, if it says so by an attribute `declares`.
+    """How a program stores its sessions; a program declares it with an attribute `declares`.
 
-    Input goes to `input_log`, in the form `entry` gives it, which refuses what does not fit. `message_logs` are judged
-    as conversations. A new session has `logs`, and is kept under `schema_version`; `reads` refuses another version of
-    stored state if there is no way from it. A program that `resumes` goes on from checkpoints of its own, and decides
-    by itself what of a turn is kept.
+    Input is appended to `input_log` in the form that `entry` returns; `entry` refuses input that does not fit.
+    `message_logs` are checked as conversations. A new session has `logs`, and is stored under `schema_version`; `reads`
+    refuses another version of stored state if there is no migration from it. A program that `resumes` continues from
+    its own checkpoints, and decides itself which changes of a turn are kept.
     """
 
     input_log: str = MESSAGES
@@ -28,15 +28,15 @@ class ProgramTraits:
 
     @property
     def is_conversation(self) -> bool:
-        """Whether the session's messages are a conversation, to be judged as one."""
+        """Whether the session's messages are a conversation, and checked as one."""
         return MESSAGES in self.message_logs
 
     def item(self, message: JSON) -> JSON:
-        """Return what a message is in the input log, or refuse it."""
+        """Return a message in the form of the input log, or refuse it."""
         return message if self.entry is None else self.entry(message)
 
     def notice(self, message: JSON) -> JSON | None:
-        """Return what tells the program of something in its conversation; None if it has none, or no form for it."""
+        """Return a notice in the form of the conversation; None if the program has none, or does not accept it."""
         if not self.is_conversation:
             return None
         try:

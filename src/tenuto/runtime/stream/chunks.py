@@ -1,4 +1,4 @@
-"""Chunks of a reply under way: flushed to the session's stream in small batches, each one stored before it is seen."""
+"""Chunks of a reply in progress: flushed to the session's stream in small batches, stored before readers see them."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,24 +9,24 @@ from tenuto.codec import JSON
 from tenuto.errors import StoreError, TenutoError
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.run import RunRef
-from tenuto.writing.retry import ask_again
+from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.run_writer import RunWriter
 
 BOUNDARIES = frozenset({EventType.RUN_STARTED, EventType.REPLY_SAVED, EventType.REWOUND})
-"""The events of a run behind which its chunks stand for something that is written, or are taken back."""
+"""The events of a run after which its earlier chunks belong to something that is stored, or are superseded."""
 
 FLUSH_SECONDS = 0.05
 FLUSH_CHUNKS = 64
 FLUSH_BYTES = 1024 * 1024
 
 _MOST_ALONG = 1000
-"""How many chunks a commit takes along."""
+"""How many chunks a commit includes at most."""
 
 
 class Chunks:
-    """The chunks of one turn. The first is flushed at once, then every 50 ms or 64 chunks; a commit takes them along.
+    """The chunks of one turn. The first is flushed at once, then every 50 ms or 64 chunks, or by the next commit.
 
-    Each names attempt, step and its own number, so that a batch whose reply was lost is found again by reading.
+    Each has attempt, step and its own number, so that a batch whose reply was lost can be looked up in the stream.
     """
 
     def __init__(self, writer: RunWriter, on_flush: Callable[[int, int], None]) -> None:
@@ -47,11 +47,11 @@ class Chunks:
         self.boundary = 0
 
     def add(self, step: int, chunk: JSON, size: int = 0) -> None:
-        """Take a chunk of that size; it is flushed by itself."""
+        """Add a chunk of that size; it is flushed in the background."""
         self._add(EventType.CHUNK, {"step": step, "chunk": chunk}, size)
 
     def take_back(self) -> None:
-        """Mark what was emitted since the last boundary as taken back; chunks that follow come after the mark."""
+        """Mark the chunks since the last boundary as superseded; later chunks come after the mark."""
         self._add(EventType.REWOUND, {"from": self.boundary})
 
     def _add(self, kind: str, data: dict[str, JSON], size: int = 0) -> None:
@@ -66,16 +66,16 @@ class Chunks:
 
     @property
     def unmarked(self) -> bool:
-        """Whether something was emitted since the last boundary."""
+        """Whether chunks were emitted since the last boundary."""
         return self._count > self._marked
 
     def mark(self, event_seq: int) -> None:
-        """Note a boundary: what was handed over for it stays."""
+        """Note a boundary: the chunks that were passed to its commit are final."""
         self._marked = self._taken
         self.boundary = event_seq
 
     def take(self) -> list[NewEvent]:
-        """Hand over what waits, for a commit to take along."""
+        """Remove and return the waiting chunks, for a commit to include."""
         waiting, self._waiting = self._waiting, []
         self._sizes, self._size = [], 0
         self._taken = self._count
@@ -84,17 +84,17 @@ class Chunks:
 
     @property
     def is_heavy(self) -> bool:
-        """Whether more waits than a commit should take along."""
+        """Whether more chunks are waiting than a commit should include."""
         return self._size > self._most or len(self._waiting) > _MOST_ALONG
 
     async def lighten(self) -> None:
-        """Flush until a commit may take the rest along, for a caller that has the writer's `writing`."""
+        """Flush until a commit can include the rest, for a caller that holds the writer's `writing`."""
         while self.is_heavy:
             await self.resolve()
             await self._append(self._batch())
 
     def _batch(self) -> list[NewEvent]:
-        """Hand over as much of what waits as is flushed at once."""
+        """Remove and return the waiting chunks that one flush writes."""
         if not self.is_heavy:
             return self.take()
         size = count = 0
@@ -117,7 +117,7 @@ class Chunks:
                 self._flushed = True
                 await self._write()
         except TenutoError:
-            return  # the next commit takes them along, or fails for the same reason
+            return  # the next commit includes them, or fails for the same reason
         finally:
             self._flush = None
 
@@ -133,18 +133,21 @@ class Chunks:
         try:
             self._on_flush(len(batch), await self._writer.store.events.append(self._writer.lane, batch, run=run))
         except StoreError:
-            self._unsure = batch  # whoever writes next finds out whether it landed
+            self._unsure = batch  # the next write resolves whether it landed
         except asyncio.CancelledError:
             self._unsure = batch
             raise
 
     @property
     def in_doubt(self) -> bool:
-        """Whether nobody could be asked yet what became of the last batch."""
+        """Whether it is still unknown if the last batch landed."""
         return bool(self._unsure)
 
     async def resolve(self) -> None:
-        """Find out what became of a batch whose reply was lost, for a caller that has the writer's `writing`."""
+        """Find out whether a batch whose reply was lost landed, for a caller that holds the writer's `writing`.
+
+        A batch that did not land waits again, before the other chunks.
+        """
         if not self._unsure:
             return
         last: Any = self._unsure[-1].data
@@ -157,7 +160,7 @@ class Chunks:
         self._sizes = [0] * len(lost) + self._sizes
 
     async def _is_stored(self, number: int) -> bool:
-        """Tell whether the chunk or mark of that number of this attempt is in the stream."""
+        """Return whether the chunk or mark of that number and this attempt is in the stream."""
         after = self.boundary
         writer = self._writer
         while True:
@@ -174,7 +177,7 @@ class Chunks:
             after = page.next
 
     async def settle(self) -> None:
-        """Stop flushing; whatever still waits is left to the commit that ends the turn."""
+        """Stop flushing; chunks that still wait are left to the commit that ends the turn."""
         self._closing = True
         if self._flush is not None:
             self._full.set()

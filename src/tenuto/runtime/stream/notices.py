@@ -1,6 +1,6 @@
-"""What a runtime tells its listeners: typed notices, in order; those of a commit are in the durable stream too.
+"""Typed notices for a runtime's listeners, in order; those of a commit are in the durable stream too.
 
-A notice's `type` is its name in the stream, its `data` what stands there.
+A notice's `type` is the type of its event in the stream, its `data` the event's data.
 """
 
 import inspect
@@ -18,12 +18,12 @@ _log = logging.getLogger("tenuto.runtime")
 
 
 _ELSEWHERE = frozenset({"run_id", "invocation_id", "before_version"})
-"""What the stream tells elsewhere: in the event itself, in the run's record, in the event before."""
+"""Fields that are stored elsewhere: in the event itself, in the run's record, in the event before."""
 
 _USUAL: dict[str, JSON] = {"status": "active", "before_status": "active", "after_status": "active", "attempt": 1}
 
 _names: dict[type, tuple[str, ...]] = {}
-"""The fields of each kind of notice that its stream keeps."""
+"""The fields of each type of notice that are stored in the stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +39,16 @@ class Notice:
         return self.key.session_id
 
     def data(self) -> dict[str, JSON]:
-        """Return the notice as the stream keeps it, without the session, whose stream it is."""
+        """Return the fields of the notice that are set, without the session's key."""
         cls = type(self)
         if (names := _names.get(cls)) is None:
             names = _names[cls] = tuple(each.name for each in fields(self) if each.name != "key")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def event(self) -> NewEvent:
-        """Return the notice as an event of the session's stream, without what goes without saying there.
+        """Return the notice as an event of the session's stream, without fields that have their usual value.
 
-        The event names its run, an active session's status is left out, and so is a first attempt.
+        The event itself names its run; the status of an active session and a first attempt are left out.
         """
         data = {
             name: value for name, value in self.data().items() if name not in _ELSEWHERE and value != _USUAL.get(name)
@@ -58,7 +58,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLoaded(Notice):
-    """A session was loaded for an action or a turn; the values are those after the `after_load` controllers."""
+    """A session was loaded for an action or a turn; the values are those after the `after_load` hooks."""
 
     type: ClassVar[str] = EventType.SESSION_LOADED
     version: int
@@ -67,7 +67,7 @@ class SessionLoaded(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionActionExecuted(Notice):
-    """An action changed the session; what it made of it is about to be saved."""
+    """An action changed the session; the change is about to be saved."""
 
     type: ClassVar[str] = EventType.SESSION_ACTION_EXECUTED
     action: str
@@ -79,7 +79,7 @@ class SessionActionExecuted(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSaved(Notice):
-    """What was done to a session is committed."""
+    """The changes of a session were committed."""
 
     type: ClassVar[str] = EventType.SESSION_SAVED
     version: int
@@ -97,14 +97,14 @@ class Failure(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFailed(Failure):
-    """A session could not be loaded, or a controller refused it at `after_load`."""
+    """A session could not be loaded, or a hook refused it at `after_load`."""
 
     type: ClassVar[str] = EventType.SESSION_LOAD_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFailed(Failure):
-    """An action, or a controller after it, failed."""
+    """An action, or a hook after it, failed."""
 
     type: ClassVar[str] = EventType.SESSION_ACTION_FAILED
     action: str
@@ -113,14 +113,14 @@ class ActionFailed(Failure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveFailed(Failure):
-    """What was done could not be saved."""
+    """The changes of a session could not be saved."""
 
     type: ClassVar[str] = EventType.SESSION_SAVE_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Notice):
-    """A turn began; it goes on with an earlier run if `resumes` names one."""
+    """A turn began; it resumes an earlier run if `resumes` names one."""
 
     type: ClassVar[str] = EventType.RUN_STARTED
     run_id: str
@@ -143,7 +143,7 @@ class RunEnded(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneTakenOver(Notice):
-    """Another runner's lane was taken over, because it was gone."""
+    """The lane of a runner that is gone was taken over."""
 
     type: ClassVar[str] = EventType.LANE_TAKEN_OVER
     owner: str
@@ -152,7 +152,7 @@ class LaneTakenOver(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitSettled(Notice):
-    """Something a run waited for was answered, or is not waited for any more."""
+    """A wait was answered, expired, or was abandoned."""
 
     type: ClassVar[str] = EventType.WAIT_SETTLED
     wait_id: str
@@ -162,7 +162,7 @@ class WaitSettled(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectSettled(Notice):
-    """It was decided what became of a call in doubt."""
+    """A call in doubt was settled."""
 
     type: ClassVar[str] = EventType.EFFECT_SETTLED
     effect: str
@@ -171,7 +171,7 @@ class EffectSettled(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookFailed(Notice):
-    """A controller failed after the commit; what was committed stands."""
+    """A hook failed after the commit; the commit remains."""
 
     type: ClassVar[str] = EventType.HOOK_FAILED
     stage: str
@@ -180,7 +180,7 @@ class HookFailed(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerFailed(Notice):
-    """A listener failed; nothing else is touched by it."""
+    """A listener failed; nothing else is affected."""
 
     type: ClassVar[str] = EventType.LISTENER_FAILED
     listener: str
@@ -189,11 +189,11 @@ class ListenerFailed(Notice):
 
 
 Listener: TypeAlias = Callable[[Notice], Awaitable[None] | None]
-"""Hears notices: a function or a coroutine function."""
+"""Receives notices: a function or a coroutine function."""
 
 
 class Listeners:
-    """Tells every listener every notice, in order; one that fails is reported to the others and disturbs nothing."""
+    """Passes every notice to every listener, in order; a listener's failure is reported to the others only."""
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         self._listeners = tuple(listeners)
@@ -202,7 +202,7 @@ class Listeners:
         return bool(self._listeners)
 
     async def tell(self, *notices: Notice) -> None:
-        """Tell notices; never raises. That a listener failed is told to the others after what it failed on."""
+        """Pass notices to all listeners; never raise. A failure is reported to the other listeners after its notice."""
         for notice in notices:
             faults = [(each, fault) for each in self._listeners if (fault := await _fault(each, notice))]
             for failed, fault in faults:
@@ -212,18 +212,18 @@ class Listeners:
 
 
 async def _fault(listener: Listener, notice: Notice) -> ListenerFailed | None:
-    """Tell a listener; return how it failed, if it did."""
+    """Pass a notice to a listener; return its failure, if it failed."""
     try:
-        told = listener(notice)
-        if inspect.isawaitable(told):
-            await told
+        result = listener(notice)
+        if inspect.isawaitable(result):
+            await result
     except Exception as error:
         name = getattr(listener, "__qualname__", type(listener).__name__)
-        _log.exception("The listener %s failed on %s of %s", name, notice.type, notice.key)
+        _log.exception("Listener %s failed on notice %s of %s", name, notice.type, notice.key)
         return ListenerFailed(key=notice.key, listener=name, notice=notice.type, error=shown(error))
     return None
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """Return what a failure notice says of an error."""
+    """Return the fields of a failure notice for an error."""
     return {"error": text_of(error), "category": category_of(error)}

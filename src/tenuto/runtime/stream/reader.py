@@ -1,6 +1,6 @@
 """A session's stream as its readers see it: every stored event as a frame, once, in order, live and replayed.
 
-Every reader gets the same raw stream; `fold` drops what was rewound.
+Every reader gets the same raw stream; `fold` removes superseded chunks.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
@@ -19,7 +19,7 @@ from tenuto.store.store import Store
 
 
 class FrameType(StrEnum):
-    """What a frame of the stream is."""
+    """The types of frames in a stream."""
 
     CHUNK = "chunk"
     EVENT = "event"
@@ -33,10 +33,10 @@ class FrameType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFrame:
-    """One frame: a stored event, or a remark to the reader. `seq` is the cursor to read on after it.
+    """One frame: a stored event, or a remark to the reader. `seq` is the cursor to continue reading after it.
 
-    `name` is the event's type and `data` what it says; a chunk's data is the chunk, with `attempt` and `step` beside
-    it. An `end` has the run's status, a `fail` its error; `truncated` says from where on events are kept.
+    `name` is the event's type and `data` its data; a chunk's data is the chunk, with `attempt` and `step` beside it. An
+    `end` has the run's status, a `fail` its error; `truncated` names the number from which on events are stored.
     """
 
     type: FrameType
@@ -50,7 +50,7 @@ class StreamFrame:
 
     @property
     def is_end(self) -> bool:
-        """Whether a run ends with this frame."""
+        """Whether this is the last frame of a run."""
         return self.type in (FrameType.END, FrameType.FAIL)
 
 
@@ -76,9 +76,9 @@ async def read_stream(
 ) -> AsyncIterator[StreamFrame]:
     """Yield the frames after a cursor, of the whole session or of one run.
 
-    Stored ones come first, then `caught_up`, then live ones. A run's stream ends with its end or fail frame, also for
-    a reader whose cursor is behind it; one that stops without it is `StreamDropped`. Without `live`, reading stops
-    where the stream stands.
+    Stored ones come first, then `caught_up`, then live ones. A run's stream ends with its end or fail frame, even if
+    the cursor is past it; if it stops without one, `StreamDropped` is raised. Without `live`, reading stops at the
+    stream's current end.
     """
     if not live:
         async for frame in _stored(store, key, after, run):
@@ -127,7 +127,7 @@ async def _stored(store: Store, key: SessionKey, after: int, run: str | None) ->
 
 
 async def _rest(store: Store, key: SessionKey, after: int, run: str) -> AsyncIterator[StreamFrame]:
-    """Yield what is left of a run that is over, and its end, from its record if that is not in the stream any more."""
+    """Yield the rest of a run that is over, and its end, from its record if the stream does not have it any more."""
     found = await store.runs.get(run, tenant=key.tenant)
     if found is None or found.key != key:
         raise _dropped(key, after)
@@ -152,11 +152,11 @@ def _truncated(page: EventPage) -> StreamFrame:
 
 
 def _dropped(key: SessionKey, after: int) -> StreamDropped:
-    return StreamDropped(f"The stream of {key} stopped; read on after {after}.", cursor=after)
+    return StreamDropped(f"The stream of {key} stopped; continue reading after {after}.", cursor=after)
 
 
 def fold(frames: Iterable[StreamFrame]) -> list[StreamFrame]:
-    """Return the frames that count: chunks of a discarded attempt, and the marks that discard them, are left out."""
+    """Return the frames without superseded chunks, and without the marks that supersede them."""
     kept: list[StreamFrame] = []
     for frame in frames:
         if frame.type is FrameType.REWOUND:

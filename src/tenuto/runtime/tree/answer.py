@@ -1,4 +1,4 @@
-"""AnswerDesk to what runs wait for: bound to wait, kind and run, stored once, and each refusal with its own name."""
+"""Answers to waits: bound to wait, kind and run, stored once, and with a separate error for each kind of refusal."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,30 +21,28 @@ from tenuto.errors import (
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit, Receipt, SettleWait
 from tenuto.model.input import InputKind, NewInput
-from tenuto.model.outgoing import NewOutgoing, OutboxKind, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind, OutgoingStatus
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, Tenant
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.quote import quote
-from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.outcomes import Outcomes
+from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.tenancy import stands_above
 from tenuto.runtime.stream.notices import Listeners, WaitSettled
-from tenuto.runtime.turn.abandon import abandon_waits
-from tenuto.runtime.turn.outbox_body import notice_body
+from tenuto.runtime.turn.debts import abandon_waits, notice_body
 from tenuto.store.store import Store
+from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.pause import declared_names, refuse_pause_of_graph, refuse_unknown
-from tenuto.writing.retry import ask_again
 
 _OUTCOMES = ("done", "failed", "retry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What becomes of an accepted answer, decided by the runtime.
+    """An accepted answer, and what follows from it.
 
-    `continues` says that nothing else is waited for: the session goes on, here (`outcome`) or on a worker. Otherwise
-    `open_waits` are what it still needs.
+    `continues` means that no other wait is open: the session resumes, here (with `outcome`) or on a worker. Otherwise
+    `open_waits` are the waits that are left.
     """
 
     wait_id: str
@@ -56,7 +54,7 @@ class Answered:
 
 
 class Stored(NamedTuple):
-    """An answer that is stored: what becomes of it, and the outbox ids of the wakes that follow."""
+    """A stored answer: what follows from it, and the outbox ids of its wakes."""
 
     answered: Answered
     key: SessionKey
@@ -65,14 +63,14 @@ class Stored(NamedTuple):
 
 
 def checked(kind: str, value: JSON, error: JSON, schema: JSON) -> JSON:
-    """Return an answer as it is stored, if it has the form its kind needs."""
+    """Return an answer in the form that is stored; raise `InvalidInput` if it does not have the form its kind needs."""
     dumps(value, "answer")
     dumps(error, "error")
     match kind:
         case WaitKind.APPROVAL:
             if error is not None or not isinstance(value, bool | Mapping):
                 raise InvalidInput(
-                    "An approval is answered with true or false, or with {'approved': ..., 'reason': ...}."
+                    "An approval must be answered with true or false, or with {'approved': ..., 'reason': ...}."
                 )
             answer: Any = {"approved": value} if isinstance(value, bool) else dict(value)
             if not isinstance(answer.get("approved"), bool):
@@ -83,19 +81,19 @@ def checked(kind: str, value: JSON, error: JSON, schema: JSON) -> JSON:
         case WaitKind.IN_DOUBT:
             if not isinstance(value, Mapping) or value.get("outcome") not in _OUTCOMES:
                 raise InvalidInput(
-                    f"A call in doubt is settled with {{'outcome': one of {', '.join(_OUTCOMES)}, ...}}."
+                    f"A call in doubt must be settled with {{'outcome': one of {', '.join(_OUTCOMES)}, ...}}."
                 )
             error = value.get("error")
             return dict(value) if error is None else {**value, "error": error_data(error)}
         case WaitKind.TIME:
-            raise InvalidInput("A sleeping run is woken by time alone; cancel it, or stop it.")
+            raise InvalidInput("A sleeping run cannot be answered, only time wakes it; cancel its waits, or stop it.")
         case _:
             _check_schema(value, schema)
             return value
 
 
 def error_data(error: JSON) -> JSON:
-    """Return what went wrong as it is kept: a category, a message, and whatever else was given."""
+    """Return an error in the form that is stored: a category, a message, and any other fields passed."""
     if isinstance(error, Mapping):
         return {"category": "tool_error", "message": "", **error}
     return {"category": "tool_error", "message": str(error)}
@@ -138,7 +136,7 @@ def _check_schema(value: JSON, schema: JSON, path: str = "answer") -> None:
 
 
 class AnswerDesk:
-    """Stores answers, gives up what nobody is to answer any more, and tells who comes too late."""
+    """Stores answers, abandons waits that need no answer any more, and refuses late answers."""
 
     def __init__(self, store: Store, listeners: Listeners) -> None:
         self._store = store
@@ -158,18 +156,19 @@ class AnswerDesk:
     ) -> Stored:
         """Store the answer to a wait of a tenant.
 
-        `kind`, `run_id` and `session` (the wait's own, or an ancestor of it) are checked if given.
+        `kind`, `run_id` and `session` (the wait's own, or an ancestor of it) are checked if passed; a mismatch raises
+        `AnswerMismatch`. Unknown, repeated and late answers raise `WaitUnknown`, `AlreadyAnswered` and `LateAnswer`.
         """
         wait = await self._store.waits.get(wait_id, tenant=tenant) if wait_id else None
         if wait is None:
-            raise WaitUnknown(f"Nothing waits under {wait_id!r}; it may have been deleted.", wait_id=wait_id)
+            raise WaitUnknown(f"There is no wait {wait_id!r}; it may have been deleted.", wait_id=wait_id)
         await self._check_bound(wait, kind, run_id, session)
         run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
-        given = value if error is None else error
+        received = value if error is None else error
         if wait.status is not WaitStatus.OPEN or run is None:
-            raise await self._refusal(wait, given)
+            raise await self._refusal(wait, received)
         if run.status not in (RunStatus.SUSPENDED, RunStatus.RUNNING):
-            raise await self._refusal(wait, given)
+            raise await self._refusal(wait, received)
         await refuse_pause_of_graph(self._store, run, wait)
         answer = checked(wait.kind, value, error, wait.schema)
         if (declared := declared_names(wait.schema)) is not None:
@@ -188,7 +187,7 @@ class AnswerDesk:
             receipt = await self._committed(commit)
         except WaitNotOpen:
             now = await self._store.waits.get(wait_id, tenant=wait.key.tenant)
-            raise await self._refusal(now or wait, given) from None
+            raise await self._refusal(now or wait, received) from None
         await self._listeners.tell(notice)
         left = await self._store.waits.of_session(wait.key, run_id=wait.run_id)
         answered = Answered(
@@ -201,9 +200,9 @@ class AnswerDesk:
         return Stored(answered, wait.key, run.invocation_id, receipt.outgoing_ids)
 
     async def with_outcome(self, stored: Stored, outcome: Outcome | None) -> Answered:
-        """Return an answer whose session continued here, with how that went; its wake is not needed any more.
+        """Return an answer whose session was resumed here, with the outcome; its wake is no longer needed.
 
-        Without an `outcome`, somebody else resumed the run meanwhile, and its records say how that went.
+        Without an `outcome`, another runner resumed the run meanwhile, and the outcome is read from its record.
         """
         for wake in stored.wakes:
             with suppress(TenutoError):
@@ -214,14 +213,14 @@ class AnswerDesk:
         return replace(stored.answered, outcome=outcome)
 
     async def abandon_last(self, key: SessionKey) -> int:
-        """Abandon everything a session's last run waits for, and return how much that was."""
+        """Abandon all open waits of a session's last run, and return how many there were."""
         while (run := await self._store.runs.current(key)) is not None:
-            with suppress(WaitNotOpen):  # answered meanwhile: it is not abandoned any more
+            with suppress(WaitNotOpen):  # raced with an answer: retry
                 return await self.abandon(run)
         return 0
 
     async def abandon(self, run: Run) -> int:
-        """Abandon everything a run waits for, in one commit; answers then come too late."""
+        """Abandon all open waits of a run in one commit, and return how many there were; later answers are late."""
         waits = await self._store.waits.of_session(run.key, run_id=run.run_id)
         settled, owed = abandon_waits(waits, run.key.tenant)
         if settled:
@@ -232,7 +231,7 @@ class AnswerDesk:
         return len(settled)
 
     async def _committed(self, commit: Commit) -> Receipt:
-        """Commit an answer; if the reply is lost, the same operation is asked for again."""
+        """Commit an answer; if the reply is lost, repeat the same operation."""
         try:
             return await self._store.commit(commit)
         except StoreError as error:
@@ -248,34 +247,38 @@ class AnswerDesk:
         if not await stands_above(self._store, session, wait.key):
             raise _mismatch(wait, "session", wait.key.session_id, session.session_id)
 
-    async def _refusal(self, wait: Wait, given: JSON) -> AnswerRefused:
-        """Return why a wait takes no answer; the first late one leaves a notice for the model."""
+    async def _refusal(self, wait: Wait, received: JSON) -> AnswerRefused:
+        """Return the refusal of an answer; the first late answer leaves a notice for the model."""
         if wait.status is WaitStatus.ANSWERED:
             return AlreadyAnswered(
-                f"Wait {wait.wait_id} of {wait.key} was answered before; that answer stands.", wait_id=wait.wait_id
+                f"Wait {wait.wait_id} of {wait.key} is already answered; the first answer is kept.",
+                wait_id=wait.wait_id,
             )
         run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
-        state = str(wait.status) if wait.status is not WaitStatus.OPEN or run is None else f"of a run that {run.status}"
-        await self._leave_notice(wait, state, given)
+        if wait.status is not WaitStatus.OPEN or run is None:
+            state, why = str(wait.status), f"is {wait.status}"
+        else:
+            state, why = f"of a run that {run.status}", f"belongs to a run that is already {run.status}"
+        await self._leave_notice(wait, why, received)
         return LateAnswer(
-            f"Wait {wait.wait_id} of {wait.key} is {state}; the answer came too late and was not used.",
+            f"Wait {wait.wait_id} of {wait.key} {why}; the answer came too late and was not used.",
             wait_id=wait.wait_id,
             found=state,
         )
 
-    async def _leave_notice(self, wait: Wait, state: str, given: JSON) -> None:
-        """Let the next model call be told, once, of an answer that came too late; what it was stays apart from that."""
+    async def _leave_notice(self, wait: Wait, why: str, received: JSON) -> None:
+        """Report a late answer to the next model call, once; the answer itself is only in the notice's data."""
         name = wait.signal_id or wait.kind
-        text = f"An answer to {name!r} (wait {wait.wait_id}) came too late and was not used: its wait is {state}."
-        body = notice_body(text, given, wait_id=wait.wait_id)
+        text = f"An answer to {name!r} (wait {wait.wait_id}) came too late and was not used: its wait {why}."
+        body = notice_body(text, received, wait_id=wait.wait_id)
         new = NewInput(kind=InputKind.WAKE, body=body, key=f"late:{wait.wait_id}")
-        with suppress(SessionError):  # another late one was first, or the session is closed: there is nobody to tell
+        with suppress(SessionError):  # another late answer was first, or the session is closed and has no reader
             await self._store.inbox.enqueue(wait.key, new)
 
 
 def _mismatch(wait: Wait, what: str, expected: str, given: str) -> AnswerMismatch:
     return AnswerMismatch(
-        f"Wait {wait.wait_id} is of {what} {expected!r}, the answer of {quote(given)}; nothing was stored.",
+        f"Wait {wait.wait_id} belongs to {what} {expected!r}, the answer to {quote(given)}; nothing was stored.",
         wait_id=wait.wait_id,
         expected=expected,
         given=given,

@@ -1,7 +1,7 @@
-"""Deliveries: what commits sent to other sessions is handed over, at least once, and taken there exactly once.
+"""Deliveries: items that commits sent to other sessions are delivered at least once, and taken exactly once.
 
-To deliver is to enqueue, or to answer, under the outgoing item's own id, and then to mark it: a crash in between
-repeats the first and changes nothing.
+To deliver is to enqueue, or to answer, under the outgoing item's own id, and then to mark it: after a crash in between,
+the first part is repeated and changes nothing.
 """
 
 import logging
@@ -22,7 +22,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.model.input import InputKind, NewInput
-from tenuto.model.outgoing import CHILD_LOST, OutboxKind, Outgoing, OutgoingStatus
+from tenuto.model.outgoing_item import CHILD_LOST, OutboxKind, Outgoing, OutgoingStatus
 from tenuto.model.run import Run, RunStatus, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
@@ -30,8 +30,8 @@ from tenuto.runtime.change.create import NewSession, SessionCreator
 from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.tree.answer import AnswerDesk
-from tenuto.runtime.turn.outbox_body import token_of
-from tenuto.runtime.turn.start_point import start_point
+from tenuto.runtime.turn.debts import token_of
+from tenuto.runtime.turn.invocation import start_point
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_inputs, all_sent
 
@@ -41,15 +41,15 @@ FIRST_RETRY = 0.5
 LONGEST_RETRY = 60.0
 HOURLY = 3600.0
 WINDOW = timedelta(days=1)
-"""How long a delivery is tried before it is given up; a wake, whose session may be closed for long, hourly after it."""
+"""How long a delivery is tried before it expires; a wake is then tried hourly, since its session may stay closed."""
 
 PATIENCE = timedelta(minutes=2)
-"""How long a child's program may be unknown to every worker before its parent is told."""
+"""How long a child's program may be unknown to every worker before the failure is reported to its parent."""
 
 
 def pause_before(kind: str, attempts: int) -> float | None:
-    """Return how long to wait after so many tries and one more, or None to give up."""
-    doublings = 7  # to the longest pause
+    """Return the pause after a failed try that was preceded by `attempts` others, or None if the item expires."""
+    doublings = 7  # until the longest pause
     pause = min(FIRST_RETRY * 2.0 ** min(attempts, doublings), LONGEST_RETRY)
     tried = FIRST_RETRY * (2.0 ** min(attempts, doublings) - 1) + LONGEST_RETRY * max(attempts - doublings, 0)
     if tried < WINDOW.total_seconds():
@@ -58,7 +58,7 @@ def pause_before(kind: str, attempts: int) -> float | None:
 
 
 class Deliveries:
-    """Hands over what is pending in the outbox."""
+    """Delivers pending items of the outbox."""
 
     def __init__(self, store: Store, live: LiveTurns, answers: AnswerDesk, creations: SessionCreator) -> None:
         self._store = store
@@ -67,33 +67,33 @@ class Deliveries:
         self._creations = creations
 
     async def deliver_due(self, limit: int = 100) -> int:
-        """Deliver what is due; return how many items were taken in hand."""
+        """Deliver the items that are due; return how many were tried."""
         pending = await self._store.outbox.pending(limit=limit)
         for item in pending:
             await self.deliver(item)
         return len(pending)
 
     async def deliver(self, item: Outgoing) -> None:
-        """Deliver one item and mark how far it has come; what fails is tried again later, until its window ends."""
-        if item.target.tenant != item.key.tenant:  # sent by a version that let it
-            _log.error("The %s %s of %s for %s crosses tenants", item.kind, item.outbox_id, item.key, item.target)
+        """Deliver one item and mark its status; a failed delivery is retried later, until its window ends."""
+        if item.target.tenant != item.key.tenant:  # sent by an earlier version, which allowed it
+            _log.error("Outgoing %s %s of %s for %s crosses tenants", item.kind, item.outbox_id, item.key, item.target)
             with suppress(DeliveryLost):
                 await self._mark(item, OutgoingStatus.EXPIRED)
             return
         try:
             done = await self._hand_over(item)
         except TenutoError as error:
-            _log.warning("The %s %s for %s could not be delivered: %s", item.kind, item.outbox_id, item.target, error)
+            _log.warning("Delivery of %s %s to %s failed: %s", item.kind, item.outbox_id, item.target, error)
             done = False
         except Exception:
-            _log.exception("The %s %s for %s could not be delivered", item.kind, item.outbox_id, item.target)
+            _log.exception("Delivery of %s %s to %s failed", item.kind, item.outbox_id, item.target)
             done = False
         with suppress(DeliveryLost):  # another deliverer was there first
             if done:
                 await self._mark(item, OutgoingStatus.DONE)
             elif (pause := pause_before(item.kind, item.attempts)) is None:
                 if item.kind == OutboxKind.CHILD:
-                    await self._tell_lost(item, TenutoError("Nobody could deliver its message in time."))
+                    await self._report_lost(item, TenutoError("Its message could not be delivered in time."))
                 await self._mark(item, OutgoingStatus.EXPIRED)
             else:
                 await self._mark(item, OutgoingStatus.PENDING, retry_in=pause)
@@ -114,7 +114,7 @@ class Deliveries:
             case OutboxKind.STOP:
                 return await self._stop_child(item)
             case _:
-                _log.warning("Nobody here knows how to deliver a %r (%s)", item.kind, item.outbox_id)
+                _log.warning("Unknown outbox kind %r (%s)", item.kind, item.outbox_id)
                 return False
 
     async def _wake(self, item: Outgoing) -> bool:
@@ -123,7 +123,7 @@ class Deliveries:
         except SessionNotFound:
             return True
         except StatusRefused:
-            return False  # closed for now; resumed later, it goes on
+            return False  # closed for now: it continues once it is resumed
         return True
 
     async def _begin_child(self, item: Outgoing) -> bool:
@@ -142,10 +142,10 @@ class Deliveries:
             await self._enqueue(item.target, InputKind.MESSAGE, message, item.outbox_id)
         except ProgramNotRegistered as error:
             if await self._store.moment() - item.created_at < PATIENCE:
-                return False  # another worker may have it
-            return await self._tell_lost(item, error)
+                return False  # another worker may have the program
+            return await self._report_lost(item, error)
         except (SessionNotFound, StatusRefused, InvalidInput) as error:
-            return await self._tell_lost(item, error)
+            return await self._report_lost(item, error)
         return True
 
     async def _create_child(self, child: SessionKey, body: Any, operation_id: str) -> None:
@@ -156,13 +156,13 @@ class Deliveries:
         with suppress(SessionExists):
             await self._creations.create(new)
 
-    async def _tell_lost(self, item: Outgoing, error: TenutoError) -> bool:
+    async def _report_lost(self, item: Outgoing, error: TenutoError) -> bool:
         body: Any = item.body
-        told = {"category": CHILD_LOST, "message": f"The child could not be begun: {error.message}"}
-        return await self._answer_parent(item, body["parent"], body["token"], {"error": told})
+        lost = {"category": CHILD_LOST, "message": f"The child could not be started: {error.message}"}
+        return await self._answer_parent(item, body["parent"], body["token"], {"error": lost})
 
     async def _is_waited_for(self, item: Outgoing) -> Wait | None:
-        """Return the wait a child is begun for, if it is still open."""
+        """Return the wait that a child is started for, if it is still open."""
         body: Any = item.body
         wait = await self._wait_of(SessionKey(body["parent"], tenant=item.target.tenant), body["token"])
         return wait if wait is not None and wait.status is WaitStatus.OPEN else None
@@ -170,7 +170,7 @@ class Deliveries:
     async def _check_child(self, child: SessionKey, parent: str) -> None:
         head = await self._store.head(child)
         if head is None or head.profile.parent != parent:
-            raise SessionNotFound(f"There is no child {child} of {parent!r} to be consulted again.", key=child)
+            raise SessionNotFound(f"{parent!r} has no child {child} to send another message to.", key=child)
 
     async def _enqueue(self, target: SessionKey, kind: InputKind, body: Any, key: str) -> None:
         with suppress(OperationConflict):
@@ -182,7 +182,7 @@ class Deliveries:
         return await self._answer_parent(item, item.target.session_id, body["token"], result)
 
     async def _answer_parent(self, item: Outgoing, parent: str, token: str, result: dict[str, Any]) -> bool:
-        """Answer the wait of a parent; one that does not wait any more is told by a notice."""
+        """Answer the wait of a parent; a parent that no longer waits receives a notice."""
         key = SessionKey(parent, tenant=item.target.tenant)
         wait = await self._wait_of(key, token)
         if wait is None:
@@ -211,7 +211,7 @@ class Deliveries:
         return next((each for each in waits if each.metadata.get("token") == token), None)
 
     async def _stop_child(self, item: Outgoing) -> bool:
-        """Stop what a child does for a parent that waits no more; done only once nothing of it runs or is queued."""
+        """Stop a child's work for a parent that no longer waits; return whether none of it runs or is queued."""
         body: Any = item.body
         child = item.target
         queued = [each async for each in all_inputs(self._store, child) if token_of(each.body) == body["token"]]
@@ -221,16 +221,16 @@ class Deliveries:
         if run is None:
             return bool(queued) or not await self._is_to_begin(item)
         if await self._token_of_run(run) != body["token"]:
-            return bool(queued) or not await self._is_to_begin(item)  # it works for somebody else, or did
+            return bool(queued) or not await self._is_to_begin(item)  # its last run is for another wait
         if run.status is RunStatus.RUNNING:
-            await self._live.request_stop(child, run.run_id, StopKind.INTERRUPT, "its parent waits no more")
+            await self._live.request_stop(child, run.run_id, StopKind.INTERRUPT, "its parent no longer waits")
             return True
         if run.status is RunStatus.SUSPENDED:
             await self._answers.abandon(run)
         return True
 
     async def _is_to_begin(self, item: Outgoing) -> bool:
-        """Tell whether the child that is to stop has yet to be told what to do."""
+        """Return whether the message to the child that is to stop has not been delivered yet."""
         stopped: Any = item.body
         async for each in all_sent(self._store, item.key):
             body: Any = each.body

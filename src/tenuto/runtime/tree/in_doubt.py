@@ -1,25 +1,25 @@
-"""Calls in doubt: somebody who knows says what became of them."""
+"""Calls in doubt, and how they are settled from outside."""
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import EffectNotOpen, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit
 from tenuto.model.effect import Effect, SettleEffect
-from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind
 from tenuto.runtime.stream.notices import EffectSettled, Listeners
 from tenuto.runtime.tree.answer import AnswerDesk, error_data
 from tenuto.runtime.tree.delivery import Deliveries
+from tenuto.runtime.turn.debts import notice_body
 from tenuto.runtime.turn.effect_journal import Place
-from tenuto.runtime.turn.outbox_body import notice_body
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 
 
 class InDoubtCalls:
-    """Lists and settles calls in doubt: nobody knows whether they were carried out."""
+    """Lists and settles calls in doubt: it is unknown whether they were carried out."""
 
     def __init__(self, store: Store, listeners: Listeners, answers: AnswerDesk, deliveries: Deliveries) -> None:
         self._store = store
@@ -32,9 +32,10 @@ class InDoubtCalls:
         return await all_effects(self._store, key, in_doubt=True)
 
     async def settle(self, effect: Effect, *, result: JSON, error: JSON) -> None:
-        """Answer the run that asks about a call, or settle it on record and leave a notice for the model.
+        """Answer the run that asks about a call, or settle the call on record and leave a notice for the model.
 
-        While a run that resumed the call is under way, that run decides about it, and nobody else.
+        While a run that resumed the call's invocation is running, only that run decides: this raises `EffectNotOpen`,
+        and so does a call that is not in doubt.
         """
         dumps(result, "result")
         dumps(error, "error")
@@ -48,26 +49,26 @@ class InDoubtCalls:
                 await self._answers.give(wait.wait_id, said, tenant=effect.key.tenant, kind=wait.kind)
                 return
             if not any(_is_same(each, effect) for each in await self.of_session(effect.key)):
-                raise _not_open(effect, place, "not in doubt: it came back, was settled, or is under way")
+                raise _not_open(effect, place, "not in doubt: it returned, was settled, or is running")
             if await self._is_resumed(effect):
-                raise _not_open(effect, place, "not in doubt: the run that resumed it is under way, and decides")
+                raise _not_open(effect, place, "not in doubt: the run that resumed it is running, and decides")
             try:
                 await self._record(effect, place, outcome, result, error, at=head.commit_number if head else None)
             except VersionConflict:
-                continue  # something was written since the look: perhaps a run began
+                continue  # something was committed since the read: perhaps a run began
             return
 
     async def _is_resumed(self, effect: Effect) -> bool:
-        """Tell whether a run is under way that makes the effect's calls again; it knows them as they were before."""
+        """Return whether a run of the effect's origin is running; it has read the journal before this decision."""
         runs = await self._store.runs.of_session(effect.key)
         return any(run.status is RunStatus.RUNNING and run.origin_id == effect.origin_id for run in runs)
 
     async def _record(
         self, effect: Effect, place: Place, outcome: str, result: JSON, error: JSON, *, at: int | None
     ) -> None:
-        """Settle a call in one commit with the wake that tells the model, and hand that over at once.
+        """Settle a call in one commit with the wake that reports it to the model, and deliver the wake at once.
 
-        The session has to be where it was looked `at`.
+        The session must still be at the commit number `at`; otherwise `VersionConflict` is raised.
         """
         notice = EffectSettled(key=effect.key, effect=str(place), outcome=outcome)
         settle = SettleEffect(
@@ -78,8 +79,8 @@ class InDoubtCalls:
             result=result,
             error=None if error is None else error_data(error),
         )
-        text = f"The call {effect.call_id or effect.effect_key!r}, whose outcome was unknown, turned out {outcome}."
-        told = notice_body(text, {"result": result} if error is None else {"error": error}, effect=place.record())
+        text = f"The call {effect.call_id or effect.effect_key!r}, whose outcome was unknown, was settled as {outcome}."
+        body = notice_body(text, {"result": result} if error is None else {"error": error}, effect=place.record())
         commit = Commit(
             key=effect.key,
             operation_id=new_id(),
@@ -87,7 +88,7 @@ class InDoubtCalls:
             expected_commit=at,
             effects=(settle,),
             events=(notice.event(),),
-            outgoing=(NewOutgoing(kind=OutboxKind.WAKE, target=effect.key, body=told),),
+            outgoing=(NewOutgoing(kind=OutboxKind.WAKE, target=effect.key, body=body),),
         )
         receipt = await self._store.commit(commit)
         await self._listeners.tell(notice)
@@ -96,7 +97,7 @@ class InDoubtCalls:
             await self._deliveries.deliver(sent)
 
     async def _asking_about(self, effect: Effect, place: Place) -> Wait | None:
-        """Return the open wait of a run that was suspended because of this effect."""
+        """Return the open wait of a run that is suspended because of this effect."""
         for wait in await self._store.waits.of_session(effect.key):
             if wait.kind == WaitKind.IN_DOUBT and wait.metadata.get("effect") == place.record():
                 run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)

@@ -1,7 +1,7 @@
-"""A turn under way: what it has, how far it has come, and the one path by which it is written.
+"""A running turn: its parts, its progress, and the one path by which it is written.
 
-What a program does collects in `pending`; `commit` writes it. Everything a program may do stands above this, in
-`runtime.calls` and `runtime.program`; how a turn begins and ends, in `runtime.run`.
+What a program does collects in `pending`; `commit` writes it. Everything a program may do is built on this, in
+`runtime.calls` and `runtime.program`; `runtime.run` begins and ends turns.
 """
 
 import asyncio
@@ -17,10 +17,9 @@ from tenuto.errors import InvalidInput, StoreError, TenutoError
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import Boundary
-from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import Stop, StopKind
 from tenuto.model.session import SessionKey
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import calls_of
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
@@ -28,13 +27,14 @@ from tenuto.runtime.stream.chunks import Chunks
 from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
-from tenuto.runtime.turn.pending import Pending
+from tenuto.runtime.turn.pending_changes import Pending
+from tenuto.runtime.turn.replica import Replica
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
-from tenuto.writing.retry import ask_again
+from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.run_writer import RunWriter
 
 _calling: ContextVar["tuple[TurnContext, Place] | None"] = ContextVar("calling", default=None)
-"""The effect whose call is being made, and whose it is; a call may lead to turns of other sessions."""
+"""The effect whose call is being made, with its turn; a call may lead to turns of other sessions."""
 
 DEFAULT_STEPS = 50
 """How many steps a turn may take."""
@@ -45,10 +45,10 @@ class TurnContext:
     """The state of one turn and its commits.
 
     A step that made tool calls is over with the commit that answers the last of them (`step_over`), though its body
-    continues: whoever resumes the run begins with the next step. A turn that never began a step stays in its first.
-    `is_boundary` marks the next commit as a boundary of the stream: the chunks before it stand for something written.
-    `engine` belongs to a program that resumes from checkpoints of its own, `version_of` gives the registered version of
-    a program, and the stream's events of this run come after `stream_start`.
+    continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
+    first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
+    that is stored. `engine` belongs to a program that resumes from its own checkpoints, `version_of` returns the
+    registered version of a program, and the events of this run follow `stream_start` in the stream.
     """
 
     replica: Replica
@@ -87,7 +87,7 @@ class TurnContext:
         self.mark_start()
 
     def mark_start(self) -> None:
-        """Count what stands in the logs as having been there before this turn."""
+        """Count the current entries of the logs as entries from before this turn."""
         self.first_entry = {name: len(items) for name, items in self.replica.logs.items()}
 
     @property
@@ -97,27 +97,27 @@ class TurnContext:
 
     @property
     def run_id(self) -> str:
-        """The run this turn is."""
+        """The id of this turn's run."""
         return self.writer.run_id
 
     @property
     def attempt(self) -> int:
-        """Which runner of this run this is: 1, or more after a takeover."""
+        """The number of this run's runner: 1, or more after a takeover."""
         return self.writer.attempt
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier run, or an earlier runner of this one, made progress already."""
+        """Whether an earlier run, or an earlier runner of this run, already made progress."""
         return self.invocation.resumes is not None or self.attempt > 1
 
     @property
     def step(self) -> int:
-        """The step under way, counted over all turns of the invocation, from 1."""
+        """The current step, counted over all turns of the invocation, from 1."""
         return self.invocation.steps_before + self.steps + 1
 
     @property
     def loops(self) -> bool:
-        """Whether the program is in a step of its loop; an engine of its own counts by itself."""
+        """Whether the program is in a step of its loop; a program with its own engine counts by itself."""
         return self.in_step and not self.traits.resumes
 
     @property
@@ -130,7 +130,7 @@ class TurnContext:
 
     @property
     def room(self) -> int:
-        """How big what is asked or comes back may be, in bytes: it stands in its commit up to four times."""
+        """The limit for a request or a result, in bytes: a commit may contain it up to four times."""
         return self.writer.store.budget.max_bytes // 4
 
     async def commit(
@@ -140,29 +140,29 @@ class TurnContext:
         waits: tuple[OpenWait, ...] = (),
         settled: Iterable[SettleWait] = (),
     ) -> Receipt:
-        """Write what is pending, in one commit; a lost reply is resolved under the same operation."""
+        """Write everything pending in one commit; a lost reply is resolved under the same operation id."""
         self.pending.settled.extend(settled)
         async with self.writer.writing:
             self.check_open()
             return await self._write_pending(end, waits)
 
     async def save(self) -> None:
-        """Write what is pending, if anything is."""
+        """Write everything pending in one commit; write nothing if nothing is pending."""
         async with self.writer.writing:
             self.check_open()
             if not self.pending.is_empty:
                 await self._write_pending(None, ())
 
     async def leave(self, point: CheckpointDraft, logs: Mapping[str, LogChange]) -> Receipt:
-        """Leave a checkpoint of an engine of its own, for a caller that has the writer's `writing`; the head stays."""
+        """Write a checkpoint of a program's own engine, for a caller that holds `writing`; the head does not move."""
         await self._resolve()
         assert self.pending.handover is None
         self.is_boundary, self.pending.steps = True, self.steps
         return await self._write(point, logs, {}, None, (), saves=False)
 
     async def resolve(self) -> Receipt | None:
-        """Find out whether a commit whose reply was lost has landed; then it counts as written, and is returned."""
-        async with self.writer.writing:  # a commit that is under way beside this one is in no doubt
+        """Find out whether a commit whose reply was lost landed; if so, count it as written and return its receipt."""
+        async with self.writer.writing:  # a commit that is being written concurrently is not in doubt
             receipt = await self.writer.resolve()
             if receipt is not None:
                 self._landed(receipt)
@@ -172,7 +172,7 @@ class TurnContext:
         await self._resolve()
         if self.chunks.is_heavy:
             await self.chunks.lighten()
-        # What is pending is looked up only here: a commit that was under way, of a tool beside, took its part.
+        # Pending changes are collected only here: a concurrent tool's commit may have written some of them.
         logs, handover = self.pending.logs(), self.pending.handover
         stored: Mapping[str, LogChange] = logs
         saves = self.pending.saves(logs)
@@ -192,7 +192,7 @@ class TurnContext:
         *,
         saves: bool,
     ) -> Receipt:
-        """Write one commit: `stored` is what it does to the run's logs, `head` what that makes of the session's."""
+        """Write one commit: `stored` are the changes of the run's logs, `head` those of the session's logs."""
         save = self.pending.save() if saves else None
         parts = self._parts(head, waits, end, saves=saves)
         writer = self.writer
@@ -202,7 +202,7 @@ class TurnContext:
             except StoreError as error:
                 receipt = await ask_again(error, writer.write_again)
         except asyncio.CancelledError:
-            # It may have landed all the same: what this turn writes next has to know.
+            # It may have landed after all, and the turn's next write must know that.
             with suppress(TenutoError):
                 await self._write_again()
             raise
@@ -218,7 +218,7 @@ class TurnContext:
             self._landed(receipt)
 
     async def _resolve(self) -> None:
-        """Find out what became of whatever was written last, before anything else is."""
+        """Find out whether the last commit and the last batch of chunks landed, before anything else is written."""
         if self.writer.in_doubt:
             await self._write_again()
         await self.chunks.resolve()
@@ -226,7 +226,7 @@ class TurnContext:
     def _parts(
         self, head: Mapping[str, LogChange], waits: tuple[OpenWait, ...], end: EndRun | None, *, saves: bool
     ) -> dict[str, Any]:
-        """Return what goes along with a commit besides logs and document; a conversation it would break is refused."""
+        """Return a commit's parts besides logs and document; raise `InvalidHistory` if it breaks the conversation."""
         pending, chunks = self.pending, self.chunks
         pending.events.extend(chunks.take())
         if end is None and chunks.unmarked and (self.is_boundary or _has_reply(head)):
@@ -244,7 +244,7 @@ class TurnContext:
         return parts
 
     def _wake(self, wait: OpenWait) -> NewOutgoing:
-        """Return what wakes the session when a wait is overdue."""
+        """Return the outgoing item that wakes the session when a wait is overdue."""
         delay = wait.timeout if wait.deadline is None else None
         body: JSON = {"run_id": self.run_id}
         return NewOutgoing(kind=OutboxKind.WAKE, target=self.key, body=body, due_at=wait.deadline, delay=delay)
@@ -259,26 +259,26 @@ class TurnContext:
             self.chunks.mark(receipt.event_seq)
 
     def call_under_way(self) -> Place | None:
-        """Return the effect of this turn that this is part of: it is done or not done, and cannot suspend."""
+        """Return the effect of this turn whose call is being made, if any; inside a call the turn cannot suspend."""
         found = _calling.get()
         return found[1] if found is not None and found[0] is self else None
 
     def enter_call(self, place: Place) -> "Token[tuple[TurnContext, Place] | None]":
-        """Count what follows as part of an effect's call, until `leave_call`."""
+        """Count everything until `leave_call` as part of an effect's call."""
         return _calling.set((self, place))
 
     @property
     def namespace(self) -> str:
-        """The namespace of what is called here: none, or that of the call this is part of."""
+        """The namespace of effects called here: empty, or that of the call being made."""
         outer = self.call_under_way()
         return "" if outer is None else f"{outer.namespace}/{outer.key}".removeprefix("/")
 
     def may_be_steered(self, boundary: Boundary) -> bool:
-        """Tell whether input may have come in for a boundary; as of the last commit, and the last one makes sure."""
+        """Return whether input for a boundary may have arrived, as of the last commit; a guarded end checks again."""
         return not (self.replica.no_steering and (boundary is Boundary.AFTER_STEP or self.ends_guarded))
 
     def discard(self) -> None:
-        """Take back what is not written, as if it had not been done; what came of calls to the outside stays."""
+        """Undo changes that are not written yet; the results of calls to the outside stay."""
         self.pending.effects = self.journal.undo(self.pending.effects)
         self.pending.discard()
 
@@ -288,20 +288,20 @@ class TurnContext:
         self.said = ""
 
     def count_step(self) -> None:
-        """Finish the step under way; the next commit records it."""
+        """Finish the current step; the next commit records it."""
         self.steps += 1
         self.in_step = self.step_over = False
         self.pending.steps = self.steps
 
     async def open_waits(self, waits: Sequence[OpenWait]) -> None:
-        """Open waits now, in one commit with what is pending, while the turn continues."""
+        """Open waits now, in one commit with everything pending, while the turn continues."""
         self.check_open()
         receipt = await self.commit(waits=tuple(waits))
         for wait_id, opened in zip(receipt.wait_ids, waits, strict=True):
             self.waits.opened(wait_id, opened, self.key, self.run_id, receipt)
 
     def ask_to_stop(self, stop: Stop) -> None:
-        """Stop the program: at once, or, for an interrupt while a tool is at work, when the tool is done."""
+        """Stop the program: at once, or, for an interrupt while tools are running, when they are done."""
         self.stop = stop
         soft = stop.kind is StopKind.INTERRUPT and self.tools_under_way
         if self._task is not None and not soft and not self.closed and not self.cut:
@@ -309,12 +309,12 @@ class TurnContext:
             self._task.cancel()
 
     def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
-        """Note which task the program runs in, as long as it can be stopped."""
+        """Set the task that the program runs in, which a stop cancels; None while it cannot be stopped."""
         self._task = task
         self.writer.runs_in(task)
 
     def run_again(self) -> None:
-        """Prepare for the program to run again on what it had written, since its stop was withdrawn."""
+        """Prepare to run the program again from what it had written, because its stop was withdrawn."""
         self.stop, self.cut = None, False
         self.discard()
         if self.step_over:
@@ -327,34 +327,34 @@ class TurnContext:
         self.discard_chunks()
 
     def close(self) -> None:
-        """Close the turn; whatever is asked of it from now on is refused."""
+        """Close the turn; further calls raise `InvalidInput`."""
         self.closed = True
         self.writer.release()
         self.called.clear()
 
     def note_store_failure(self, error: BaseException) -> None:
-        """Note that the turn's own store failed it for now; the same error from elsewhere is the program's."""
+        """Note a transient failure of the turn's own store; the same error from elsewhere is the program's."""
         if isinstance(error, StoreError) and error.retryable:
             self.store_failure = error
 
     def check_stop(self) -> None:
-        """Leave the program if its run was asked to stop."""
+        """Raise `TurnStopped` if the run was asked to stop."""
         if self.stop is not None:
             raise TurnStopped
 
     def check_open(self) -> None:
-        """Refuse to do anything in a turn that is over."""
+        """Raise `InvalidInput` if the turn is over."""
         if self.closed:
-            raise InvalidInput(f"This turn of {self.key} is over; nothing more can be done in it.")
+            raise InvalidInput(f"This turn of {self.key} is over; it cannot be used any more.")
 
 
 def leave_call(entered: "Token[tuple[TurnContext, Place] | None]") -> None:
-    """End what `TurnContext.enter_call` began."""
+    """End the call that `TurnContext.enter_call` began."""
     _calling.reset(entered)
 
 
 Continuation = Callable[[], bool]
-"""Asked before each turn whether to begin it here; on no, the rest is left to other workers."""
+"""Called before each turn; False leaves the rest to other workers."""
 
 
 def _has_reply(logs: Mapping[str, LogChange]) -> bool:

@@ -1,7 +1,7 @@
-"""Effects: calls to the outside, each done once and recorded, or in doubt.
+"""Effects: calls to the outside, each made once and recorded, or in doubt.
 
-This is the one seam to whatever journals them; the store's journal is the only one so far. An effect is known by the
-turn's origin, a namespace, the step and its key, so that a run that goes on finds what a former one did.
+This is the only seam to a journal of effects; the only implementation is the store's. An effect is identified by the
+turn's origin, a namespace, the step and its key, so that a run that resumes finds what an earlier one did.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,14 +23,14 @@ from tenuto.model.effect import (
 from tenuto.store.bounds import request_digest
 
 ONCE = "/once"
-"""The namespace of what a program adds once: the rows stand for what was written with them."""
+"""The namespace of `once` keys of additions: a row means that the addition was written with it."""
 
 USED = "/used"
-"""The namespace of what a program counts once."""
+"""The namespace of `once` keys of usage."""
 
 
 class InDoubt(StrEnum):
-    """What becomes of a call of which nobody knows whether it was carried out."""
+    """What to do about a call of which it is unknown whether it was carried out."""
 
     RETRY = "retry"
     ASK = "ask"
@@ -38,14 +38,14 @@ class InDoubt(StrEnum):
 
 
 class Place(NamedTuple):
-    """How an effect is known within its origin."""
+    """The identity of an effect within its origin."""
 
     namespace: str
     step: int
     key: str
 
     def __str__(self) -> str:
-        """Name the effect as errors show it."""
+        """Return the name that errors show."""
         return f"{self.namespace + '/' if self.namespace else ''}{self.key} (step {self.step})"
 
     def record(self) -> list[JSON]:
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Known:
-    """What is known of one effect: how it stands, and whether this very runner started it."""
+    """What is known of one effect: its status, and whether this runner started it (`mine`)."""
 
     kind: EffectKind
     status: EffectStatus
@@ -72,12 +72,12 @@ class Known:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it was begun by a runner that is gone."""
+        """Whether a runner that is gone started it, and no result is recorded."""
         return self.status is EffectStatus.STARTED and not self.mine
 
 
 class EffectJournal:
-    """The effects of one origin, as one runner knows them; what is to be written of them goes with its commits."""
+    """The effects of one origin, as one runner knows them; the changes it returns are written by the turn's commits."""
 
     def __init__(self, effects: Iterable[Effect] = (), *, run_id: str = "", attempt: int = 1) -> None:
         self._runner = (run_id, attempt)
@@ -85,7 +85,7 @@ class EffectJournal:
         self.learn(effects)
 
     def learn(self, effects: Iterable[Effect]) -> None:
-        """Take note of effects as the store has them."""
+        """Add effects as they are stored."""
         for each in effects:
             self._known[Place(each.namespace, each.step, each.effect_key)] = Known(
                 kind=each.kind,
@@ -107,27 +107,27 @@ class EffectJournal:
         return any(each.in_doubt for each in self._known.values())
 
     def find(self, place: Place) -> Known | None:
-        """Return what is known of an effect."""
+        """Return what is known of an effect; None if it was never started."""
         return self._known.get(place)
 
     def knows(self, step: int) -> bool:
-        """Tell whether a call of a step came back."""
+        """Return whether a call of a step has a result."""
         return any(
             place.step == step and known.status is not EffectStatus.STARTED and place.namespace not in (ONCE, USED)
             for place, known in self._known.items()
         )
 
     def called(self, step: int) -> bool:
-        """Tell whether a tool call of a step was begun."""
+        """Return whether a tool call of a step was started."""
         return any(place.step == step and known.call_id is not None for place, known in self._known.items())
 
     def is_over(self, place: Place) -> bool:
-        """Tell whether a call came back, or was settled."""
+        """Return whether a call has a result, or was settled."""
         known = self._known.get(place)
         return known is not None and known.status is not EffectStatus.STARTED
 
     def open_calls(self) -> set[str]:
-        """Return the tool calls that were begun and have not come back, as far as is known."""
+        """Return the tool calls that were started and have no recorded result."""
         return {
             each.call_id
             for each in self._known.values()
@@ -141,7 +141,7 @@ class EffectJournal:
     def start(
         self, place: Place, kind: EffectKind, request: JSON, *, idempotent: bool, call_id: str | None
     ) -> StartEffect:
-        """Note that a call is about to be made, and return what is to be written."""
+        """Note that a call is about to be made, and return the change to write."""
         self._known[place] = Known(
             kind=kind,
             status=EffectStatus.STARTED,
@@ -163,14 +163,14 @@ class EffectJournal:
         )
 
     def finish(self, place: Place, *, result: JSON = None, error: JSON = None) -> FinishEffect:
-        """Note what came back, and return what is to be written."""
+        """Note a call's result or error, and return the change to write."""
         known = self._known[place]
         known.status = EffectStatus.DONE if error is None else EffectStatus.FAILED
         known.result, known.error = result, error
         return FinishEffect(key=place.key, step=place.step, namespace=place.namespace, result=result, error=error)
 
     def failed(self, place: Place, error: JSON) -> Known:
-        """Note that a call that came back counts as failed, and return what is known of it."""
+        """Replace a call's result by an error, and return what is known of it."""
         known = self._known[place]
         known.result, known.error = None, error
         if known.status is EffectStatus.DONE:
@@ -178,7 +178,7 @@ class EffectJournal:
         return known
 
     def undo(self, changes: Sequence[EffectChange]) -> list[EffectChange]:
-        """Know nothing of starts that were not written and stand for nothing; return what is still to be written."""
+        """Forget starts that were never committed and have no result; return the changes that remain to be written."""
         undone = {place_of(each) for each in unstarted(changes)}
         for place in undone:
             former = self._known.pop(place).former
@@ -187,7 +187,7 @@ class EffectJournal:
         return [each for each in changes if place_of(each) not in undone]
 
     def forget(self, changes: Sequence[EffectChange]) -> None:
-        """Know nothing of changes that will not be written: what was begun has not come back."""
+        """Forget changes that will not be written: a call whose start was written then has no result."""
         begun = {place_of(each) for each in changes if isinstance(each, StartEffect)}
         for place in {place_of(each) for each in changes}:
             known = self._known.pop(place)
@@ -199,12 +199,12 @@ class EffectJournal:
                 self._known[place] = known
 
     def disown(self) -> None:
-        """Know nothing of calls that were begun here and have not come back: they were cut off."""
+        """Count calls that this runner started as another's: those without a result were cut off and are in doubt."""
         for known in self._known.values():
             known.mine = False
 
     def settle(self, place: Place, *, result: JSON = None, error: JSON = None) -> SettleEffect:
-        """Note what was decided about a call in doubt, and return what is to be written."""
+        """Note the decision about a call in doubt, and return the change to write."""
         known = self._known[place]
         known.status, known.result, known.error = EffectStatus.SETTLED, result, error
         known.has_result = True
@@ -212,31 +212,31 @@ class EffectJournal:
 
 
 def unstarted(changes: Sequence[EffectChange]) -> list[StartEffect]:
-    """Return the starts among changes that were not written that stand for nothing: nothing came of them yet."""
+    """Return the starts among unwritten changes that have no result among them, and every `once` key of an addition."""
     ended = {place_of(each) for each in changes if not isinstance(each, StartEffect)}
     starts = [each for each in changes if isinstance(each, StartEffect)]
     return [each for each in starts if each.namespace == ONCE or place_of(each) not in ended]
 
 
 def place_of(change: EffectChange) -> Place:
-    """Return which effect a change is of."""
+    """Return which effect a change belongs to."""
     return Place(change.namespace, change.step, change.key)
 
 
 def replayed(place: Place, known: Known) -> JSON:
-    """Return the recorded result, or raise the recorded error; what is kept no longer is never called again."""
+    """Return the recorded result, or raise the recorded error; `EffectResultDropped` if it is no longer stored."""
     if known.error is not None:
         raise failed(place, known.error)
     if not known.has_result:
         raise EffectResultDropped(
-            f"The effect {place} was carried out, but its result is kept no longer; it is not called again.",
+            f"The effect {place} was carried out, but its result is no longer stored; it is not called again.",
             place=place.record(),
         )
     return known.result
 
 
 def failed(place: Place, error: Any, cause: BaseException | None = None) -> EffectFailed:
-    """Return the error of a call that failed, the same when it happens as at every replay."""
+    """Return the error of a failed call, the same when it happens and at every replay."""
     refusal = EffectFailed(
         f"The effect {place} failed: {error.get('category')}: {error.get('message')}", place=place.record(), error=error
     )
@@ -245,13 +245,13 @@ def failed(place: Place, error: Any, cause: BaseException | None = None) -> Effe
 
 
 def check_same(place: Place, known: Known, kind: EffectKind, request: JSON) -> None:
-    """Refuse another request under a known key, and say where the two differ."""
+    """Raise `EffectMismatch` for a different request under a known key, and say where the two differ."""
     path: str | None = None
     digest = request_digest(kind, request)
     if known.kind is not kind:
-        where = f"it is a {known.kind} call there, a {kind} call here"
+        where = f"it was a {known.kind} call, and is a {kind} call now"
     elif not known.has_request:
-        where = "its body is kept no longer, and their digests differ"
+        where = "its body is no longer stored, and the digests differ"
         if digest == known.digest:
             return
     else:
@@ -260,7 +260,7 @@ def check_same(place: Place, known: Known, kind: EffectKind, request: JSON) -> N
             return
         where = f"they differ at {path}"
     raise EffectMismatch(
-        f"The effect {place} was called before with another request: {where}. Use another key for another call.",
+        f"The effect {place} was called before with a different request: {where}. Use a different key for this call.",
         place=place.record(),
         found=known.digest or request_digest(known.kind, known.request),
         given=digest,

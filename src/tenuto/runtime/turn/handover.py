@@ -1,4 +1,4 @@
-"""What an engine of its own hands a turn to be written with its next save."""
+"""Changes that a program's own engine passes to its turn, to be written with the next save."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from tenuto.writing.changes import CheckpointDraft, LogChange
 
 @dataclass(slots=True)
 class Handover:
-    """The changes of logs as the run has to write them; the turn's copy shows what they make of the session.
+    """The changes of logs as the run has to write them; the turn's replica has the session after them.
 
-    The two differ where a run has written entries ahead of the save, on branches of its own. `copied` are the copy's
-    own lists of the session's logs, and how long they were when this was handed over: what comes after that is written
-    too. Without `saves` the session's head stays where it is. `landed` says that it is in the store.
+    The two differ where a run has written entries ahead of the save, on its own branches. `copied` are the replica's
+    lists of the session's logs, and their lengths at the handover: entries added later are written too. Without
+    `saves`, the session's head does not move. `landed` says that the changes are stored.
     """
 
     logs: Mapping[str, LogChange]
@@ -24,7 +24,7 @@ class Handover:
     landed: bool = False
 
     def stored(self, head: Mapping[str, LogChange], now: Mapping[str, list[Any]]) -> dict[str, LogChange]:
-        """Return what is to be written to logs, given the changes of the head and the copy's lists by now."""
+        """Return the changes of logs to write, from the changes of the head and the replica's current lists."""
         changes = {name: change for name, change in head.items() if name not in self.copied} | dict(self.logs)
         for name, (items, count) in self.copied.items():
             if name not in now:

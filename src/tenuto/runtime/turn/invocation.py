@@ -1,19 +1,23 @@
-"""What a turn executes, and the two signals by which a program leaves it before its end."""
+"""The invocation that a turn executes, and the two signals by which a program leaves its turn early."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tenuto.codec import JSON
+from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import OpenWait
+from tenuto.model.run import Run
 from tenuto.model.wait import Wait
+from tenuto.store.store import Store
 
 
 class TurnStopped(BaseException):
-    """The run was asked to stop; not an error of the program, which therefore does not catch it by accident."""
+    """The run was asked to stop. It is not an `Exception`, so that a program does not catch it by accident."""
 
 
 class TurnSuspended(BaseException):
-    """The program waits for something; the turn ends here and another one goes on."""
+    """The program waits for something; the turn ends here and another one resumes."""
 
     def __init__(self, waits: Sequence[OpenWait], *, partial: bool) -> None:
         super().__init__()
@@ -22,7 +26,7 @@ class TurnSuspended(BaseException):
 
 
 def signal_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    """Return the signal among what the tasks of a program raised; it is how the program leaves its turn."""
+    """Return the signal among the exceptions of a program's tasks; the program leaves its turn with it."""
     for kind in (TurnSuspended, TurnStopped):
         found: BaseException | None = group.subgroup(kind)
         while isinstance(found, BaseExceptionGroup):
@@ -34,7 +38,7 @@ def signal_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What a turn executes: its identities, what began it, and what former runs of it left."""
+    """One logical execution: its ids, the input that began it, and what its earlier runs left."""
 
     invocation_id: str
     origin_id: str
@@ -45,3 +49,16 @@ class Invocation:
     steps_before: int = 0
     waits: tuple[Wait, ...] = ()
     reply_to: JSON = None
+
+
+async def start_point(store: Store, run: Run) -> Checkpoint | None:
+    """Return the checkpoint of the session before a run of the runtime; None if the run belongs to `graph.run`."""
+    point = await store.checkpoints.get(run.key, run.commit_number)
+    return point if point is not None and point.run_id is None else None
+
+
+async def reply_to(store: Store, run: Run) -> JSON:
+    """Return the parent and token that a run's result is for, as stored when it began; None if there is none."""
+    point = await start_point(store, run)
+    cursor: Any = point.cursor if point else None
+    return cursor.get("for") if isinstance(cursor, Mapping) else None

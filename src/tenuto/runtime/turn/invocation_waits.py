@@ -1,4 +1,4 @@
-"""What a program waits for, and which waits of its invocation are there already."""
+"""The waits that a program asks for, and those of its invocation that already exist."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.runtime.conversation.history import not_executed, result_message
 
 STEP = "/step"
-"""Where a wait's metadata keep the step that asked for it."""
+"""The name under which a wait's metadata store the step that asked for it."""
 
 
 ANSWERS_CALLS = (WaitKind.TOOL_RESULT, WaitKind.CHILD)
@@ -22,7 +22,7 @@ ANSWERS_CALLS = (WaitKind.TOOL_RESULT, WaitKind.CHILD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitFor:
-    """Something a program needs before it goes on; `signal_id` is its own word for it."""
+    """Something that a program needs before it can continue; `signal_id` is the program's own name for it."""
 
     signal_id: str
     kind: str = WaitKind.SIGNAL
@@ -32,7 +32,7 @@ class WaitFor:
     metadata: Mapping[str, JSON] = field(default_factory=dict)
 
     def opening(self, step: int | None = None) -> OpenWait:
-        """Return what opens the wait in a commit; a program that runs `step` again finds it by that."""
+        """Return the commit part that opens the wait; a program that repeats `step` finds the wait by it."""
         return OpenWait(
             kind=self.kind,
             signal_id=self.signal_id,
@@ -46,8 +46,8 @@ class WaitFor:
 class InvocationWaits:
     """The waits of one invocation, in the order they were opened.
 
-    A program that runs a step again asks for its waits in the same order: the first time it names a signal it means
-    the first such wait of that step.
+    A program that repeats a step asks for its waits in the same order: its first request for a signal means the first
+    such wait of that step.
     """
 
     def __init__(self, waits: Iterable[Wait] = ()) -> None:
@@ -55,7 +55,7 @@ class InvocationWaits:
         self._asked: dict[tuple[str, str | None, int], int] = {}
 
     def next(self, wanted: WaitFor, step: int) -> Wait | None:
-        """Return the wait this asking means, if it was opened before."""
+        """Return the wait that this request means, if it was opened before, and count the request."""
         found = self.peek(wanted, step)
         if found is not None:
             place = (wanted.kind, wanted.signal_id, step)
@@ -63,14 +63,14 @@ class InvocationWaits:
         return found
 
     def peek(self, wanted: WaitFor, step: int) -> Wait | None:
-        """Return the wait the next asking will mean, if it was opened before."""
+        """Return the wait that the next request will mean, if it was opened before."""
         place = (wanted.kind, wanted.signal_id, step)
         found = [wait for wait in self._waits if (wait.kind, wait.signal_id, wait.metadata.get(STEP)) == place]
         asked = self._asked.get(place, 0)
         return found[asked] if asked < len(found) else None
 
     def ask_again(self) -> None:
-        """Let a program that runs again ask for them from the first one on."""
+        """Let a program that runs again ask for its waits from the first one on."""
         self._asked.clear()
 
     def of_call(self, call_id: str, kind: str) -> Wait | None:
@@ -79,11 +79,11 @@ class InvocationWaits:
         return found[-1] if found else None
 
     def called(self, step: int) -> bool:
-        """Tell whether a tool call of a step waited for something."""
+        """Return whether a tool call of a step opened a wait."""
         return any(wait.metadata.get(STEP) == step and "call_id" in wait.metadata for wait in self._waits)
 
     def opened(self, wait_id: str, opened: OpenWait, key: SessionKey, run_id: str, receipt: Receipt) -> None:
-        """Note a wait this turn has opened."""
+        """Note a wait that this turn has opened."""
         self._waits.append(
             Wait(
                 wait_id=wait_id,
@@ -102,11 +102,11 @@ class InvocationWaits:
         )
 
     def of_run(self, run_id: str) -> list[Wait]:
-        """Return the waits one run opened."""
+        """Return the waits that a run opened."""
         return [wait for wait in self._waits if wait.run_id == run_id]
 
     def expire(self, run_id: str) -> None:
-        """Note that what a run still waited for did not come in time."""
+        """Note that the open waits of a run have expired."""
         self._waits = [
             replace(wait, status=WaitStatus.EXPIRED)
             if wait.run_id == run_id and wait.status is WaitStatus.OPEN
@@ -115,33 +115,33 @@ class InvocationWaits:
         ]
 
     def open_calls(self) -> set[str]:
-        """Return the tool calls that wait for something, or whose answer this turn is to act on."""
-        stands = (WaitStatus.OPEN, WaitStatus.ANSWERED)
+        """Return the tool calls with an open wait, or with an answer that this turn is to act on."""
+        covering = (WaitStatus.OPEN, WaitStatus.ANSWERED)
         return {
             str(wait.metadata["call_id"])
             for wait in self._waits
-            if wait.status in stands and "call_id" in wait.metadata
+            if wait.status in covering and "call_id" in wait.metadata
         }
 
 
 def answer_of(wait: Wait) -> JSON:
-    """Return what a wait was answered with; one that was not, in time, is `WaitExpired`."""
+    """Return the answer to a wait; raise `WaitExpired` if it was not answered in time."""
     if wait.status is WaitStatus.ANSWERED:
         return wait.answer
     raise WaitExpired(
-        f"Nobody answered {wait.signal_id or wait.kind!r} in time (wait {wait.wait_id} is {wait.status}).",
+        f"{wait.signal_id or wait.kind!r} was not answered in time (wait {wait.wait_id} is {wait.status}).",
         wait_id=wait.wait_id,
         status=str(wait.status),
     )
 
 
 def is_answered_call(wait: Wait) -> bool:
-    """Tell whether a wait has brought the result of a tool call."""
+    """Return whether the answer to a wait is the result of a tool call."""
     return wait.status is WaitStatus.ANSWERED and wait.kind in ANSWERS_CALLS and "call_id" in wait.metadata
 
 
 def answer_message(wait: Wait) -> dict[str, Any]:
-    """Return the result of a call whose answer came from outside, or did not come in time."""
+    """Return the result message of a call that was answered from outside, or not answered in time."""
     call_id = str(wait.metadata["call_id"])
     if wait.status is not WaitStatus.ANSWERED:
         return not_executed(call_id, "no answer came in time")

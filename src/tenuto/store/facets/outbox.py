@@ -5,7 +5,7 @@ from functools import partial
 
 from tenuto.argument import check_kind
 from tenuto.clock import to_micros
-from tenuto.model.outgoing import Outgoing, OutgoingStatus
+from tenuto.model.outgoing_item import Outgoing, OutgoingStatus
 from tenuto.model.session import Key, Tenant, as_key
 from tenuto.store.backend import Lock, columns_of
 from tenuto.store.context import StoreContext

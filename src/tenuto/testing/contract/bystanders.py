@@ -12,7 +12,7 @@ from tenuto.model.commit import BeginRun, EndRun, OpenWait, Reset
 from tenuto.model.effect import EffectKind, StartEffect
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import InputKind, NewInput
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile
 from tenuto.store.store import Store

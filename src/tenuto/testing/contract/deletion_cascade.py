@@ -12,7 +12,7 @@ from tenuto.errors import (
 )
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, EndRun, OpenWait, SettleWait
-from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.report import DeleteReport, GcReport
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey

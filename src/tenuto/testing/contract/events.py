@@ -13,8 +13,8 @@ from tenuto.model.lane import Lane
 from tenuto.model.report import PruneReport
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.store.store import Store
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.testing.scenes.event_scene import all_events, names_of, news, subscribed, write_events
 

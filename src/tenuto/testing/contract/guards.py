@@ -42,7 +42,7 @@ from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, LogEnd, SessionKey, SessionStatus
 from tenuto.model.token_usage import NewUsage

@@ -14,8 +14,8 @@ from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.store.host import this_process
 from tenuto.store.store import Store
 from tenuto.testing.checks import unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_session, an_owner
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import statements
 from tenuto.testing.scenes.inbox_scene import (

@@ -17,8 +17,8 @@ from tenuto.model.input import Consume, InputKind, InputStatus, NewInput, Nothin
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.store.store import Store
 from tenuto.testing.checks import damaged, not_refused, outcomes, unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_save, a_session, a_turn, an_id, an_owner
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import statements
 from tenuto.testing.scenes.inbox_scene import (

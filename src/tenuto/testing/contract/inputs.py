@@ -24,7 +24,7 @@ from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import InputKind, NewInput
 from tenuto.model.lane import Rearm
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionRecord
 from tenuto.store.store import Store

@@ -16,8 +16,8 @@ from tenuto.model.session import SessionKey
 from tenuto.store.host import this_process
 from tenuto.store.store import Store
 from tenuto.testing.checks import rows, unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.testing.scenes.lane_scene import busy, under
 

@@ -10,8 +10,8 @@ from tenuto.errors import LaneLost
 from tenuto.model.event import NewEvent
 from tenuto.model.lane import Lane, Rearm
 from tenuto.store.store import Store
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_key, a_save, a_session, a_turn, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.testing.scenes.lane_scene import a_displaced_runner, busy, under
 

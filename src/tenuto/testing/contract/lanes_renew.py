@@ -10,8 +10,8 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_session, an_owner
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.testing.scenes.lane_scene import begin_under
 

@@ -11,8 +11,8 @@ from tenuto.model.commit import EndRun, NewCheckpoint, OpenWait
 from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.store.store import Store
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.testing.scenes.lane_scene import a_displaced_runner, begin_under, busy, under
 

@@ -11,8 +11,8 @@ from tenuto.errors import InvalidInput
 from tenuto.model.session import ANY_TENANT, Kind, Profile, SessionFilter, SessionKey, SessionStatus, SessionSummary
 from tenuto.store.store import Store
 from tenuto.testing.checks import unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import statements
 

@@ -10,12 +10,12 @@ import pytest
 from tenuto.clock import to_datetime
 from tenuto.errors import ClaimLost, DeliveryLost, InvalidInput, OperationConflict
 from tenuto.model.input import Consume, InputKind, NewInput
-from tenuto.model.outgoing import NewOutgoing, Outgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.session import Kind, SessionKey
 from tenuto.store.store import Store
 from tenuto.testing.checks import not_refused, outcomes, rows, unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_session
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import fail_at_each_statement, statements
 

@@ -23,8 +23,8 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
 from tenuto.store.store import Store
 from tenuto.testing.checks import rows, unchanged, values
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 
 

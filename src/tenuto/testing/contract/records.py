@@ -15,8 +15,8 @@ from tenuto.model.event import NewEvent
 from tenuto.model.session import ForkPoint, Kind, Profile, SessionKey, SessionRecord, SessionStatus
 from tenuto.store.store import Store
 from tenuto.testing.checks import outcomes, unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import statements
 

@@ -14,8 +14,8 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
 from tenuto.testing.checks import unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_run, a_save, a_session, a_turn, an_id, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 
 

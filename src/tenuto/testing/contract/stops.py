@@ -15,8 +15,8 @@ from tenuto.model.run import Run, RunRef, RunStatus, StopAnswer, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
 from tenuto.testing.checks import unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_session, a_turn, an_id, an_owner
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import fail_at_each_statement, statements
 

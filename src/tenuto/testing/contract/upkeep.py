@@ -15,13 +15,13 @@ from tenuto.errors import (
 from tenuto.model.commit import Reset
 from tenuto.model.event import NewEvent
 from tenuto.model.input import InputKind, NewInput
-from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.report import ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey
 from tenuto.store.store import Store
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_save, a_session, an_id, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import failing
 from tenuto.testing.scenes.upkeep_scene import a_left_run, a_timed_store

@@ -15,7 +15,7 @@ from tenuto.errors import (
 from tenuto.model.commit import BeginRun, EndRun, NewCheckpoint, SettleWait
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput
-from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.report import PruneReport
 from tenuto.model.run import RunStatus
 from tenuto.model.token_usage import NewUsage

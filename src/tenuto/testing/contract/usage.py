@@ -12,8 +12,8 @@ from tenuto.model.session import Profile
 from tenuto.model.token_usage import NewUsage, UsageTotals
 from tenuto.store.store import Store
 from tenuto.testing.checks import not_refused, rows, unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_session, a_turn, an_id, an_owner
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import fail_at_each_statement, statements
 

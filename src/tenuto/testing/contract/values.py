@@ -16,7 +16,7 @@ from tenuto.model.effect import EffectKind, FinishEffect, SettleEffect, StartEff
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.lane import HostProof, Owner
-from tenuto.model.outgoing import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import Profile, SessionFilter, SessionKey, SessionRecord
 from tenuto.model.token_usage import NewUsage

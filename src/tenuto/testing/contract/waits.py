@@ -15,8 +15,8 @@ from tenuto.model.session import SessionKey
 from tenuto.model.wait import WaitStatus
 from tenuto.store.store import Store
 from tenuto.testing.checks import unchanged
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_key, a_run, a_session, an_id, an_owner
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 
 _APPROVAL = OpenWait(

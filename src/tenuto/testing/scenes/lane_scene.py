@@ -10,8 +10,8 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, a_session, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 
 

@@ -6,8 +6,8 @@ from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, OpenWai
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
-from tenuto.testing.clock import FakeClock
 from tenuto.testing.factories import a_commit, an_id
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 
 

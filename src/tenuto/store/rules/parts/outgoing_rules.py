@@ -7,7 +7,7 @@ from tenuto.clock import to_duration
 from tenuto.codec import dumps
 from tenuto.errors import DeliveryLost, InvalidInput
 from tenuto.ids import new_id
-from tenuto.model.outgoing import NewOutgoing, Outgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.limits import next_count

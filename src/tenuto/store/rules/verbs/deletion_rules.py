@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tenuto.codec import encode, loads
 from tenuto.errors import StoredDataCorrupt
 from tenuto.ids import derived_id
-from tenuto.model.outgoing import CHILD_LOST, OutboxKind, OutgoingStatus
+from tenuto.model.outgoing_item import CHILD_LOST, OutboxKind, OutgoingStatus
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import Kind, SessionKey, SessionStatus
 from tenuto.model.wait import WaitKind

@@ -1,4 +1,4 @@
-"""One session in memory: what the store holds, kept in step with every commit of the turn that has it."""
+"""One session in memory, kept in step with the store by every commit of the turn that uses it."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from tenuto.model.commit import Receipt
 from tenuto.model.input import Input
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
-from tenuto.runtime.cache.queue_view import QueueView
 from tenuto.runtime.conversation.frame import FRAME
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.definition import Definition
@@ -23,12 +22,12 @@ from tenuto.writing.changes import Base
 
 @dataclass(slots=True)
 class Replica:
-    """One session in memory, with the judgement of its conversation and what is known of its last run.
+    """One session in memory, with an index of its conversation and the status of its last run.
 
-    Logs are lists that are only added to, so that views of them stay what they were; a log that begins anew is a new
-    list. `last_run` is the session's current run and how it stands, None if it never had one. `queue` is what was known
-    of its open input when the stream stood at `event_seq`; while it is `no_steering`, none of that was for the turn
-    under way. `acknowledges` is the operation of our last commit.
+    Logs are lists that only grow, so that views of them never change; a log that is rewritten becomes another list.
+    `last_run` is the session's current run and its status, None if it never had one. `queue` is the open input that was
+    known when the stream was at `event_seq`; `no_steering` means that none of it was for the running turn.
+    `acknowledges` is the operation id of this process's last commit.
     """
 
     key: SessionKey
@@ -61,7 +60,7 @@ class Replica:
     def of(
         cls, record: SessionRecord, definition: Definition | None, run: Run | None, *, is_conversation: bool
     ) -> "Replica":
-        """Return the replica of a loaded record; messages that are not a conversation are not judged."""
+        """Return the replica of a loaded record; messages that are not a conversation are not indexed."""
         head = record.head
         assert head is not None
         replica = cls(
@@ -89,23 +88,23 @@ class Replica:
         return replica
 
     def reindex(self, upto: int | None = None) -> None:
-        """Take stock of the conversation as it stands; the history is that of its first `upto` messages, or of all."""
+        """Recompute the open calls and used ids of the first `upto` messages, or of all, and find the last frame."""
         messages = self.logs.get(MESSAGES, []) if self.is_conversation else []
         self.history = History.of(messages[:upto])
         self.frame_at = next((at for at in range(len(messages) - 1, -1, -1) if is_frame(messages[at])), None)
 
     @property
     def base(self) -> Base:
-        """What a turn on this replica starts from."""
+        """The point of the session that a turn on this replica starts from."""
         return Base(version=self.version, ends=self.ends)
 
     @property
     def messages(self) -> list[Any]:
-        """The conversation's own list."""
+        """The conversation's own list, not a copy."""
         return self.logs.get(MESSAGES, [])
 
     def value(self) -> Session:
-        """Return the session as it is now; later changes of this replica do not reach it."""
+        """Return the current session as a value; later changes of this replica do not affect it."""
         return Session(
             key=self.key,
             status=self.status,
@@ -124,11 +123,11 @@ class Replica:
 
     @property
     def queue_empty(self) -> bool:
-        """Whether no input was open when the stream stood at `event_seq`."""
+        """Whether no input was open when the stream was at `event_seq`."""
         return self.queue is not None and not self.queue.more and not self.queue.inputs
 
     def note_stamp(self, stamp: Stamp) -> None:
-        """Note how the stream stands, and whether input is open."""
+        """Note the position of the stream, and whether input is open."""
         if not stamp.has_input:
             self.queue = QueueView()
         elif stamp.event_seq != self.event_seq:
@@ -136,32 +135,32 @@ class Replica:
         self.event_seq, self.no_steering = stamp.event_seq, not stamp.steers
 
     def note_queue(self, inputs: Sequence[Input], *, more: bool) -> None:
-        """Note the open input, in order, and whether there is more of it; what is not simply due next is not kept."""
+        """Note the open input, in order, and whether there is more; it is kept only if all of it is simply due next."""
         plain = all(each.boundary is None and each.run_id is None and each.due_at is None for each in inputs)
         self.queue = QueueView(deque(inputs), more) if plain else None
         self.no_steering = plain and not more
         if self.no_steering and inputs:
-            self.event_seq = max(self.event_seq, inputs[-1].seq)  # where the stream stood when the last one came in
+            self.event_seq = max(self.event_seq, inputs[-1].seq)  # the stream's position when the last input arrived
 
-    def pop_queue(self, given: Input) -> None:
-        """Note that a turn of ours began with an input."""
-        if self.queue is not None and self.queue.inputs and self.queue.inputs[0].input_id == given.input_id:
+    def pop_queue(self, taken: Input) -> None:
+        """Note that a turn of this process began with an input."""
+        if self.queue is not None and self.queue.inputs and self.queue.inputs[0].input_id == taken.input_id:
             self.queue.inputs.popleft()
         else:
             self.queue = None
 
     def invalidate_queue(self) -> None:
-        """Note that something came in: what is open has to be looked at."""
+        """Note that something arrived: the open input has to be read again."""
         self.queue, self.no_steering = None, False
 
     def note_events(self, events: int, event_seq: int) -> None:
-        """Note events of ours that brought the stream to a number; if others' came between, something came in."""
+        """Note that our events moved the stream to this number; if there are others between, something arrived."""
         if event_seq != self.event_seq + events:
             self.invalidate_queue()
         self.event_seq = event_seq
 
     def landed(self, receipt: Receipt, *, saved: bool, events: int = 0) -> None:
-        """Note a commit of ours."""
+        """Note a commit of this process."""
         self.note_events(events, receipt.event_seq)
         self.commit_number = receipt.commit_number
         self.generation = receipt.generation
@@ -172,7 +171,7 @@ class Replica:
             self.ends = receipt.ends
 
     def take(self, changes: Changes, after: Session) -> None:
-        """Make changes that were committed."""
+        """Apply changes that were committed."""
         if changes.document or changes.removed:
             document = self.document | dict(changes.document)
             self.document = {name: value for name, value in document.items() if name not in changes.removed}
@@ -188,7 +187,7 @@ class Replica:
         self.status, self.definition, self.profile = after.status, after.definition, profile_after(changes, after)
 
     def add(self, name: str, items: Sequence[Any]) -> None:
-        """Add entries to a log; those of the conversation have been judged."""
+        """Add entries to a log; messages have been checked by then."""
         log = self.logs.setdefault(name, [])
         if name == MESSAGES:
             for at, item in enumerate(items, start=len(log)):
@@ -198,14 +197,22 @@ class Replica:
 
 
 def is_frame(message: Any) -> bool:
-    """Tell whether an entry of the conversation is a frame's mark."""
+    """Return whether an entry of the conversation is a frame's mark."""
     return isinstance(message, MAPPING) and message.get("role") == FRAME
 
 
 def rough_size(value: Any) -> int:
-    """Return about how much text a value is, without making it."""
+    """Return the approximate length of a value's text, without encoding it."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, MAPPING):
         return sum(len(name) + rough_size(each) for name, each in value.items())
     return sum(map(rough_size, value)) if isinstance(value, list) else 8
+
+
+@dataclass(slots=True)
+class QueueView:
+    """A session's open input for its next turns, in order; `more` means that these are only the first."""
+
+    inputs: deque[Input] = field(default_factory=deque)
+    more: bool = False

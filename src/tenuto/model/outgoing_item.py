@@ -1,4 +1,4 @@
-"""The outbox: work a commit causes elsewhere, started only once the commit stands."""
+"""The outbox: work that a commit causes elsewhere, started only after the commit is stored."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,15 +8,15 @@ from tenuto.codec import JSON
 from tenuto.model.session import SessionKey
 
 CHILD_LOST = "child_lost"
-"""The category of the error a parent gets for a child that could not be begun, or is gone."""
+"""The category of the error that a parent receives for a child that could not be started, or is gone."""
 
 
 class OutboxKind(StrEnum):
-    """What an outgoing item asks of the session it is for.
+    """What an outgoing item requests of its target session.
 
-    `WAKE`: look again, since an answer is there, a time has come, or a message follows a hand-off. `CHILD`: begin a
-    child, or consult one again. `RESULT`: how a child's turn went, or that it is gone, owed to the parent that waits.
-    `STOP`: the parent has stopped waiting for the child; owed until the child has stopped.
+    `WAKE`: continue, because an answer arrived, a time has come, or a message follows a handoff. `CHILD`: create a
+    child, or send an existing one another message. `RESULT`: the outcome of a child's turn, or that the child is gone,
+    for the parent that waits. `STOP`: the parent no longer waits for the child; pending until the child has stopped.
     """
 
     WAKE = "wake"
@@ -26,7 +26,7 @@ class OutboxKind(StrEnum):
 
 
 class OutgoingStatus(StrEnum):
-    """How far an outgoing item has come; done and expired are final."""
+    """The progress of an outgoing item; done and expired are final."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -36,7 +36,7 @@ class OutgoingStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewOutgoing:
-    """Something for another session, due at `due_at`, or `delay` seconds after the commit, or at once."""
+    """An item for another session, due at `due_at`, or `delay` seconds after the commit, or at once."""
 
     kind: str
     target: SessionKey
@@ -47,7 +47,7 @@ class NewOutgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """One outgoing item as stored; `key` is the session that sent it, `attempts` counts what was tried."""
+    """One outgoing item as stored; `key` is the session that sent it, `attempts` counts the deliveries tried."""
 
     outbox_id: str
     key: SessionKey

@@ -1,4 +1,4 @@
-"""Asking the store again while it is not known whether a write has landed."""
+"""Retries of a write while it is unknown whether it has landed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,10 +13,10 @@ _FIRST_PAUSE = 0.05
 
 
 async def ask_again(error: StoreError, again: Callable[[], Awaitable[T | None]]) -> T:
-    """Return what a write returns that the store failed for now, asking `again` five times with growing pauses.
+    """Retry a write that failed with `error`, up to five times with growing pauses, and return its result.
 
-    `again` repeats the same write under its operation id, so that it cannot be done twice; None means that there is
-    nothing to repeat, and the error stands. An error that is not retryable is raised at once.
+    `again` repeats the same write under its operation id, so that it cannot be done twice. If it returns None there is
+    nothing to repeat, and the last error is raised; so is an error that is not retryable, at once.
     """
     pause = _FIRST_PAUSE
     for _ in range(_TRIES):

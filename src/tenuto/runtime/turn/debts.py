@@ -5,23 +5,23 @@ from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
 from tenuto.model.commit import SettleWait
-from tenuto.model.outgoing import NewOutgoing, OutboxKind
+from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
-from tenuto.runtime.turn.start_point import reply_to
+from tenuto.runtime.turn.invocation import reply_to
 from tenuto.store.store import Store
 
 
 class Abandoned(NamedTuple):
-    """What a commit writes to abandon waits: their settlements, and what is owed to other sessions."""
+    """The commit parts that abandon waits: their settlements, and outgoing items for other sessions."""
 
     settled: list[SettleWait]
     owed: list[NewOutgoing]
 
 
 def abandon_waits(waits: Iterable[Wait], tenant: str, status: WaitStatus = WaitStatus.ABANDONED) -> Abandoned:
-    """Return what settles the open ones among these waits; a child that is waited for is owed a stop."""
+    """Return the commit parts that settle the open waits among these; children that are waited for are stopped."""
     found = Abandoned([], [])
     for wait in waits:
         if wait.status is not WaitStatus.OPEN:
@@ -34,7 +34,7 @@ def abandon_waits(waits: Iterable[Wait], tenant: str, status: WaitStatus = WaitS
 
 
 async def abandon_run(store: Store, run: Run, waits: Iterable[Wait]) -> Abandoned:
-    """Return what abandons a suspended run with these waits; a parent that waits for the run is owed an answer."""
+    """Return the commit parts that abandon a suspended run with these waits; a parent that waits for it is notified."""
     found = abandon_waits(waits, run.key.tenant)
     error = {"category": "child_abandoned", "message": "The child received a new message and abandoned this request."}
     answer = result_for_parent(await reply_to(store, run), run.key, status="abandoned", error=error)
@@ -46,10 +46,24 @@ async def abandon_run(store: Store, run: Run, waits: Iterable[Wait]) -> Abandone
 def result_for_parent(
     asker: Any, key: SessionKey, *, status: str, output: JSON = None, error: JSON = None
 ) -> NewOutgoing | None:
-    """Return how a child's turn went, for the parent that waits for it; None if nobody does."""
+    """Return the outcome of a child's turn, for the parent that waits for it; None if no parent does."""
     if not isinstance(asker, Mapping):
         return None
     target = SessionKey(str(asker["parent"]), tenant=key.tenant)
     body = {"token": asker["token"], "child": key.session_id, "status": status}
     body |= {"result": output} if error is None else {"error": error}
     return NewOutgoing(kind=OutboxKind.RESULT, target=target, body=body)
+
+
+def token_of(body: JSON) -> str | None:
+    """Return the token of the parent's wait for the turn that this input begins; None if there is none."""
+    origin: Any = body.get("for") if isinstance(body, Mapping) else None
+    return origin["token"] if isinstance(origin, Mapping) else None
+
+
+def notice_body(text: str, data: JSON, **about: JSON) -> dict[str, JSON]:
+    """Return the body of a wake that reports something to the model, once.
+
+    The text is a fixed sentence of the runtime; values from outside are only in `data`.
+    """
+    return {"notice": {"text": text, **about, "data": data}}

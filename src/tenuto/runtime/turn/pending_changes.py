@@ -1,4 +1,4 @@
-"""What a turn has done and not yet written: it goes into the turn's next commit, whoever makes that."""
+"""Changes that a turn has made and not yet written; the turn's next commit writes them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, NewInput
-from tenuto.model.outgoing import NewOutgoing
+from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.session import LogEnd, Profile, SessionStatus
 from tenuto.model.token_usage import NewUsage
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.conversation.history import Judged, calls_of
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, Session, profile_after
 from tenuto.runtime.turn.handover import Handover
+from tenuto.runtime.turn.replica import Replica
 from tenuto.writing.changes import LogChange, Save
 from tenuto.writing.log_tracker import LogTracker
 
@@ -25,11 +25,11 @@ _LISTS = ("events", "effects", "usage", "outgoing", "consume", "inputs", "settle
 
 @dataclass(slots=True)
 class Pending:
-    """Changes of a session's replica that are made already and not yet written, and what goes along with them.
+    """Changes of a session's replica that are not written yet, and the other parts of the next commit.
 
-    Entries stand in the lists of the replica as soon as they are added; the tracker knows how many of them the store
-    has. `_resets` are the logs that begin anew. `covered_calls` are the tool calls that something other than a result
-    stands for; `extras` are further fields of the next commit.
+    Entries are in the lists of the replica as soon as they are added; the tracker knows how many of them the store has.
+    `_resets` are the logs that are rewritten. `covered_calls` are the tool calls without a result that are covered by a
+    wait or an effect; `extras` are further fields of the next commit.
     """
 
     replica: Replica
@@ -58,16 +58,16 @@ class Pending:
         self._stored = _Stored.of(self.replica)
 
     def add(self, log: str, items: Iterable[JSON]) -> int:
-        """Add entries to a log and return the place of the first among those not yet written."""
+        """Add entries to a log and return the index of the first among those not yet written."""
         first = len(self.replica.logs.get(log, ())) - self.written(log)
         self.replica.add(log, list(items))
         return first
 
     def reset_log(self, log: str, items: Iterable[JSON], kept: int = 0, keep: LogEnd | None = None) -> None:
-        """Let a log have these items instead; the first `kept` are those it has, or those it had at the end `keep`."""
+        """Replace a log by these items; the first `kept` are the log's own, or those it had at the end `keep`."""
         known, written = self._resets.get(log), self.written(log)
         if keep is None:
-            kept = min(kept, written)  # what is not in the store yet cannot be kept there
+            kept = min(kept, written)  # entries that are not stored yet cannot be kept
             keep = known.keep if known else None
         before = known.before if known else self.replica.logs.get(log, [])[:written]
         self._resets[log] = _LogReset(kept, keep, before)
@@ -76,7 +76,7 @@ class Pending:
             self.replica.reindex(kept)
 
     def apply(self, changes: Changes, after: Session) -> None:
-        """Make what an action or a hook changed part of what is to be written."""
+        """Add the changes of an action or a hook to the next commit."""
         self.document |= changes.document
         self.removed = (self.removed - changes.document.keys()) | changes.removed
         for name in changes.removed:
@@ -97,40 +97,40 @@ class Pending:
         self.replica.profile = profile_after(changes, after)
 
     def written(self, log: str) -> int:
-        """Return how many entries of a log are in the store."""
+        """Return how many entries of a log are stored."""
         reset = self._resets.get(log)
         return self.tracker.stored(log) if reset is None else reset.kept
 
     def calls(self) -> set[str]:
-        """Return the tool calls that are open in the store, and those made since."""
+        """Return the tool calls that are open in the stored conversation, and those made since."""
         fresh = self.replica.messages[self.written(MESSAGES) :]
         return set(self.replica.history.open) | {call["id"] for each in fresh for call in calls_of(each)}
 
     def open_calls(self) -> Collection[str]:
-        """Return the tool calls that have no result yet, in the conversation as it is now."""
+        """Return the tool calls that have no result yet in the current conversation."""
         if not (calls := self.calls()):
             return ()
         return self.replica.history.judged(self.replica.messages[self.written(MESSAGES) :], calls).open
 
     @property
     def says(self) -> bool:
-        """Whether something is to be added to the conversation."""
+        """Whether messages are to be added to the conversation."""
         return len(self.replica.messages) > self.written(MESSAGES)
 
     def is_reset(self, log: str) -> bool:
-        """Tell whether a log is to be written to a new branch."""
+        """Return whether a log is to be written to a new branch."""
         return log in self._resets
 
     @property
     def is_empty(self) -> bool:
-        """Whether a commit would have nothing to write."""
+        """Whether there is nothing to commit."""
         parts = (self.document, self.removed, self.profile, self.status, self.extras, self.steps, self._resets)
         if self.handover is not None:
             return False
         return not any(parts) and not any(getattr(self, name) for name in _LISTS) and not self.logs()
 
     def logs(self) -> dict[str, LogChange]:
-        """Return what is to be written to logs."""
+        """Return the changes of logs to be written."""
         changes = {}
         for name, items in self.replica.logs.items():
             reset, written = self._resets.get(name), self.written(name)
@@ -146,11 +146,11 @@ class Pending:
         return self.saves(self.logs())
 
     def saves(self, logs: Mapping[str, LogChange]) -> bool:
-        """Tell whether a commit with these changes of logs moves the session's head."""
+        """Return whether a commit with these changes of logs moves the session's head."""
         return bool(logs or self.document or self.removed or (self.handover is not None and self.handover.saves))
 
     def save(self) -> Save:
-        """Return what this does to the session's head."""
+        """Return the changes of the session's head to be written."""
         replica = self.replica
         return Save(
             document=dict(self.document),
@@ -162,13 +162,13 @@ class Pending:
         )
 
     def discard(self) -> None:
-        """Take back every change of the state that is not written; what goes along with it stays."""
+        """Undo unwritten changes of the state, outgoing items and consumed input; the commit's other parts stay."""
         for name, reset in self._resets.items():
             self.replica.logs[name] = reset.before
         self._resets, self.handover = {}, None
         for name, items in self.replica.logs.items():
             count = self.written(name)
-            if len(items) > count:  # a new list, so that views of the old one stay what they are
+            if len(items) > count:  # a new list, so that views of the old one do not change
                 self.replica.logs[name] = items[:count]
         stored, replica = self._stored, self.replica
         replica.document, replica.status = stored.document, stored.status
@@ -184,7 +184,10 @@ class Pending:
         *,
         saves: bool = True,
     ) -> dict[str, Any]:
-        """Return what goes along with a commit; the logs are the head's, and without `saves` it stays where it is."""
+        """Return the other parts of a commit with these changes of the head's logs.
+
+        Without `saves`, the head does not move. Raise `InvalidHistory` if the messages do not fit the conversation.
+        """
         judged = self._judged(logs, waits)
         counts = {name: count for name in _LISTS if (count := len(getattr(self, name)))}
         self._under_way = _UnderWay(
@@ -217,14 +220,14 @@ class Pending:
         return self.replica.history.judged(change.items, waiting | self.covered_calls)
 
     def ends_step(self, before: bool) -> bool:
-        """Tell whether a step that made calls is over once the commit under way stands; `before`, if it was so far."""
+        """Return whether a step with calls is over once the current commit lands; `before` says if it already was."""
         judged = self._under_way.judged if self._under_way is not None else None
         if judged is None:
             return before
         return not judged.open and (before or bool(self.replica.history.open or judged.made))
 
     def landed(self, receipt: Receipt) -> None:
-        """Note that the commit these parts went along with stands."""
+        """Note that the commit with the parts of the last call of `parts` has landed."""
         under_way, self._under_way = self._under_way, None
         assert under_way is not None
         for name, count in under_way.counts.items():
@@ -253,7 +256,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What of the session is in the store, to be gone back to."""
+    """The stored values of the session, to return to on `discard`."""
 
     document: dict[str, JSON]
     status: SessionStatus
@@ -280,7 +283,7 @@ class _UnderWay:
 
 
 class _LogReset(NamedTuple):
-    """A log that begins anew: how many entries it keeps, at which end if not its present one, what the store has."""
+    """A log to rewrite: how many entries it keeps, at which end if not its current one, and its stored entries."""
 
     kept: int
     keep: LogEnd | None

@@ -11,6 +11,7 @@ from tenuto.runtime.change.actions import (
     ChangeModel,
     ChangeSystemPrompt,
     ClearSession,
+    Commands,
     CompleteSession,
     FailSession,
     ResumeSession,
@@ -18,7 +19,6 @@ from tenuto.runtime.change.actions import (
     UpdateTask,
     WriteMetadata,
 )
-from tenuto.runtime.queue.commands import Commands
 from tenuto.runtime.session.definition import Task
 from tenuto.runtime.session.session_view import Session
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from tenuto import Store
 from tenuto.model.session import SessionStatus
-from tenuto.runtime.cache.replica import Replica
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import changes_between
+from tenuto.runtime.turn.replica import Replica
 from tests.runtime.talking import echo
 
 USER = {"role": "user", "content": "hello"}
