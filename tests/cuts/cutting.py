@@ -14,6 +14,7 @@ from tenuto.clock import FakeClock
 from tenuto.errors import TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.store.housekeeping.sweep import Sweep
 from tenuto.testing.faults import FaultyBackend
 from tests.cuts.programs import PROGRAMS, graph_on
 from tests.runtime.seams import clock_of
@@ -107,7 +108,7 @@ class World:
         """Remove what deleted sessions left behind, as a collection does, but of this world's alone."""
         for row in (await self.store.dump())["session"]:
             if row["session_id"].startswith(f"{self.name}.") and not row["alive"]:
-                await self.store.upkeep.sweep_deleted(SessionKey(row["session_id"]))
+                await Sweep(self.store).deleted(SessionKey(row["session_id"]))
 
     def id(self, session_id: str = "s") -> str:
         """Return the id of one of its sessions."""

@@ -238,12 +238,6 @@ async def stopped(w: World) -> None:
     await w.store.runs.request_stop(w.id("run"))
 
 
-async def buried(w: World) -> None:
-    """A tombstone whose entries are still there."""
-    await stored(w)
-    await w.store.bury(w.id())
-
-
 def _first(body: str) -> NewInput:
     return NewInput(kind=InputKind.MESSAGE, body={"message": {"role": "user", "content": body}}, key="k")
 
@@ -298,7 +292,6 @@ ENTRIES: dict[str, Entry] = {
     "store.delete, a tree": Entry(
         scene=family, call=lambda w: w.store.delete(w.id(), cascade=True), again=_whole_tree, sweeps=True
     ),
-    "store.bury": Entry(scene=stored, call=lambda w: w.store.bury(w.id()), sweeps=True),
     "store.lanes.acquire": Entry(
         scene=stored, call=lambda w: w.store.lanes.acquire(w.id(), an_owner(), nonce="n", ttl=3000)
     ),
@@ -335,9 +328,6 @@ ENTRIES: dict[str, Entry] = {
         ),
     ),
     "store.upkeep.vacuum": Entry(scene=stored, call=lambda w: w.store.upkeep.vacuum(), tolerates=(Unsupported,)),
-    "store.upkeep.sweep_deleted": Entry(
-        scene=buried, call=lambda w: w.store.upkeep.sweep_deleted(SessionKey(w.id())), sweeps=True
-    ),
     "runtime.create": Entry(
         scene=nothing, call=lambda w: w.runtime.create("echo", {"n": 1}, session_id=w.id(), operation_id="op")
     ),

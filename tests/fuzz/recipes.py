@@ -43,8 +43,6 @@ LEFT_OUT = {
     "store.keeper": "renews lanes from its own thread",
     "store.deletions": "the work behind `store.delete`",
     "store.events.subscribe": "never ends; it reads by `store.events.read`",
-    "store.upkeep.sweep_deleted": "the work behind `store.delete`",
-    "store.bury": "the work behind `store.delete`",
     "runtime.aclose": "ends the runtime",
     "runtime.work": "never ends; `runtime.drain` does the same until there is nothing to do",
 }

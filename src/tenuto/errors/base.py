@@ -4,8 +4,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from functools import cache
-from inspect import getattr_static
-from typing import Any, ClassVar
+from inspect import get_annotations, getattr_static
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+_PUBLIC = "public"
+Public: TypeAlias = Annotated[T, _PUBLIC]
+"""A detail of an error that anybody may see who gets to see the error; a run's record keeps it."""
 
 
 class Bucket(StrEnum):
@@ -37,7 +43,12 @@ class TenutoError(Exception):
     category: str = "tenuto_error"
     bucket: ClassVar[Bucket] = Bucket.USER_CORRECTABLE
     public: ClassVar[frozenset[str]] = frozenset()
-    """Which details anybody may see who gets to see the error; unless a class says so, none."""
+    """Which details anybody may see who gets to see the error: those annotated as `Public`, here or in a base class."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        told = {name: getattr(hint, "__metadata__", ()) for name, hint in get_annotations(cls).items()}
+        cls.public |= {name for name, marks in told.items() if _PUBLIC in marks}
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tenuto.errors.base import Bucket, TenutoError, of_cause
+from tenuto.errors.base import Bucket, Public, TenutoError, of_cause
 
 
 class GraphError(TenutoError):
@@ -75,16 +75,14 @@ class SuspensionRecordInvalid(GraphError):
     """There is no paused invocation to resume: it never was, is over, was cancelled or resumed, or its time is up."""
 
     category = "suspension_record_invalid"
-    public = frozenset({"invocation_id"})
-    invocation_id: str
+    invocation_id: Public[str]
 
 
 class SuspensionResumePayloadInvalid(GraphError):
     """What was given to a paused invocation does not fit its state; it is still paused."""
 
     category = "suspension_resume_payload_invalid"
-    public = frozenset({"invocation_id"})
-    invocation_id: str
+    invocation_id: Public[str]
 
 
 class GraphRunError(GraphError):
@@ -93,9 +91,8 @@ class GraphRunError(GraphError):
     `recoverable_state` is the state before it, or after it where the node itself was done.
     """
 
-    public = frozenset({"graph", "node_name"})
-    graph: str | None
-    node_name: str | None
+    graph: Public[str | None]
+    node_name: Public[str | None]
     recoverable_state: Any
 
     def __init__(
@@ -121,8 +118,7 @@ class BranchFailed(NodeException):
     """A branch of a parallel-branches node raised."""
 
     category = "parallel_branches_branch_failed"
-    public = frozenset({"graph", "node_name", "branch_name"})
-    branch_name: str
+    branch_name: Public[str]
 
 
 class EdgeException(GraphRunError):
@@ -136,9 +132,8 @@ class ReducerError(GraphRunError):
     """A reducer could not take an update."""
 
     category = "reducer_error"
-    public = frozenset({"graph", "node_name", "field", "reducer"})
-    field: str
-    reducer: str
+    field: Public[str]
+    reducer: Public[str]
 
 
 class RoutingError(GraphRunError):
@@ -175,8 +170,7 @@ class StepLimitReached(GraphRunError):
     """A run executed more nodes than it may; raise the limit if it is not a loop without end."""
 
     category = "step_limit_reached"
-    public = frozenset({"graph", "node_name", "limit"})
-    limit: int
+    limit: Public[int]
 
 
 class SuspensionInUnsupportedContext(GraphRunError):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tenuto.errors.base import TenutoError
+from tenuto.errors.base import Public, TenutoError
 
 
 class InvalidInput(TenutoError):
@@ -21,43 +21,38 @@ class NotJson(InvalidInput):
     """A value cannot be kept as JSON text; `path` names the offender."""
 
     category = "value_not_json"
-    public = frozenset({"path"})
-    path: str
+    path: Public[str]
 
 
 class CommitTooLarge(InvalidInput):
     """A commit is over its byte or row budget."""
 
     category = "commit_budget_exceeded"
-    public = frozenset({"measure", "size", "budget"})
-    measure: str
-    size: int
-    budget: int
+    measure: Public[str]
+    size: Public[int]
+    budget: Public[int]
 
 
 class CursorBeyondTail(InvalidInput):
     """An event cursor is ahead of the session's stream, so it belongs to another session or store."""
 
     category = "cursor_beyond_tail"
-    public = frozenset({"cursor", "tail"})
-    cursor: int
-    tail: int
+    cursor: Public[int]
+    tail: Public[int]
 
 
 class EffectCalledTwice(InvalidInput):
     """A program called an effect of one key twice in one step; `place` says which."""
 
     category = "effect_called_twice"
-    public = frozenset({"place"})
-    place: list[Any]
+    place: Public[list[Any]]
 
 
 class InvalidHistory(InvalidInput):
     """A message does not fit the history it is added to: a call without a result, or a result without a call."""
 
     category = "history_invalid"
-    public = frozenset({"call_id"})
-    call_id: str | None
+    call_id: Public[str | None]
 
 
 class MessageRefused(InvalidInput):
@@ -70,8 +65,7 @@ class ActionNotRegistered(InvalidInput):
     """A queued action's class is not registered here, or not in that form; it waits for a process that has it."""
 
     category = "action_not_registered"
-    public = frozenset({"action"})
-    action: str
+    action: Public[str]
 
 
 class StoreMisused(InvalidInput):

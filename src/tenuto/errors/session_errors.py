@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tenuto.errors.base import Bucket, TenutoError, of_cause
+from tenuto.errors.base import Bucket, Public, TenutoError, of_cause
 
 
 class SessionError(TenutoError):
@@ -20,8 +20,7 @@ class SessionExists(SessionError):
     """A live session already has this id."""
 
     category = "session_exists"
-    public = frozenset({"found_version"})
-    found_version: int
+    found_version: Public[int]
 
 
 class SessionDeleted(SessionError):
@@ -37,8 +36,7 @@ class StatusRefused(SessionError):
     """The session's status does not allow this."""
 
     category = "session_status_invalid"
-    public = frozenset({"found"})
-    found: str
+    found: Public[str]
 
 
 class InvocationExists(SessionError):
@@ -51,8 +49,7 @@ class OperationConflict(SessionError):
     """The operation id was used before for something else."""
 
     category = "operation_conflict"
-    public = frozenset({"operation_id"})
-    operation_id: str
+    operation_id: Public[str]
 
 
 class VersionConflict(SessionError):
@@ -60,9 +57,8 @@ class VersionConflict(SessionError):
 
     category = "session_write_conflict"
     bucket = Bucket.RETRYABLE_TRANSIENT
-    public = frozenset({"expected", "found"})
-    expected: int | None
-    found: int | None
+    expected: Public[int | None]
+    found: Public[int | None]
 
 
 class CommitMoved(VersionConflict):
@@ -86,8 +82,7 @@ class ForkPointNotRetained(SessionError):
     """Nothing is kept of the session as it was at this commit; `nearest` lists points that are."""
 
     category = "fork_point_not_retained"
-    public = frozenset({"nearest"})
-    nearest: Sequence[int]
+    nearest: Public[Sequence[int]]
 
 
 class LaneBusy(SessionError):
@@ -95,10 +90,9 @@ class LaneBusy(SessionError):
 
     category = "session_execution_busy"
     bucket = Bucket.RETRYABLE_TRANSIENT
-    public = frozenset({"expires_at"})
     owner: str
     generation: int
-    expires_at: Any
+    expires_at: Public[Any]
     holder: Any
 
 
@@ -135,8 +129,7 @@ class ProgramNotRegistered(SessionError):
     """The session's program is not registered here; the session can be read, but not run."""
 
     category = "program_not_registered"
-    public = frozenset({"program"})
-    program: str | None
+    program: Public[str | None]
     registered: Sequence[str]
 
 
@@ -149,16 +142,14 @@ class CommitRefused(SessionError):
 class RunNotLive(CommitRefused):
     """The run a commit belongs to is not running with this attempt."""
 
-    public = frozenset({"run_id", "found"})
-    run_id: str
-    found: str
+    run_id: Public[str]
+    found: Public[str]
 
 
 class StopRequested(CommitRefused):
     """The run was asked to stop, so it ends neither as completed nor as suspended; `stop` is the request."""
 
-    public = frozenset({"run_id"})
-    run_id: str
+    run_id: Public[str]
     stop: Any
 
 
@@ -169,41 +160,36 @@ class StopWithdrawn(CommitRefused):
 class ClaimLost(CommitRefused):
     """An input is unknown, belongs elsewhere, or has been settled."""
 
-    public = frozenset({"input_id", "found"})
-    input_id: str
-    found: str
+    input_id: Public[str]
+    found: Public[str]
 
 
 class EffectMismatch(CommitRefused):
     """An effect was started before with another request; both digests are given."""
 
     category = "effect_mismatch"
-    public = frozenset({"place", "path"})
-    place: Any
+    place: Public[Any]
     found: str
     given: str
-    path: str
+    path: Public[str]
 
 
 class EffectNotOpen(CommitRefused):
     """An effect is done already, was not started, or was started by another runner."""
 
-    public = frozenset({"place", "found"})
-    place: Any
-    found: str
+    place: Public[Any]
+    found: Public[str]
 
 
 class DeliveryLost(CommitRefused):
     """An outgoing item is not where its deliverer thinks it is."""
 
-    public = frozenset({"outbox_id", "found"})
-    outbox_id: str
-    found: str
+    outbox_id: Public[str]
+    found: Public[str]
 
 
 class WaitNotOpen(CommitRefused):
     """A wait is unknown, belongs elsewhere, or is settled."""
 
-    public = frozenset({"wait_id", "found"})
-    wait_id: str
-    found: str
+    wait_id: Public[str]
+    found: Public[str]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tenuto.errors.base import Bucket, TenutoError, of_cause
+from tenuto.errors.base import Bucket, Public, TenutoError, of_cause
 
 
 class StoreError(TenutoError):
@@ -45,9 +45,8 @@ class SchemaMismatch(StoreError):
     """The database's tables and the code are of different versions."""
 
     category = "store_schema_mismatch"
-    public = frozenset({"found", "expected"})
-    found: int
-    expected: int
+    found: Public[int]
+    expected: Public[int]
 
 
 class StoredDataCorrupt(StoreError):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tenuto.errors.base import Bucket, TenutoError, of_cause
+from tenuto.errors.base import Bucket, Public, TenutoError, of_cause
 
 
 class TurnError(TenutoError):
@@ -23,32 +23,28 @@ class EffectInDoubt(TurnError):
     """Nobody knows whether a call was carried out; settle it by hand, or declare it idempotent."""
 
     category = "effect_in_doubt"
-    public = frozenset({"place"})
-    place: Any
+    place: Public[Any]
 
 
 class EffectResultDropped(TurnError):
     """A call was carried out, but its result has been dropped; it is not called again."""
 
     category = "effect_result_dropped"
-    public = frozenset({"place"})
-    place: Any
+    place: Public[Any]
 
 
 class StepBudgetExceeded(TurnError):
     """A turn took all the steps it may take; the next turn has a new budget."""
 
     category = "step_budget_exceeded"
-    public = frozenset({"limit"})
-    limit: int
+    limit: Public[int]
 
 
 class WaitExpired(TurnError):
     """What a run waited for did not come in time."""
 
     category = "wait_expired"
-    public = frozenset({"wait_id"})
-    wait_id: str
+    wait_id: Public[str]
 
 
 class RunFailed(TurnError):
@@ -56,9 +52,8 @@ class RunFailed(TurnError):
 
     category = "run_failed"
     bucket = of_cause(Bucket.USER_CORRECTABLE)
-    public = frozenset({"run_id", "status"})
-    run_id: str | None
-    status: str
+    run_id: Public[str | None]
+    status: Public[str]
     error: Any
 
 
@@ -67,16 +62,14 @@ class StreamDropped(TurnError):
 
     category = "stream_dropped"
     bucket = Bucket.RETRYABLE_TRANSIENT
-    public = frozenset({"cursor"})
-    cursor: int
+    cursor: Public[int]
 
 
 class AnswerRefused(TurnError):
     """An answer does not fit what is waited for; nothing was stored."""
 
     category = "answer_refused"
-    public = frozenset({"wait_id"})
-    wait_id: str
+    wait_id: Public[str]
 
 
 class WaitUnknown(AnswerRefused):
@@ -103,5 +96,4 @@ class LateAnswer(AnswerRefused):
     """The wait is over: it timed out, was given up, or its run has ended."""
 
     category = "late_answer"
-    public = frozenset({"wait_id", "found"})
-    found: str
+    found: Public[str]

@@ -7,8 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from tenuto.errors import InvalidInput, StoreUnusable
 from tenuto.store.backend import Backend
-from tenuto.store.backends.address import masked
-from tenuto.store.backends.options import check_known, yes_or_no
+from tenuto.store.backends.address import check_known, masked, yes_or_no
 from tenuto.store.backends.sql import Migration, migrations
 from tenuto.store.backends.threads import in_thread
 

@@ -37,7 +37,6 @@ from tenuto.model.session import (
 from tenuto.store.backend import Backend, Warm, columns_of, session_lock
 from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.checkpoints import Checkpoints
-from tenuto.store.facets.dump import Dump, read_dump
 from tenuto.store.facets.effects import Effects
 from tenuto.store.facets.events import Events
 from tenuto.store.facets.inbox import Inbox
@@ -45,7 +44,7 @@ from tenuto.store.facets.lanes import Lanes
 from tenuto.store.facets.listing import read_page
 from tenuto.store.facets.logs import Logs
 from tenuto.store.facets.outbox import Outbox
-from tenuto.store.facets.records import find_session, log_items, read_head, read_record, whole_record
+from tenuto.store.facets.records import Dump, find_session, log_items, read_dump, read_head, read_record, whole_record
 from tenuto.store.facets.runs import Runs
 from tenuto.store.facets.usage import Usage
 from tenuto.store.facets.waits import Waits
@@ -327,10 +326,6 @@ class Store(StoreContext):
         finishes it too. The id may be used again: its version, commit number, generation and event numbers go on.
         """
         return await self._deletions.delete(as_key(key), cascade=check_flag(cascade, "cascade"))
-
-    async def bury(self, key: Key) -> DeleteReport:
-        """Write the tombstone of a delete and report what it ends; what that leaves is gc's."""
-        return (await self._deletions.bury(as_key(key))).report
 
     async def list(
         self,

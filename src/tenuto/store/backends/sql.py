@@ -1,12 +1,16 @@
-"""SQL kept as SQL: named queries and numbered migrations, read from their files.
+"""SQL kept as SQL: named queries and numbered migrations, read from their files, and the tables they make.
 
 Public, for backends of others too: one whose database speaks a dialect of ours, `sqlite` or `postgres`, runs our text.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+from tenuto.errors import StoreUnusable
+from tenuto.store.rules.rows import TABLES
 
 _NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
 
@@ -39,3 +43,28 @@ def migrations(backend: str) -> tuple[Migration, ...]:
     )
     assert [step.number for step in steps] == list(range(1, len(steps) + 1)), found
     return steps
+
+
+def check_columns(found: Iterable[tuple[str, str]], where: str) -> None:
+    """Refuse tables that are not as our migrations make them; `found` has each table and column, in order.
+
+    Rows are read by position, so every column has to be in its place.
+    """
+    present: dict[str, list[str]] = {}
+    for table, column in found:
+        present.setdefault(table, []).append(column)
+    for table, columns in TABLES.items():
+        if tuple(present.get(table, ())) != columns:
+            raise StoreUnusable(
+                f"{where}: the table {table} is not as we made it: {_difference(present.get(table), columns)}. "
+                "Restore it from a backup, or open another place.",
+                table=table,
+            )
+
+
+def _difference(found: list[str] | None, expected: tuple[str, ...]) -> str:
+    if found is None:
+        return "it is missing"
+    missing, unknown = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+    parts = [f"{what} {', '.join(names)}" for what, names in (("without", missing), ("with", unknown)) if names]
+    return " and ".join(parts) or "its columns are in another order"

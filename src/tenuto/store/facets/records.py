@@ -1,21 +1,27 @@
-"""Whole sessions: read at one instant, and written over what is there."""
+"""Whole sessions: read at one instant, and written over what is there; and the rows of a whole store."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenuto.codec import JSON, dumps, loads_many, loads_map
 from tenuto.errors import InvalidInput
 from tenuto.model.commit import Append, Commit, LogWrite, Reset
 from tenuto.model.run import Run
 from tenuto.model.session import SessionHead, SessionKey, SessionRecord
-from tenuto.store.backend import View, columns_of
+from tenuto.store.backend import Backend, View, columns_of
 from tenuto.store.context import StoreContext
 from tenuto.store.facets.logs import read_bodies, read_document
 from tenuto.store.rules.records import ends_of, head_of, run_of
-from tenuto.store.rules.rows import ProfileRow, RunRow, SessionRow
+from tenuto.store.rules.rows import TABLES, ProfileRow, RunRow, SessionRow
 
 _SESSION = len(SessionRow._fields)
 _HEAD = _SESSION + len(ProfileRow._fields)
+
+Dump: TypeAlias = dict[str, list[dict[str, Any]]]
+"""Every row by table, each as a map of column to value."""
+
+DUMPED = TABLES | {"holding": ("session", "tenant", "hash")}
+"""The tables of a dump and their columns."""
 
 
 async def find_session(view: View, key: SessionKey) -> SessionRow | None:
@@ -91,3 +97,12 @@ def log_items(name: str, value: JSON) -> tuple[JSON, ...]:
             field=name,
         )
     return tuple(value)
+
+
+async def read_dump(backend: Backend) -> Dump:
+    """Read every table, each in the order of its first columns."""
+    tables = {table: await backend.read(f"dump_{table}") for table in DUMPED}
+    return {
+        table: [dict(zip(DUMPED[table], row, strict=True)) for row in sorted(rows, key=lambda row: row[:3])]
+        for table, rows in tables.items()
+    }

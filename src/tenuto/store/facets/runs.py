@@ -59,7 +59,7 @@ class Runs:
         """
         wanted = encode(check_ids(run_ids, "run_ids"))
         rows = await self._store.backend.read("stops_of_runs", wanted, within(tenant))
-        found = ((run_id, stop_of(text, f"run {run_id}")) for run_id, text in rows)
+        found = ((run_id, stop_of(text, f"run {run_id} stop")) for run_id, text in rows)
         return {run_id: stop for run_id, stop in found if stop is not None}
 
     async def request_stop(

@@ -1,20 +1,63 @@
-"""Remove what is unreachable, slice by slice."""
+"""Remove what is unreachable, slice by slice; a failure reports how far it has come."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 from tenuto.clock import to_duration
 from tenuto.codec import encode
-from tenuto.model.report import DeleteReport, GcReport
+from tenuto.errors import StoredDataCorrupt, TenutoError, UpkeepFailed
+from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneReport
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import columns_of, family_lock
 from tenuto.store.context import StoreContext
-from tenuto.store.housekeeping.progress import Progress
+from tenuto.store.facets.damage import report as report_damage
 from tenuto.store.rules.rows import SessionRow
 from tenuto.store.rules.verbs.collect import ROWS_PER_SLICE, decide_collect, gather_family
 
+R = TypeVar("R", bound=GcReport | PruneReport | ExpiryReport)
+
 DEFAULT_GRACE = 24 * 3600.0
 """How long something must have been unreachable before it is collected, in seconds."""
+
+
+class Progress(Generic[R]):
+    """What a verb has done so far."""
+
+    def __init__(self, report: R) -> None:
+        self.report = report
+
+    def add(self, **counts: Any) -> None:
+        """Add to the counts, and to the tuples of keys."""
+        sums = {name: getattr(self.report, name) + value for name, value in counts.items()}
+        self.report = replace(self.report, **sums)
+
+    @contextmanager
+    def passing_over(self, what: str) -> Iterator[None]:
+        """Go on after something that cannot be read, and name it in the report."""
+        try:
+            yield
+        except StoredDataCorrupt as error:
+            self.add(damaged=(report_damage(what, error),))
+
+
+@asynccontextmanager
+async def reporting(verb: str, report: R) -> AsyncIterator[Progress[R]]:
+    """Do a verb of upkeep; where it fails, say what it has done so far (`UpkeepFailed`)."""
+    progress = Progress(report)
+    try:
+        yield progress
+    except TenutoError as error:
+        raise UpkeepFailed(
+            f"{verb} stopped part-way: {error.message} {_next(error)}; what it did so far is in `report`.",
+            report=progress.report,
+        ) from error
+
+
+def _next(error: TenutoError) -> str:
+    return "Run it again" if error.retryable else "Running it again does not help before that is mended"
 
 
 class Sweep:
@@ -36,10 +79,9 @@ class Sweep:
         await self._store.backend.write("loosen_contents", key.tenant, encode(mine))
         contents = await self.total("sweep_contents", self._store.now(), grace) if mine else 0
         done = progress.report
-        assert isinstance(done, GcReport)
         return DeleteReport(entries=done.entries, branches=done.branches, events=events, contents=contents)
 
-    async def family(self, family: int, grace: int, progress: Progress) -> list[tuple[int, str]]:
+    async def family(self, family: int, grace: int, progress: Progress[GcReport]) -> list[tuple[int, str]]:
         """Collect one family of forks; return which values which session let go of."""
         more, removed = True, 0
         dropped: list[tuple[int, str]] = []

@@ -4,19 +4,16 @@ Each verb works in small slices beside live turns and reports what it did.
 """
 
 from functools import partial
-from typing import TypeVar
 
 from tenuto.clock import to_duration
 from tenuto.errors import StoredDataCorrupt
-from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneReport, VacuumReport
-from tenuto.model.session import SessionKey
+from tenuto.model.report import ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.store.backend import Lock
 from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import name_of
 from tenuto.store.facets.damage import report as report_damage
 from tenuto.store.housekeeping.deletions import Deletions
-from tenuto.store.housekeeping.progress import Progress, reporting
-from tenuto.store.housekeeping.sweep import DEFAULT_GRACE, Sweep
+from tenuto.store.housekeeping.sweep import DEFAULT_GRACE, Progress, Sweep, reporting
 from tenuto.store.rules.lane_row import is_live
 from tenuto.store.rules.limits import check_count, check_delay
 from tenuto.store.rules.plan import Ask
@@ -24,8 +21,6 @@ from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
 from tenuto.store.rules.verbs.event_rules import decide_elide, gather_run_events
 from tenuto.store.rules.verbs.prune import decide_prune_run, decide_remove, gather_run
-
-R = TypeVar("R", GcReport, PruneReport, ExpiryReport)
 
 _PAGE = 100
 
@@ -57,7 +52,7 @@ class Upkeep:
                     await self._deletions.bury(key)
                     progress.add(deleted=(key,))
                     await self._sweep.deleted(key)
-        return _as(progress.report, ExpiryReport)
+        return progress.report
 
     async def gc(self, *, grace: float = DEFAULT_GRACE) -> GcReport:
         """Remove entries, branches, big values and events that nobody has reached for `grace` seconds.
@@ -81,7 +76,7 @@ class Upkeep:
             await self._sweep_contents(term, progress)
             async for removed in self._sweep.slices("sweep_events"):
                 progress.add(events=removed)
-        return _as(progress.report, GcReport)
+        return progress.report
 
     async def finish_deletes(self) -> int:
         """Go on with every cascading delete that was cut off; return how many sessions had still to be ended.
@@ -141,7 +136,7 @@ class Upkeep:
             if outgoing_older_than is not None:
                 async for removed in self._sweep.slices("prune_outgoing", *self._cut(outgoing_older_than)):
                     progress.add(outgoing=removed)
-        return _as(progress.report, PruneReport)
+        return progress.report
 
     async def vacuum(self, *, pages: int = 1000) -> VacuumReport:
         """Give up to `pages` free pages back to the file system; `Unsupported` where the backend does that by
@@ -149,10 +144,6 @@ class Upkeep:
         """
         freed, left = await self._store.backend.vacuum(check_count(pages, "pages"))
         return VacuumReport(pages_freed=freed, pages_left=left)
-
-    async def sweep_deleted(self, key: SessionKey) -> DeleteReport:
-        """Remove what a deleted session left behind, and count it."""
-        return await self._sweep.deleted(key)
 
     def _cut(self, seconds: float) -> tuple[int | None, int]:
         """Return the parameters of a cut-off: the time, if a test gives it, and the age."""
@@ -165,7 +156,7 @@ class Upkeep:
         rows = await self._store.backend.read("family_name", family)
         return f"the family of {name_of(rows[0])}" if rows else f"family {family}"
 
-    async def _sweep_contents(self, grace: int, progress: Progress) -> None:
+    async def _sweep_contents(self, grace: int, progress: Progress[GcReport]) -> None:
         now = self._store.now()
         await self._store.backend.write("mark_contents", now)
         async for removed in self._sweep.slices("sweep_contents", now, grace):
@@ -173,7 +164,7 @@ class Upkeep:
         ((waiting,),) = await self._store.backend.read("loose_contents")
         progress.add(waiting=waiting)
 
-    async def _prune_chunks(self, age: float, progress: Progress) -> None:
+    async def _prune_chunks(self, age: float, progress: Progress[PruneReport]) -> None:
         cut, last = self._cut(age), (0, "")
         while runs := await self._store.backend.read("runs_with_chunks", *cut, *last, _PAGE):
             for session, run_id in runs:
@@ -183,7 +174,7 @@ class Upkeep:
                     progress.add(chunks=await self._store.backend.transact(read, decide_elide, lock))
             last = runs[-1]
 
-    async def _prune_runs(self, age: float, progress: Progress) -> None:
+    async def _prune_runs(self, age: float, progress: Progress[PruneReport]) -> None:
         cut, last = self._cut(age), ""
         while runs := await self._store.backend.read("old_runs", *cut, last, _PAGE):
             for (run_id,) in runs:
@@ -200,8 +191,3 @@ class Upkeep:
 
 def _term(seconds: float) -> int:
     return to_duration(check_delay(seconds, "an age"))
-
-
-def _as(report: object, kind: type[R]) -> R:
-    assert isinstance(report, kind)
-    return report

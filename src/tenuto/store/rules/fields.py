@@ -1,32 +1,24 @@
-"""What each field of a commit's parts may be, as one table, so that nothing is stored that cannot be read again.
+"""What each field of a commit's parts may be, so that nothing is stored that cannot be read again.
 
-JSON values are checked where they are encoded, and what goes together with what in `shape`.
+A field's annotation decides its check, unless `_BY_NAME` or `_BY_CLASS` names another. JSON values are checked where
+they are encoded, and what goes together with what in `pack`.
 """
 
+from collections.abc import Mapping
 from dataclasses import fields
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin
 
-from tenuto.argument import check_flag, check_map, refuse, word_of
+from tenuto.argument import check_flag, check_kind, check_map, refuse, word_of
 from tenuto.errors import InvalidInput
 from tenuto.ids import check_id
-from tenuto.model.commit import (
-    Append,
-    BeginRun,
-    Commit,
-    EndRun,
-    NewCheckpoint,
-    NextRun,
-    OpenWait,
-    Reset,
-    SettleWait,
-    TakeRun,
-)
-from tenuto.model.effect import EffectKind, FinishEffect, SettleEffect, StartEffect
-from tenuto.model.input import Boundary, Consume, InputKind, NewInput
-from tenuto.model.lane import HostProof, Lane, Owner, Rearm
-from tenuto.model.outgoing_item import NewOutgoing
+from tenuto.model.commit import BeginRun, Commit, EndRun, SettleWait
+from tenuto.model.event import NewEvent
+from tenuto.model.input import NewInput
+from tenuto.model.lane import Lane, Owner
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Kind, LogEnd, SessionFilter, SessionHead, SessionKey, SessionRecord, SessionStatus
 from tenuto.model.token_usage import NewUsage
@@ -51,10 +43,11 @@ _SUFFICES: dict[Check, type] = {check_flag: bool, check_map: dict}
 class Shape:
     """The fields of a dataclass and the check of each; a field at its default, such as None, is not looked at."""
 
-    def __init__(self, kind: type, /, **checks: Check) -> None:
+    def __init__(self, kind: type) -> None:
         self.kind = kind
-        defaults = {each.name: each.default for each in fields(kind)}
-        self._rows = tuple((name, defaults[name], _SUFFICES.get(check), check) for name, check in checks.items())
+        named = _BY_NAME | _BY_CLASS.get(kind, {})
+        checks = [(each, named[each.name] if each.name in named else _check_of(each.type)) for each in fields(kind)]
+        self._rows = tuple((each.name, each.default, _SUFFICES.get(check), check) for each, check in checks if check)
 
     def __call__(self, value: Any, what: str = "") -> None:
         """Refuse a value of another class, and one with a field that cannot be kept; `what` goes before its name."""
@@ -70,64 +63,83 @@ class Shape:
             raise
 
 
-def _maybe(check: Check) -> Check:
-    return lambda value, what: None if value is None else check(value, what)
+def _check_of(hint: Any) -> Check | None:
+    """Return the check of an annotation: of every item for a collection, and none where any JSON value may be."""
+    if hint in _BY_TYPE:
+        return _BY_TYPE[hint]
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return _list(_check_of(parts[0]))
+    if origin is frozenset:
+        return _set(_check_of(parts[0]))
+    if origin is Mapping:
+        return _map(_check_of(parts[1]))
+    if parts:
+        return _one_of([part for part in parts if part is not NoneType])
+    return _word(hint) if issubclass(hint, StrEnum) else Shape(hint)
+
+
+def _one_of(kinds: list[type]) -> Check | None:
+    """Return the check of a union; None is not one of its kinds, since it mostly is the field's default."""
+    known = {kind: _check_of(kind) for kind in kinds}
+    if len(known) == 1 or None in known.values():
+        return known[kinds[0]]
+    wanted = " or ".join(kind.__name__ for kind in known)
+
+    def checked(value: Any, what: str) -> None:
+        check = known.get(type(value))
+        if check is None:
+            refuse(what, f"a {wanted}", value)
+        check(value, what)
+
+    return checked
 
 
 def _word(words: type[StrEnum], *but: StrEnum) -> Check:
     wanted = ", ".join(word for word in words if word not in but)
 
-    def check(value: Any, what: str) -> None:
+    def checked(value: Any, what: str) -> None:
         if word_of(words, value, what) in but:
             refuse(what, f"one of {wanted}", value)
 
     if not but:
-        _SUFFICES[check] = words
-    return check
+        _SUFFICES[checked] = words
+    return checked
 
 
-def _each(check: Check) -> Check:
+def _maybe_kind(value: Any, what: str) -> None:
+    if value is not None:
+        word_of(Kind, value, what)
+
+
+def _list(check: Check | None) -> Check:
     def checked(value: Any, what: str) -> None:
         if type(value) is not tuple and type(value) is not list:
             refuse(what, "a tuple", value)
-        for index, item in enumerate(value):
-            check(item, f"{what}[{index}]")
+        if check is not None:
+            for index, item in enumerate(value):
+                check(item, f"{what}[{index}]")
 
+    if check is None:
+        _SUFFICES[checked] = tuple
     return checked
 
 
-def _a_list(value: Any, what: str) -> None:
-    if type(value) is not tuple and type(value) is not list:
-        refuse(what, "a tuple", value)
-
-
-_SUFFICES[_a_list] = tuple
-
-
-def _all(check: Check) -> Check:
+def _set(check: Check | None) -> Check:
     def checked(value: Any, what: str) -> None:
         if not isinstance(value, frozenset | set):
             refuse(what, "a set", value)
-        for item in value:
-            check(item, f"{what} item")
+        if check is not None:
+            for item in value:
+                check(item, f"{what} item")
 
     return checked
 
 
-def _one_of(*shapes: Shape) -> Check:
-    known = {shape.kind: shape for shape in shapes}
-    wanted = " or ".join(kind.__name__ for kind in known)
+def _map(check: Check | None) -> Check:
+    if check is None:
+        return check_map
 
-    def checked(value: Any, what: str) -> None:
-        shape = known.get(type(value))
-        if shape is None:
-            refuse(what, f"a {wanted}", value)
-        shape(value, what)
-
-    return checked
-
-
-def _by_name(check: Check) -> Check:
     def checked(value: Any, what: str) -> None:
         for name, item in (value if type(value) is dict else check_map(value, what)).items():
             check_name(name, f"a name in {what}")
@@ -138,8 +150,7 @@ def _by_name(check: Check) -> Check:
 
 def _is_a(kind: type) -> Check:
     def checked(value: Any, what: str) -> None:
-        if not isinstance(value, kind):
-            refuse(what, f"a {kind.__name__}", value)
+        check_kind(value, kind, what)
 
     _SUFFICES[checked] = kind
     return checked
@@ -153,159 +164,50 @@ def check_end(end: Any, name: str) -> None:
         check_count(part, f"{name}.{what}")
 
 
-_ENDS = _by_name(check_end)
-_KEY = _is_a(SessionKey)
 _short = partial(check_text, most=MAX_NAME_BYTES)
 
+_BY_TYPE: dict[Any, Check | None] = {
+    str: check_name,
+    int: check_count,
+    bool: check_flag,
+    datetime: check_moment,
+    LogEnd: check_end,
+    SessionKey: _is_a(SessionKey),
+    NewEvent: None,  # checked where they are encoded, like JSON
+    Any: None,
+}
 
-_BEGIN = Shape(
-    BeginRun,
-    run_id=check_name,
-    invocation_id=check_id,
-    origin_id=check_id,
-    correlation_id=check_name,
-    worker=_short,
-    fresh=check_flag,
-    base_version=check_count,
-    base_ends=_ENDS,
-    ends=_ENDS,
-    ttl=check_ttl,
+_MAY_BE_EMPTY = (
+    *("worker", "gone", "namespace", "source", "schema_version", "signal_id", "machine_id", "boot_id", "pid_namespace"),
+    *("agent", "user_id", "tag", "parent"),
 )
-_TAKE = Shape(
-    TakeRun,
-    run_id=check_name,
-    attempt=check_count,
-    worker=_short,
-    gone=_short,
-    base_version=check_count,
-    base_ends=_ENDS,
-    ends=_ENDS,
-    ttl=check_ttl,
-)
-RUN_REF = Shape(RunRef, run_id=check_name, attempt=check_count)
-_EFFECT: dict[str, Check] = {"key": check_name, "namespace": _short, "step": check_count}
-INPUT = Shape(
-    NewInput,
-    kind=_word(InputKind),
-    key=check_name,
-    boundary=_word(Boundary),
-    run_id=check_name,
-    due_at=check_moment,
-    delay=check_delay,
-    log=check_name,
-    item=check_count,
-    input_id=check_name,
-    spent=check_flag,
-)
+_BY_NAME: dict[str, Check | None] = {
+    **dict.fromkeys(_MAY_BE_EMPTY, _short),
+    "ttl": check_ttl,
+    "timeout": check_timeout,
+    "delay": check_delay,
+}
 
-USAGE = Shape(
-    NewUsage,
-    model=check_name,
-    source=_short,
-    input=check_count,
-    output=check_count,
-    cache_read=check_count,
-    cache_write=check_count,
-    reasoning=check_count,
-)
+_BY_CLASS: dict[type, dict[str, Check | None]] = {
+    BeginRun: {"invocation_id": check_id, "origin_id": check_id},
+    EndRun: {"status": _word(RunStatus, RunStatus.RUNNING)},
+    SettleWait: {"status": _word(WaitStatus, WaitStatus.OPEN)},
+    Commit: {"status": _word(SessionStatus, SessionStatus.DELETED)},
+    Lane: dict.fromkeys(("owner", "claimed_at", "expires_at", "displaced")),
+    SessionRecord: {
+        "session_id": check_id,
+        "head": _is_a(SessionHead),
+        **dict.fromkeys(("version", "created_at", "updated_at")),
+    },
+    SessionFilter: {"tenant": within, "kind": _maybe_kind},
+}
+"""Where a field's own check is not that of its annotation; with None it has none, since nobody reads it."""
 
-OWNER = Shape(
-    Owner,
-    owner_id=check_name,
-    incarnation=check_name,
-    host=Shape(
-        HostProof,
-        machine_id=_short,
-        boot_id=_short,
-        pid_namespace=_short,
-        pid=check_count,
-        started=check_count,
-    ),
-)
-
-LANE = Shape(Lane, key=_KEY, life=check_count, generation=check_count, nonce=check_name)
-
-RECORD = Shape(
-    SessionRecord,
-    session_id=check_id,
-    state=check_map,
-    schema_version=_short,
-    logs=_all(check_name),
-    head=_is_a(SessionHead),
-)
-
-FILTER = Shape(
-    SessionFilter,
-    tenant=within,
-    kind=_maybe(_word(Kind)),
-    updated_after=check_moment,
-    created_after=check_moment,
-    schema_version=_short,
-    status=_word(SessionStatus),
-    agent=_short,
-    user_id=_short,
-    tag=_short,
-    parent=_short,
-)
-
-COMMIT = Shape(
-    Commit,
-    key=_KEY,
-    operation_id=check_name,
-    life=check_count,
-    heard=check_name,
-    generation=check_count,
-    run=_one_of(RUN_REF, _BEGIN, _TAKE),
-    statuses=_all(_word(SessionStatus)),
-    expected_version=check_count,
-    expected_commit=check_count,
-    expected_events=check_count,
-    save=check_flag,
-    carries=check_flag,
-    document=check_map,
-    removed=_all(check_name),
-    logs=_by_name(
-        _one_of(
-            Shape(Append, items=_a_list, base=check_end),
-            Shape(Reset, items=_a_list, keep=check_end),
-        )
-    ),
-    schema_version=_short,
-    status=_word(SessionStatus, SessionStatus.DELETED),
-    profile=check_map,
-    count_resume=check_flag,
-    steps=check_count,
-    end=Shape(EndRun, status=_word(RunStatus, RunStatus.RUNNING), partial=check_flag),
-    checkpoint=Shape(NewCheckpoint, step=check_count, document=check_map, schema_version=_short, before=check_flag),
-    open_waits=_each(
-        Shape(
-            OpenWait,
-            kind=check_name,
-            signal_id=_short,
-            deadline=check_moment,
-            timeout=check_timeout,
-            metadata=check_map,
-        )
-    ),
-    settle_waits=_each(
-        Shape(SettleWait, wait_id=check_name, status=_word(WaitStatus, WaitStatus.OPEN), late=check_flag)
-    ),
-    events=_a_list,
-    inputs=_each(INPUT),
-    consume=_each(Shape(Consume, input_id=check_name, log=check_name, item=check_count, spent=check_flag)),
-    rolls_back=check_name,
-    sees_stop=check_flag,
-    effects=_each(
-        _one_of(
-            Shape(StartEffect, **_EFFECT, kind=_word(EffectKind), idempotent=check_flag, call_id=check_name),
-            Shape(FinishEffect, **_EFFECT),
-            Shape(SettleEffect, **_EFFECT, origin_id=check_name),
-        )
-    ),
-    usage=_each(USAGE),
-    outgoing=_each(Shape(NewOutgoing, kind=check_name, target=_KEY, due_at=check_moment, delay=check_delay)),
-    next_run=Shape(NextRun, begin=_BEGIN, input_id=check_name, log=check_name, events=_a_list),
-    rearm=Shape(Rearm, nonce=check_name, ttl=check_ttl),
-    disarm=check_flag,
-)
-"""A commit, and all its parts."""
+RUN_REF = Shape(RunRef)
+INPUT = Shape(NewInput)
+USAGE = Shape(NewUsage)
+OWNER = Shape(Owner)
+LANE = Shape(Lane)
+RECORD = Shape(SessionRecord)
+FILTER = Shape(SessionFilter)
+COMMIT = Shape(Commit)

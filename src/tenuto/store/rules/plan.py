@@ -5,10 +5,11 @@ plan's writes, all or none, only if what was found still stands. `gather` is the
 answers its reads.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from tenuto.model.commit import Commit
 from tenuto.model.session import LogEnd, SessionKey
 from tenuto.store.rules.records import ends_of
 from tenuto.store.rules.rows import (
@@ -155,6 +156,27 @@ class Left(NamedTuple):
             session=self.session,
             run=self.run,
         )
+
+
+@dataclass(slots=True)
+class Draft:
+    """A commit under way, to which each of its parts adds its writes.
+
+    It has the session's row as it was and, like the run's, as it will be; `ends` are those of the logs it writes.
+    """
+
+    commit: Commit
+    found: Found
+    old: SessionRow
+    row: SessionRow
+    run: RunRow | None
+    ends: Mapping[str, LogEnd]
+
+    def position(self, log: str | None, item: int | None) -> int | None:
+        """Return where an item that the commit writes to a log stands in it."""
+        if log is None or item is None:
+            return None
+        return self.ends[log].position - len(self.commit.logs[log].items) + item
 
 
 COUNTED = ("runs", "checkpoints", "waits", "receipts", "inputs", "effects", "usage", "outgoing")

@@ -1,15 +1,19 @@
 """What rows mean: the records a caller gets. Whatever cannot be read as it should is `StoredDataCorrupt`, by name."""
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any
+from dataclasses import fields
+from datetime import datetime
+from enum import StrEnum
+from functools import lru_cache, partial
+from operator import attrgetter
+from typing import Any, Generic, TypeVar, cast
 
 from tenuto.clock import to_datetime
 from tenuto.codec import JSON, loads, loads_map
 from tenuto.errors import InvalidInput, StoredDataCorrupt
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.lane import HostProof, Owner
-from tenuto.model.run import Run, RunStatus, Stop, StopKind
+from tenuto.model.run import Run, Stop, StopKind
 from tenuto.model.session import (
     Ends,
     ForkPoint,
@@ -21,9 +25,11 @@ from tenuto.model.session import (
     SessionStatus,
     SessionSummary,
 )
-from tenuto.model.wait import Wait, WaitStatus
+from tenuto.model.wait import Wait
 from tenuto.quote import quote
 from tenuto.store.rules.rows import CheckpointRow, ProfileRow, RunRow, SessionRow, WaitRow
+
+R = TypeVar("R")
 
 ROLLED_BACK = 4
 """The mark of a run that a later turn took back."""
@@ -72,50 +78,139 @@ def owner_of(text: str) -> tuple[Owner, int]:
         raise StoredDataCorrupt("The holder of a lane is not described as it should be.", what="lane holder") from error
 
 
+def time_of(micros: Any, what: str) -> Any:
+    """Read a stored time; anything but a number of microseconds is corrupt."""
+    if type(micros) is not int:
+        raise StoredDataCorrupt(f"{what} is {micros!r}, not a time in microseconds.", what=what)
+    try:
+        return to_datetime(micros)
+    except OverflowError as error:
+        raise StoredDataCorrupt(f"{what} is {micros}, which is not a date.", what=what) from error
+
+
+def maybe_time(micros: Any, what: str) -> Any:
+    """Read a stored time that may be absent."""
+    return None if micros is None else time_of(micros, what)
+
+
+def json_of(text: str | None, what: str) -> JSON:
+    """Read stored JSON text that may be absent."""
+    return None if text is None else loads(text, what)
+
+
+def texts_of(text: str | None, what: str) -> tuple[str, ...]:
+    """Read a stored list of texts that may be absent."""
+    texts = json_of(text, what) or []
+    if type(texts) is not list or not all(type(each) is str for each in texts):
+        raise StoredDataCorrupt(f"{what} are not a list of texts.", what=what)
+    return tuple(texts)
+
+
+def _map_of(text: str | None, what: str) -> dict[str, JSON]:
+    return loads_map(text, what) if text else {}
+
+
+def stop_of(text: str | None, what: str) -> Stop | None:
+    """Read the stop on a run."""
+    if text is None:
+        return None
+    values = loads_map(text, what)
+    return Stop(
+        kind=word_of(StopKind, values.get("kind", ""), f"{what} kind"),
+        reason=values.get("reason"),
+        at=time_of(values.get("at"), f"{what} at"),
+        seen_at=maybe_time(values.get("seen_at"), f"{what} seen_at"),
+    )
+
+
+def _fork_point(text: str | None, what: str) -> ForkPoint | None:
+    if text is None:
+        return None
+    try:
+        return ForkPoint(**loads_map(text, what))
+    except TypeError as error:
+        raise StoredDataCorrupt(f"{what} is not a fork point.", what=what) from error
+
+
+def word_of(words: Any, value: str, what: str) -> Any:
+    """Read a stored word of a closed set."""
+    try:
+        return words(value)
+    except ValueError as error:
+        raise StoredDataCorrupt(f"{what} is the unknown word {value!r}.", what=what) from error
+
+
+def ends_text(ends: Ends) -> Mapping[str, list[int]]:
+    """Return log ends as the JSON value they are stored as."""
+    return {name: list(end) for name, end in ends.items()}
+
+
+_READS: dict[Any, Callable[[Any, str], Any]] = {
+    bool: lambda number, _: bool(number),
+    datetime: time_of,
+    datetime | None: maybe_time,
+    JSON: json_of,
+    tuple[str, ...]: texts_of,
+    frozenset[str]: lambda text, what: frozenset(texts_of(text, what)),
+    Mapping[str, JSON]: _map_of,
+    Ends: ends_of,
+    Stop | None: stop_of,
+    ForkPoint | None: _fork_point,
+}
+"""How a column is read, by the annotation of its field."""
+
+_KEEP_NONE = frozenset({maybe_time, json_of, stop_of, _fork_point})
+
+
+class RecordReader(Generic[R]):
+    """How rows become records of a class: each field is read from the column of its name, as its annotation says.
+
+    Words are read by their enum, numbers and texts as they are. `renamed` has the columns with another name. Fields
+    without a column are given by the caller, and a field that is given is not read.
+    """
+
+    def __init__(self, kind: type[R], row: type[Any], /, **renamed: str) -> None:
+        self._kind: Callable[..., R] = kind
+        columns = {each: renamed.get(each.name, each.name) for each in fields(cast("Any", kind))}
+        stored = {each: name for each, name in columns.items() if name in row._fields and each.type is not SessionKey}
+        self._names = [each.name for each in stored]
+        self._values = attrgetter(*stored.values())
+        reads = [(each.name, name, _read_of(each.type)) for each, name in stored.items()]
+        self._reads = [(field, name, read, read in _KEEP_NONE) for field, name, read in reads if read]
+
+    def __call__(self, row: tuple[Any, ...], what: str, /, **given: Any) -> R:
+        """Read a row; an error calls it `what`."""
+        found = dict(zip(self._names, self._values(row), strict=True))
+        found.update(given)
+        for name, column, read, keeps_none in self._reads:
+            if name not in given and not (keeps_none and found[name] is None):
+                found[name] = read(found[name], f"{what} {column}")
+        return self._kind(**found)
+
+
+def _read_of(hint: Any) -> Callable[[Any, str], Any] | None:
+    is_word = isinstance(hint, type) and issubclass(hint, StrEnum)
+    return partial(word_of, hint) if is_word else _READS.get(hint)
+
+
+_HEAD = RecordReader(SessionHead, SessionRow, commit_number="commit_no", ends="heads")
+_PROFILE = RecordReader(Profile, ProfileRow)
+_RUN = RecordReader(Run, RunRow, commit_number="commit_no", start_sequence="start_seq")
+_CHECKPOINT = RecordReader(Checkpoint, CheckpointRow, commit_number="commit_no")
+_WAIT = RecordReader(Wait, WaitRow, commit_number="commit_no")
+
+
 def head_of(row: SessionRow, profile: ProfileRow) -> SessionHead:
     """Read a session's head from its two rows."""
     key = key_of(row)
-    return SessionHead(
-        key=key,
-        life=row.life,
-        status=word_of(SessionStatus, row.status, f"{key} status"),
-        version=row.version,
-        commit_number=row.commit_no,
-        schema_version=row.schema_version,
-        ends=ends_of(row.heads, f"{key} heads"),
-        current_run=row.current_run,
-        resume_count=row.resume_count,
-        generation=row.generation,
-        event_seq=row.event_seq,
-        event_floor=row.event_floor,
-        profile=profile_of(profile, key),
-        created_at=time_of(row.created_at, f"{key} created_at"),
-        updated_at=time_of(row.updated_at, f"{key} updated_at"),
-    )
+    return _HEAD(row, str(key), key=key, profile=profile_of(profile, key))
 
 
 def profile_of(row: ProfileRow, key: SessionKey) -> Profile:
     """Read a session's profile."""
     if row.session is None:
         raise StoredDataCorrupt(f"The profile of {key} is missing; restore it from a backup.", what=f"{key} profile")
-    return Profile(
-        agent=row.agent,
-        title=row.title,
-        preview=row.preview,
-        user_id=row.user_id,
-        tags=_tags(row, key),
-        metadata=loads_map(row.metadata, f"{key} metadata") if row.metadata else {},
-        definition=json_of(row.definition, f"{key} definition"),
-        policy=json_of(row.policy, f"{key} policy"),
-        mode=row.mode,
-        workspace=row.workspace,
-        parent=row.parent,
-        root=row.root,
-        forked_from=_fork_point(row.forked_from, f"{key} forked_from"),
-        failure_reason=row.failure_reason,
-        trace=json_of(row.trace, f"{key} trace"),
-        expires_at=maybe_time(row.expires_at, f"{key} expires_at"),
-    )
+    return _PROFILE(row, str(key))
 
 
 def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
@@ -145,7 +240,7 @@ def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
         title=profile.title,
         preview=profile.preview,
         user_id=profile.user_id,
-        tags=sound(lambda: _tags(profile, key), ()),
+        tags=sound(lambda: texts_of(profile.tags, f"{key} tags"), ()),
         parent=profile.parent,
         created_at=sound(lambda: time_of(row.created_at, f"{key} created_at"), epoch),
         updated_at=sound(lambda: time_of(row.updated_at, f"{key} updated_at"), epoch),
@@ -156,135 +251,21 @@ def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
 
 def run_of(row: RunRow, key: SessionKey) -> Run:
     """Read a run."""
-    what = f"run {row.run_id}"
-    return Run(
-        run_id=row.run_id,
+    return _RUN(
+        row,
+        f"run {row.run_id}",
         key=key,
-        life=row.life,
-        number=row.number,
-        invocation_id=row.invocation_id,
         origin_id=row.origin_id or row.invocation_id,
         correlation_id=row.correlation_id or row.invocation_id,
-        attempt=row.attempt,
-        status=word_of(RunStatus, row.status, f"{what} status"),
-        generation=row.generation,
-        steps=row.steps,
-        partial=bool(row.partial),
-        start_sequence=row.start_seq,
-        base_version=row.base_version,
-        base_ends=ends_of(row.base_ends, what),
-        ends=ends_of(row.ends, what),
-        own_logs=frozenset(texts_of(row.own_logs, f"{what} own logs")),
-        worker=row.worker,
-        error=json_of(row.error, f"{what} error"),
-        outcome=json_of(row.outcome, f"{what} outcome"),
-        started_at=time_of(row.started_at, f"{what} started_at"),
-        ended_at=maybe_time(row.ended_at, f"{what} ended_at"),
-        expires_at=maybe_time(row.expires_at, f"{what} expires_at"),
-        stop=stop_of(row.stop, what),
-        commit_number=row.commit_no,
         rolled_back=bool(row.holds & ROLLED_BACK),
-    )
-
-
-def stop_of(text: str | None, what: str) -> Stop | None:
-    """Read the stop on a run."""
-    if text is None:
-        return None
-    values = loads_map(text, f"{what} stop")
-    return Stop(
-        kind=word_of(StopKind, values.get("kind", ""), f"{what} stop kind"),
-        reason=values.get("reason"),
-        at=time_of(values.get("at"), f"{what} stop at"),
-        seen_at=maybe_time(values.get("seen_at"), f"{what} stop seen_at"),
     )
 
 
 def checkpoint_of(row: CheckpointRow, key: SessionKey, document: Mapping[str, JSON]) -> Checkpoint:
     """Read a checkpoint whose document was put together."""
-    what = f"checkpoint {row.commit_no} of {key}"
-    return Checkpoint(
-        key=key,
-        commit_number=row.commit_no,
-        run_id=row.run_id,
-        step=row.step,
-        cursor=json_of(row.cursor, f"{what} cursor"),
-        document=document,
-        ends=ends_of(row.ends, f"{what} ends"),
-        schema_version=row.schema_version,
-        created_at=time_of(row.created_at, f"{what} created_at"),
-    )
+    return _CHECKPOINT(row, f"checkpoint {row.commit_no} of {key}", key=key, document=document)
 
 
 def wait_of(row: WaitRow, key: SessionKey) -> Wait:
     """Read a wait."""
-    what = f"wait {row.wait_id}"
-    return Wait(
-        wait_id=row.wait_id,
-        key=key,
-        run_id=row.run_id,
-        kind=row.kind,
-        signal_id=row.signal_id,
-        status=word_of(WaitStatus, row.status, f"{what} status"),
-        deadline=maybe_time(row.deadline, f"{what} deadline"),
-        schema=json_of(row.schema, f"{what} schema"),
-        metadata=loads_map(row.metadata, f"{what} metadata") if row.metadata else {},
-        answer=json_of(row.answer, f"{what} answer"),
-        commit_number=row.commit_no,
-        created_at=time_of(row.created_at, f"{what} created_at"),
-        settled_at=maybe_time(row.settled_at, f"{what} settled_at"),
-    )
-
-
-def time_of(micros: Any, what: str) -> Any:
-    """Read a stored time; anything but a number of microseconds is corrupt."""
-    if type(micros) is not int:
-        raise StoredDataCorrupt(f"{what} is {micros!r}, not a time in microseconds.", what=what)
-    try:
-        return to_datetime(micros)
-    except OverflowError as error:
-        raise StoredDataCorrupt(f"{what} is {micros}, which is not a date.", what=what) from error
-
-
-def maybe_time(micros: Any, what: str) -> Any:
-    """Read a stored time that may be absent."""
-    return None if micros is None else time_of(micros, what)
-
-
-def json_of(text: str | None, what: str) -> JSON:
-    """Read stored JSON text that may be absent."""
-    return None if text is None else loads(text, what)
-
-
-def _tags(row: ProfileRow, key: SessionKey) -> tuple[str, ...]:
-    return texts_of(row.tags, f"{key} tags")
-
-
-def texts_of(text: str | None, what: str) -> tuple[str, ...]:
-    """Read a stored list of texts that may be absent."""
-    texts = json_of(text, what) or []
-    if type(texts) is not list or not all(type(each) is str for each in texts):
-        raise StoredDataCorrupt(f"{what} are not a list of texts.", what=what)
-    return tuple(texts)
-
-
-def _fork_point(text: str | None, what: str) -> ForkPoint | None:
-    if text is None:
-        return None
-    try:
-        return ForkPoint(**loads_map(text, what))
-    except TypeError as error:
-        raise StoredDataCorrupt(f"{what} is not a fork point.", what=what) from error
-
-
-def word_of(words: Any, value: str, what: str) -> Any:
-    """Read a stored word of a closed set."""
-    try:
-        return words(value)
-    except ValueError as error:
-        raise StoredDataCorrupt(f"{what} is the unknown word {value!r}.", what=what) from error
-
-
-def ends_text(ends: Ends) -> Mapping[str, list[int]]:
-    """Return log ends as the JSON value they are stored as."""
-    return {name: list(end) for name, end in ends.items()}
+    return _WAIT(row, f"wait {row.wait_id}", key=key)

@@ -330,3 +330,9 @@ def _columns(row: tuple[Any, ...], first: str, last: str | None = None) -> tuple
     """Return a row's columns from one to another, or to its end, by their names."""
     names: tuple[str, ...] = row._fields  # type: ignore[attr-defined]
     return row[names.index(first) : None if last is None else names.index(last) + 1]
+
+
+TABLES: dict[str, tuple[str, ...]] = {
+    name.removesuffix("Row").lower(): kind._fields for name, kind in list(vars().items()) if name.endswith("Row")
+}
+"""The columns of each table, in order."""

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from tenuto.errors import SchemaMismatch, TenutoError, Unsupported
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, View, Warm
+from tenuto.store.backends.address import yes_or_no
 from tenuto.store.backends.home import Home
-from tenuto.store.backends.options import yes_or_no
 from tenuto.store.backends.postgres.connection import (
     DEFAULT_SCHEMA,
     check_schema,

@@ -8,11 +8,10 @@ from typing import Any
 import asyncpg
 
 from tenuto.errors import InvalidInput, SchemaMismatch, StoreUnusable
-from tenuto.store.backends.options import check_known, positive, whole
+from tenuto.store.backends.address import check_known, positive, whole
 from tenuto.store.backends.postgres.faults import translated
 from tenuto.store.backends.postgres.pool import Pool
-from tenuto.store.backends.sql import migrations
-from tenuto.store.backends.table_rows import check_columns
+from tenuto.store.backends.sql import check_columns, migrations
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 

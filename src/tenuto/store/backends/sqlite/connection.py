@@ -13,9 +13,9 @@ from typing import TypeVar
 import apsw
 
 from tenuto.errors import SchemaMismatch, StoreUnusable
-from tenuto.store.backends.sql import migrations
+from tenuto.store.backends.sql import check_columns, migrations
 from tenuto.store.backends.sqlite.faults import lacks_descriptors, no_descriptors, translated
-from tenuto.store.backends.table_rows import COLUMNS, check_columns
+from tenuto.store.rules.rows import TABLES
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _warned: set[str] = set()
 
 _COLUMNS = f"""
 SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c
-WHERE t.type = 'table' AND t.name IN ({", ".join(f"'{table}'" for table in COLUMNS)}) ORDER BY t.name, c.cid
+WHERE t.type = 'table' AND t.name IN ({", ".join(f"'{table}'" for table in TABLES)}) ORDER BY t.name, c.cid
 """
 
 _IDENTITY = """

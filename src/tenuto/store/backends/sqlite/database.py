@@ -9,7 +9,7 @@ from typing import NamedTuple
 import apsw
 
 from tenuto.errors import InvalidInput, SchemaMismatch
-from tenuto.store.backends.options import positive, yes_or_no
+from tenuto.store.backends.address import positive, yes_or_no
 from tenuto.store.backends.signals import GuardMissed
 from tenuto.store.backends.sql import migrations
 from tenuto.store.backends.sqlite.connection import check_tables, check_version, connect, migrate, patiently

@@ -1,13 +1,6 @@
 """The guards of a commit, in the order of law 2; each raises what it found, and nothing has been written."""
 
-from tenuto.errors import (
-    CommitRefused,
-    InvocationExists,
-    RunNotLive,
-    StatusRefused,
-    StreamMoved,
-    VersionConflict,
-)
+from tenuto.errors import CommitRefused, InvocationExists, RunNotLive, StatusRefused, StreamMoved, VersionConflict
 from tenuto.model.commit import BeginRun, Commit, TakeRun
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey

@@ -9,10 +9,9 @@ from tenuto.model.run import RunRef, RunStatus
 from tenuto.store.rules.commit.log_rows import LogWriter, encode_ends
 from tenuto.store.rules.commit.packed import PackedNext
 from tenuto.store.rules.commit.run_row import new_run
-from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.input_rules import check_claim
-from tenuto.store.rules.plan import Found, Write
+from tenuto.store.rules.plan import Draft, Found, Write
 from tenuto.store.rules.rows import CheckpointRow, EventRow, RunRow, SessionRow
 
 

@@ -17,7 +17,6 @@ from tenuto.store.rules.commit.log_rows import LogWriter, Stand, encode_ends, is
 from tenuto.store.rules.commit.next_run import Following, follow
 from tenuto.store.rules.commit.packed import PackedCommit, PackedDocument
 from tenuto.store.rules.commit.run_row import begin_stand, begun_run, run_after
-from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.lane_row import sealed
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.effect_rules import effect_writes, end_effects, is_settlement, places_of
@@ -26,7 +25,7 @@ from tenuto.store.rules.parts.outgoing_rules import outgoing_writes
 from tenuto.store.rules.parts.profile_rules import changed_profile, new_profile
 from tenuto.store.rules.parts.usage_rules import usage_writes
 from tenuto.store.rules.parts.wait_rules import wait_writes
-from tenuto.store.rules.plan import Ask, Found, Plan, Write, found_after
+from tenuto.store.rules.plan import Ask, Draft, Found, Plan, Write, found_after
 from tenuto.store.rules.rows import CheckpointRow, EventRow, ProfileRow, ReceiptRow, RunRow, SessionRow
 from tenuto.store.rules.session_row import blank_row, check_life, new_receipt, replay, session_write
 

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 from tenuto.codec import dumps
 from tenuto.errors import EffectMismatch, EffectNotOpen, InvalidInput
 from tenuto.model.commit import BeginRun, Commit, TakeRun
-from tenuto.model.effect import Effect, EffectChange, EffectKind, EffectStatus, FinishEffect, SettleEffect, StartEffect
+from tenuto.model.effect import Effect, EffectChange, EffectStatus, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.encoding import digest_of, maybe_json
-from tenuto.store.rules.plan import EffectPlace, Found, Write
-from tenuto.store.rules.records import json_of, maybe_time, time_of, word_of
+from tenuto.store.rules.plan import Draft, EffectPlace, Found, Write
+from tenuto.store.rules.records import RecordReader
 from tenuto.store.rules.rows import EffectRow, RunRow, SessionRow
 
 HOLDS_EFFECTS = 2
@@ -240,28 +239,10 @@ def end_effects(before: RunRow | None, after: RunRow) -> list[Write]:
     return [Write("drop_effects", [(after.session, after.life, after.origin_id or after.invocation_id)])]
 
 
+_EFFECT = RecordReader(Effect, EffectRow, effect_key="key")
+
+
 def effect_of(row: EffectRow, key: SessionKey) -> Effect:
     """Read an effect."""
     what = f"effect {row.key!r} of {key}"
-    return Effect(
-        key=key,
-        life=row.life,
-        origin_id=row.origin_id,
-        namespace=row.namespace,
-        step=row.step,
-        effect_key=row.key,
-        kind=word_of(EffectKind, row.kind, f"{what} kind"),
-        digest=row.digest,
-        request=json_of(row.request, f"{what} request"),
-        has_request=row.request is not None,
-        result=json_of(row.result, f"{what} result"),
-        has_result=row.result is not None,
-        status=word_of(EffectStatus, row.status, f"{what} status"),
-        idempotent=bool(row.idempotent),
-        error=json_of(row.error, f"{what} error"),
-        call_id=row.call_id,
-        run_id=row.run_id,
-        attempt=row.attempt,
-        started_at=time_of(row.started_at, f"{what} started_at"),
-        ended_at=maybe_time(row.ended_at, f"{what} ended_at"),
-    )
+    return _EFFECT(row, what, key=key, has_request=row.request is not None, has_result=row.result is not None)

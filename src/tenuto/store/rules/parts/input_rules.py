@@ -13,9 +13,8 @@ from tenuto.ids import new_id
 from tenuto.model.commit import Commit
 from tenuto.model.input import Consume, InputKind, InputStatus, NewInput
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.encoding import digest_of, moment
-from tenuto.store.rules.plan import Found, Write
+from tenuto.store.rules.plan import Draft, Found, Write
 from tenuto.store.rules.rows import InputRow, RunRow, SessionRow
 
 HOLDS_INPUT = 1

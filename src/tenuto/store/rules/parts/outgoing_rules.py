@@ -9,11 +9,10 @@ from tenuto.errors import DeliveryLost, InvalidInput
 from tenuto.ids import new_id
 from tenuto.model.outgoing_item import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.session import SessionKey
-from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.limits import next_count
-from tenuto.store.rules.plan import Plan, Script, Write
-from tenuto.store.rules.records import json_of, key_of, stored_key, time_of, word_of
+from tenuto.store.rules.plan import Draft, Plan, Script, Write
+from tenuto.store.rules.records import RecordReader, key_of, stored_key
 from tenuto.store.rules.rows import OutgoingRow, SessionRow
 
 _FINAL = frozenset({OutgoingStatus.DONE, OutgoingStatus.EXPIRED})
@@ -122,18 +121,10 @@ def decide_mark(
     return Plan(outgoing_of(new, found.key), [Write("mark_outgoing", [change], must=True)])
 
 
+_OUTGOING = RecordReader(Outgoing, OutgoingRow)
+
+
 def outgoing_of(row: OutgoingRow, key: SessionKey) -> Outgoing:
     """Read an outgoing item."""
-    what = f"outgoing {row.outbox_id}"
-    return Outgoing(
-        outbox_id=row.outbox_id,
-        key=key,
-        life=row.life,
-        kind=row.kind,
-        target=stored_key(row.target_tenant, row.target_kind, row.target_id),
-        body=json_of(row.body, f"{what} body"),
-        status=word_of(OutgoingStatus, row.status, f"{what} status"),
-        attempts=row.attempts,
-        due_at=time_of(row.due_at, f"{what} due_at"),
-        created_at=time_of(row.created_at, f"{what} created_at"),
-    )
+    target = stored_key(row.target_tenant, row.target_kind, row.target_id)
+    return _OUTGOING(row, f"outgoing {row.outbox_id}", key=key, target=target)

@@ -19,7 +19,7 @@ def check_stop(commit: Commit, run: RunRow | None) -> None:
             raise StopWithdrawn(f"The stop of this run of {commit.key} was withdrawn; go on.", key=commit.key)
         return
     if run and commit.end and commit.end.status in _REFUSES:
-        known = stop_of(run.stop, f"run {run.run_id}")
+        known = stop_of(run.stop, f"run {run.run_id} stop")
         raise StopRequested(
             f"Run {run.run_id} of {commit.key} was asked to stop; it cannot end as {commit.end.status}.",
             key=commit.key,

@@ -5,9 +5,8 @@ from typing import Any
 
 from tenuto.errors import UsageOutOfRange
 from tenuto.model.token_usage import NewUsage, UsageReport, UsageTotals
-from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.limits import MAX_COUNT
-from tenuto.store.rules.plan import Row, Write
+from tenuto.store.rules.plan import Draft, Row, Write
 from tenuto.store.rules.rows import UsageRow
 
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")

@@ -8,9 +8,8 @@ from tenuto.errors import WaitNotOpen
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit, OpenWait
 from tenuto.model.wait import WaitStatus
-from tenuto.store.rules.draft import Draft
 from tenuto.store.rules.encoding import maybe_json, moment
-from tenuto.store.rules.plan import Found, Write
+from tenuto.store.rules.plan import Draft, Found, Write
 from tenuto.store.rules.rows import SessionRow, WaitRow
 
 

@@ -14,7 +14,7 @@ from tenuto.store.rules.lane_row import view_of
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.input_rules import HOLDS_INPUT, PackedInput, check_same_content
 from tenuto.store.rules.plan import Found, Moved, Plan, Write
-from tenuto.store.rules.records import json_of, maybe_time, time_of, word_of
+from tenuto.store.rules.records import RecordReader, json_of, word_of
 from tenuto.store.rules.rows import EventRow, InputRow, RunRow, SessionRow
 
 
@@ -173,6 +173,9 @@ def decide_take(boundary: Boundary | None, look: InboxLook, due: Sequence[InputR
     return Takeable(inputs=tuple(input_of(row, key) for row in free))
 
 
+_INPUT = RecordReader(Input, InputRow, input_key="key")
+
+
 def input_of(row: InputRow, key: SessionKey) -> Input:
     """Read an input; what cannot be read of an open one is said, so that it can be refused by whoever would take it."""
     what = f"input {row.input_id}"
@@ -185,25 +188,14 @@ def input_of(row: InputRow, key: SessionKey) -> Input:
         unreadable = None
     except StoredDataCorrupt as damage:
         kind, body, boundary, unreadable = InputKind.WAKE, None, None, damage.message
-    return Input(
-        input_id=row.input_id,
+    return _INPUT(
+        row,
+        what,
         key=key,
-        life=row.life,
-        seq=row.seq,
         kind=kind,
-        input_key=row.key,
-        digest=row.digest,
         body=body,
         has_body=row.body is not None and not refused and unreadable is None,
         boundary=boundary,
-        due_at=maybe_time(row.due_at, f"{what} due_at"),
-        status=word_of(InputStatus, row.status, f"{what} status"),
-        run_id=row.run_id,
-        log=row.log,
-        position=row.position,
-        rolled_back=bool(row.rolled_back),
-        created_at=time_of(row.created_at, f"{what} created_at"),
-        settled_at=maybe_time(row.settled_at, f"{what} settled_at"),
         error=error,
         unreadable=unreadable,
     )

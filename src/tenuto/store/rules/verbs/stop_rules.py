@@ -20,7 +20,7 @@ STOP_WITHDRAWN = "stop_withdrawn"
 def decide_stop(key: SessionKey, run_id: str, kind: StopKind, reason: str | None, found: Found) -> Plan[StopReply]:
     """Record a stop on a running run; an abort takes the place of an interrupt."""
     row, run = _live(key, run_id, found)
-    known = stop_of(run.stop, f"run {run.run_id}")
+    known = stop_of(run.stop, f"run {run.run_id} stop")
     status = RunStatus(run.status)
     if status is not RunStatus.RUNNING:
         return Plan(StopReply(answer=StopAnswer.ENDED, stop=known, status=status))
@@ -32,7 +32,7 @@ def decide_stop(key: SessionKey, run_id: str, kind: StopKind, reason: str | None
         *event_writes(row, found.now, STOP_REQUESTED, told, run_id),
         Write("stop_runs", [(text, run_id)], must=True),
     ]
-    reply = StopReply(answer=StopAnswer.RECORDED, stop=stop_of(text, run_id), status=status)
+    reply = StopReply(answer=StopAnswer.RECORDED, stop=stop_of(text, f"run {run_id} stop"), status=status)
     return Plan(reply, writes, moved=Moved(key, row.life, row.event_seq, row.event_seq + 1, run_id))
 
 
@@ -64,7 +64,7 @@ def decide_interrupt(key: SessionKey, packed: PackedInput, reason: str, found: F
 def decide_withdraw(key: SessionKey, run_id: str, found: Found) -> Plan[StopReply]:
     """Take back a stop that its run has not seen."""
     row, run = _live(key, run_id, found)
-    known, status = stop_of(run.stop, f"run {run.run_id}"), RunStatus(run.status)
+    known, status = stop_of(run.stop, f"run {run.run_id} stop"), RunStatus(run.status)
     if status is not RunStatus.RUNNING:
         return Plan(StopReply(answer=StopAnswer.ENDED, stop=known, status=status))
     if known is None:
