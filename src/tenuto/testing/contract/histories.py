@@ -31,7 +31,7 @@ async def _run(store: Store, key: Key, run_id: str, *items: Any, **parts: Any) -
 
 
 async def _step(store: Store, key: Key, run_id: str, *items: Any, **parts: Any) -> Receipt:
-    """Go on with a run: a checkpoint, unless `save` or an end says otherwise."""
+    """Continue a run: with a checkpoint, unless `save` or an end says otherwise."""
     logs = {"messages": Append(items=items)} if items else {}
     fixed = {"checkpoint": NewCheckpoint(step=2)} | parts
     return await store.commit(a_commit(key, run=RunRef(run_id=run_id), logs=logs, **fixed))

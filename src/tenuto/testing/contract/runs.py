@@ -261,7 +261,7 @@ async def test_of_concurrent_takers_of_an_orphaned_run_one_goes_on_with_it(harne
 
 
 async def test_a_laned_run_goes_on_under_the_successors_generation(harness: Harness) -> None:
-    """Same run, next attempt; its checkpoints and entries are the successor's to go on with."""
+    """Same run, next attempt; the successor continues from its checkpoints and entries."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store, None, "a")
