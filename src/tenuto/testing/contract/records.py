@@ -281,7 +281,7 @@ async def test_a_new_session_is_at_version_1_and_loads_as_itself(store: Store) -
     assert record.head == head
 
 
-async def test_a_reused_id_goes_on_from_its_old_numbers(store: Store) -> None:
+async def test_a_reused_id_continues_its_old_numbers(store: Store) -> None:
     """Version, commit number and generation continue those of the deleted session."""
     key, _ = await a_session(store, None, "old")
     lane = await store.lanes.acquire(key, an_owner())

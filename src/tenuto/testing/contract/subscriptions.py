@@ -12,7 +12,7 @@ from tenuto.testing.probes import statements
 from tenuto.testing.scenes.event_scene import all_events, names_of, news, subscribed, write_events
 
 
-async def test_a_subscriber_is_told_of_a_delete_and_then_gets_the_next_life(store: Store) -> None:
+async def test_a_subscriber_learns_of_a_delete_and_then_gets_the_next_life(store: Store) -> None:
     """It neither hangs nor takes the next life's events for a continuation."""
     key, _ = await a_session(store)
     await write_events(store, key, "old")

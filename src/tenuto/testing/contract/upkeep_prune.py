@@ -61,7 +61,9 @@ async def test_prune_takes_ended_runs_with_their_checkpoints_and_waits(harness: 
     assert await store.upkeep.prune(runs_older_than=50) == PruneReport()
 
 
-async def test_prune_takes_an_invocation_that_is_over_whole_and_one_that_may_go_on_not_at_all(harness: Harness) -> None:
+async def test_prune_takes_an_invocation_that_is_over_whole_and_one_that_may_continue_not_at_all(
+    harness: Harness,
+) -> None:
     """A suspended run that was resumed goes with its successor, so that nobody takes it for one that waits."""
     store, clock = await a_timed_store(harness)
     key, _ = await a_session(store)
