@@ -8,21 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, ClassVar
 
 from demos.customers import CUSTOMERS, PAUSED, expected, first_reply, third_reply
+from demos.database import database
 from demos.history import Said, told
 from demos.processes import call
 from demos.show import Claim, Demonstration, Row, arguments, doing, present
-from tenuto import (
-    END,
-    GraphBuilder,
-    SessionKey,
-    SessionState,
-    SignalDescriptor,
-    State,
-    Store,
-    TenutoError,
-    open_store,
-    suspend,
-)
+from tenuto import END, GraphBuilder, SessionKey, SessionState, SignalDescriptor, State, Store, TenutoError, suspend
 from tenuto.graph.reducers import append
 
 QUESTION = "what did I order?"
@@ -104,17 +94,13 @@ def third(store: Store, *, migrations: bool) -> Any:
     return builder.compile()
 
 
-def address(folder: str) -> str:
-    return f"sqlite:///{folder}/tenuto.db"
-
-
 def user(text: str) -> list[Said]:
     return [{"role": "user", "text": text}]
 
 
 async def write_first(folder: str) -> str:
     """Write a session for every customer, pause one more at its gate, and return what its answer needs."""
-    async with open_store(address(folder)) as store:
+    async with database(folder) as store:
         graph = first(store)
         for session_id, fields in CUSTOMERS.items():
             await graph.invoke({"messages": user("hello"), **fields}, session_id=session_id)
@@ -126,21 +112,21 @@ async def write_first(folder: str) -> str:
 
 async def open_third(folder: str, migrations: bool = True) -> dict[str, Any]:
     """Send every customer's session one more message under the third version."""
-    async with open_store(address(folder)) as store:
+    async with database(folder) as store:
         graph = third(store, migrations=migrations)
         return {name: await outcome(store, graph, name, {"messages": user(QUESTION)}) for name in CUSTOMERS}
 
 
 async def open_first(folder: str) -> dict[str, Any]:
     """Do the same under the first version again, as after a deployment taken back."""
-    async with open_store(address(folder)) as store:
+    async with database(folder) as store:
         graph = first(store)
         return {name: await outcome(store, graph, name, {"messages": user(QUESTION)}) for name in CUSTOMERS}
 
 
 async def resume_third(folder: str, resume: str) -> dict[str, Any]:
     """Answer the pause under the third version."""
-    async with open_store(address(folder)) as store:
+    async with database(folder) as store:
         graph = third(store, migrations=True)
         return await outcome(store, graph, PAUSED[0], resume_invocation=resume, signal_payload={})
 

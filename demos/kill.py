@@ -11,21 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from demos import shop
+from demos.database import database
 from demos.history import Said, flaws, told
 from demos.processes import call, call_and_kill, call_until_it_dies, die_now, say_and_wait_to_be_killed
 from demos.show import Claim, Demonstration, Row, arguments, doing, present
-from tenuto import (
-    END,
-    GraphBuilder,
-    SessionKey,
-    SessionState,
-    SignalDescriptor,
-    State,
-    Store,
-    TenutoError,
-    open_store,
-    suspend,
-)
+from tenuto import END, GraphBuilder, SessionKey, SessionState, SignalDescriptor, State, Store, TenutoError, suspend
 from tenuto.graph.reducers import append
 
 SESSION = "customer-42"
@@ -38,10 +28,6 @@ class Chat(State):
 
 class Memory(SessionState):
     messages: list[Said]
-
-
-def address(folder: str) -> str:
-    return f"sqlite:///{folder}/tenuto.db"
 
 
 async def history(store: Store) -> list[Said]:
@@ -84,7 +70,7 @@ def tool_loop(store: Store, folder: str, *, deadly: bool) -> Any:
 
 async def talk_until_killed(folder: str) -> None:
     """Finish one turn, and die in the second right after the refund."""
-    async with open_store(address(folder)) as store:
+    async with database(folder) as store:
         graph = tool_loop(store, folder, deadly=True)
         await graph.invoke({"messages": [{"role": "user", "text": "hello"}]}, session_id=SESSION)
         asked: Said = {"role": "user", "text": "refund order 7"}
@@ -93,14 +79,14 @@ async def talk_until_killed(folder: str) -> None:
 
 async def resume(folder: str) -> dict[str, Any]:
     """Resume the turn that was killed."""
-    async with open_store(address(folder)) as store:
+    async with database(folder) as store:
         await tool_loop(store, folder, deadly=False).invoke(resume_invocation=KILLED)
         return {"history": await history(store)}
 
 
 async def send_next(folder: str) -> dict[str, Any]:
     """Send another message instead, as a customer who got no answer does; then resume the killed turn after all."""
-    async with open_store(address(folder)) as store:
+    async with database(folder) as store:
         graph = tool_loop(store, folder, deadly=False)
         await graph.invoke({"messages": [{"role": "user", "text": "are you there?"}]}, session_id=SESSION)
         after = await history(store)
@@ -141,7 +127,7 @@ def approval(store: Store, folder: str) -> Any:
 
 async def pause(folder: str) -> None:
     """Run until the approval is asked for, and wait to be killed."""
-    async with open_store(address(folder)) as store:
+    async with database(folder) as store:
         asked: Said = {"role": "user", "text": "refund order 7"}
         outcome = await approval(store, folder).run({"messages": [asked]}, session_id=SESSION)
         await say_and_wait_to_be_killed({"paused": outcome.suspended, "resume": outcome.invocation_id})
@@ -149,7 +135,7 @@ async def pause(folder: str) -> None:
 
 async def answer(folder: str, resume: str) -> dict[str, Any]:
     """Approve, and approve once more."""
-    async with open_store(address(folder)) as store:
+    async with database(folder) as store:
         graph = approval(store, folder)
         await graph.invoke(resume_invocation=resume, signal_payload={"approved": True})
         after = await history(store)

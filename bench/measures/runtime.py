@@ -2,13 +2,13 @@
 
 import asyncio
 
-from bench.counters import counting_statements, counting_syncs
+from bench.counters import counting_syncs
 from bench.harness import Measure, Scene, Stopwatch, cpu
 from bench.talk import Talk
+from bench.turn_cost import statements_per_turn, syncs_per_turn
 from bench.workload import WarmSession, messages
 from tenuto import open_store
 
-_TURNS = 500
 _BATCH = 100
 _ROUNDS = 25
 _CROWD = 64
@@ -17,26 +17,12 @@ _TURNS_EACH = 50
 
 async def fsyncs(scene: Scene) -> float:
     """Return the mean number of syncs of a turn, checkpoints of the WAL included."""
-    with counting_syncs() as counter:
-        async with open_store(scene.url(), vfs=counter.name) as store:
-            talk = await Talk.begin(store)
-            await talk.turn(messages())
-            before = counter.syncs
-            for _ in scene.rounds(_TURNS):
-                await talk.turn(messages())
-            return (counter.syncs - before) / _TURNS
+    return await syncs_per_turn(scene, Talk.begin)
 
 
 async def statements(scene: Scene) -> float:
     """Return the mean number of SQL statements of a turn, reads, BEGIN and COMMIT included."""
-    with counting_statements() as counter:
-        async with open_store(scene.url(), synchronous="OFF") as store:
-            talk = await Talk.begin(store)
-            await talk.turn(messages())
-            before = counter.statements
-            for _ in scene.rounds(_TURNS):
-                await talk.turn(messages())
-            return (counter.statements - before) / _TURNS
+    return await statements_per_turn(scene, Talk.begin)
 
 
 async def processor(scene: Scene) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from bench.counters import counting_syncs
 from bench.harness import Measure, Scene, Stopwatch, cpu, wall
+from bench.turn_cost import syncs_per_turn
 from bench.workload import Messages, WarmSession, a_key, messages
 from tenuto import SignalDescriptor, Store, open_store, suspend
 from tenuto.graph.blueprint.builder import END, GraphBuilder
@@ -18,7 +19,6 @@ from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.state import State
 from tenuto.model.session import SessionKey
 
-_TURNS = 500
 _BATCH = 100
 _TURNS_EACH = 10
 _ROUNDS = 25
@@ -81,14 +81,7 @@ class ChatSession:
 
 async def fsyncs(scene: Scene) -> float:
     """Return the mean number of syncs of a turn, checkpoints of the WAL included."""
-    with counting_syncs() as counter:
-        async with open_store(scene.url(), vfs=counter.name) as store:
-            session = await ChatSession.begin(store, chat(store))
-            await session.turn(messages())
-            before = counter.syncs
-            for _ in scene.rounds(_TURNS):
-                await session.turn(messages())
-            return (counter.syncs - before) / _TURNS
+    return await syncs_per_turn(scene, lambda store: ChatSession.begin(store, chat(store)))
 
 
 async def against_store(scene: Scene) -> float:

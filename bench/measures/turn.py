@@ -2,37 +2,21 @@
 
 from collections.abc import Awaitable, Callable
 
-from bench.counters import counting_statements, counting_syncs
 from bench.floors import AwaitedSqliteFloor, SqliteFloor
 from bench.harness import Clock, Measure, Scene, Stopwatch, cpu, wall
+from bench.turn_cost import statements_per_turn, syncs_per_turn
 from bench.workload import Messages, WarmSession, document, messages
 from tenuto import open_store
-
-_TURNS = 500
 
 
 async def fsyncs(scene: Scene) -> float:
     """Return the mean number of syncs, checkpoints of the WAL included."""
-    with counting_syncs() as counter:
-        async with open_store(scene.url(), vfs=counter.name) as store:
-            session = await WarmSession.begin(store)
-            await session.turn(messages())
-            before = counter.syncs
-            for _ in scene.rounds(_TURNS):
-                await session.turn(messages())
-            return (counter.syncs - before) / _TURNS
+    return await syncs_per_turn(scene, WarmSession.begin)
 
 
 async def statements(scene: Scene) -> float:
     """Return the mean number of SQL statements, BEGIN and COMMIT included."""
-    with counting_statements() as counter:
-        async with open_store(scene.url(), synchronous="OFF") as store:
-            session = await WarmSession.begin(store)
-            await session.turn(messages())
-            before = counter.statements
-            for _ in scene.rounds(_TURNS):
-                await session.turn(messages())
-            return (counter.statements - before) / _TURNS
+    return await statements_per_turn(scene, WarmSession.begin)
 
 
 async def processor(scene: Scene) -> float:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any
 from zlib import crc32
 
-from tenuto import END, GraphBuilder, State, Tool, Turn, program, run_calls
+from tenuto import END, GraphBuilder, State, Tool, Turn, program
 from tenuto.errors import WaitExpired
 from tenuto.graph.reducers import append
 from tenuto.runtime.program.program import Program
+from tests.guide_agent import guide_agent
 
 GONE = {"content": "gone"}
 """What a turn goes on with whose message was taken back meanwhile."""
@@ -108,19 +109,7 @@ def _agent(world: World) -> Program:
             calls.append({"id": call, "name": name, "arguments": arguments})
         return {"role": "assistant", "content": "", "tool_calls": calls, "metadata": metadata}
 
-    @program
-    async def agent(turn: Turn) -> None:
-        """The guide's agent, line by line."""
-        async for _ in turn.each_step():
-            if not turn.open_calls:
-                upto = {"upto": len(turn.messages)}
-                message: Any = await turn.effect("model", lambda: model(turn), upto, kind="model")
-                turn.append(message)
-                if not message.get("tool_calls"):
-                    return
-            await run_calls(turn, tools)
-
-    return agent
+    return guide_agent(model, tools)
 
 
 @program

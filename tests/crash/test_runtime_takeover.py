@@ -12,7 +12,7 @@ from tenuto.errors import StoreUnavailable
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.keeper import Keeper
-from tenuto.testing.faults import FaultyBackend
+from tests.crash.line import Line
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import Moment, World, runtime_of
@@ -260,23 +260,6 @@ async def test_a_displaced_runner_whose_keeper_has_not_noticed_can_write_nothing
             next_one = await lapsed.do("send", session="chat", text="and now")
     assert refused == {"refused": "session_execution_lease_lost"}
     assert next_one["output"] == "re: and now"
-
-
-class Line(FaultyBackend):
-    """A backend whose keeper's own connection can be looked at."""
-
-    kept: "FaultyBackend | None" = None
-
-    async def sibling(self) -> FaultyBackend:
-        self.kept = await super().sibling()
-        return self.kept
-
-    async def tried(self) -> None:
-        """Wait until the keeper has asked once more."""
-        calls = self.kept.calls if self.kept else 0
-        async with asyncio.timeout(30):
-            while self.kept is None or self.kept.calls == calls:
-                await asyncio.sleep(0.02)
 
 
 async def _in_its_turn(line: Line, world: Outside, database: Database, ttl: float) -> "tuple[Store, asyncio.Task[Any]]":

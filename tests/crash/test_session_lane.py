@@ -13,6 +13,7 @@ from tenuto.errors import LaneLost
 from tenuto.model.lane import LaneView
 from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend
+from tests.crash.line import Line
 from tests.crash.processes import Database
 from tests.crash.session_graphs import Plan, made
 from tests.crash.session_processes import Mate, Outside, mates, outside
@@ -199,23 +200,6 @@ async def test_a_holder_told_that_it_is_lost_while_it_writes_its_end_has_an_outc
     assert lost.error is not None
     assert lost.error.category == "session_execution_lease_lost"
     assert running.cancelling() == 0
-
-
-class Line(FaultyBackend):
-    """A backend whose keeper's own connection can be looked at."""
-
-    kept: "FaultyBackend | None" = None
-
-    async def sibling(self) -> FaultyBackend:
-        self.kept = await super().sibling()
-        return self.kept
-
-    async def tried(self) -> None:
-        """Wait until the keeper has asked once more."""
-        calls = self.kept.calls if self.kept else 0
-        async with asyncio.timeout(30):
-            while self.kept is None or self.kept.calls == calls:
-                await asyncio.sleep(0.02)
 
 
 @pytest.fixture

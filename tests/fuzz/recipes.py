@@ -7,18 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tenuto.ids import new_id
-from tenuto.model.commit import (
-    Append,
-    BeginRun,
-    Commit,
-    EndRun,
-    NewCheckpoint,
-    NextRun,
-    OpenWait,
-    Reset,
-    SettleWait,
-    TakeRun,
-)
+from tenuto.model import commit as commit_parts
 from tenuto.model.effect import EffectKind, FinishEffect, SettleEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput
@@ -331,16 +320,16 @@ async def _stop(world: World) -> Arguments:
     return {"session_id": lane.key, "kind": "interrupt", "reason": "because", "run_id": run_id}
 
 
-async def a_commit(world: World, **parts: Any) -> Commit:
+async def a_commit(world: World, **parts: Any) -> commit_parts.Commit:
     """Return a commit on a session that nobody holds."""
     key = parts.get("key") or await world.session()
     given: dict[str, Any] = {"key": key, "operation_id": new_id(), "life": world.lives[key]}
-    return Commit(**(given | parts))
+    return commit_parts.Commit(**(given | parts))
 
 
-def a_run() -> BeginRun:
+def a_run() -> commit_parts.BeginRun:
     """Return a run that is to begin."""
-    return BeginRun(run_id=new_id(), invocation_id=new_id())
+    return commit_parts.BeginRun(run_id=new_id(), invocation_id=new_id())
 
 
 Embed = Callable[[World, Any], Awaitable[tuple[str, Arguments]]]
@@ -435,22 +424,28 @@ async def _host(world: World, part: Any) -> tuple[str, Arguments]:
 
 PARTS = [
     Part(
-        Commit,
+        commit_parts.Commit,
         _given(key=_key, operation_id=_fresh_id, life=_life, save=True),
         _as("store.commit", "commit"),
     ),
-    Part(Append, _given(items=(1,)), _in_commit("logs", several=False, save=True)),
-    Part(Reset, _given(items=(1,)), _in_commit("logs", several=False, save=True)),
-    Part(BeginRun, _given(run_id=_fresh_id, invocation_id=_fresh_id), _in_commit("run", several=False, run=False)),
-    Part(TakeRun, _given(run_id=_run, attempt=1), _laned),
-    Part(RunRef, _given(run_id=_run), _laned),
-    Part(EndRun, _given(status=RunStatus.FAILED), _in_commit("end", several=False)),
+    Part(commit_parts.Append, _given(items=(1,)), _in_commit("logs", several=False, save=True)),
+    Part(commit_parts.Reset, _given(items=(1,)), _in_commit("logs", several=False, save=True)),
     Part(
-        NextRun, _given(begin=a_run(), input_id=_input, log="messages", item=1), _in_commit("next_run", several=False)
+        commit_parts.BeginRun,
+        _given(run_id=_fresh_id, invocation_id=_fresh_id),
+        _in_commit("run", several=False, run=False),
     ),
-    Part(NewCheckpoint, _given(step=1), _in_commit("checkpoint", several=False)),
-    Part(OpenWait, _given(kind="signal"), _in_commit("open_waits")),
-    Part(SettleWait, _given(wait_id=_wait_of_store), _settled),
+    Part(commit_parts.TakeRun, _given(run_id=_run, attempt=1), _laned),
+    Part(RunRef, _given(run_id=_run), _laned),
+    Part(commit_parts.EndRun, _given(status=RunStatus.FAILED), _in_commit("end", several=False)),
+    Part(
+        commit_parts.NextRun,
+        _given(begin=a_run(), input_id=_input, log="messages", item=1),
+        _in_commit("next_run", several=False),
+    ),
+    Part(commit_parts.NewCheckpoint, _given(step=1), _in_commit("checkpoint", several=False)),
+    Part(commit_parts.OpenWait, _given(kind="signal"), _in_commit("open_waits")),
+    Part(commit_parts.SettleWait, _given(wait_id=_wait_of_store), _settled),
     Part(NewEvent, _given(type="e"), _in_commit("events")),
     Part(NewInput, _given(kind="message", body=1), _in_commit("inputs")),
     Part(Consume, _given(input_id=_input), _consumed),
@@ -471,7 +466,7 @@ PARTS = [
     ),
 ]
 
-IN_LOGS = (Append, Reset)
+IN_LOGS = (commit_parts.Append, commit_parts.Reset)
 """Parts that are the write of a log, and stand in a commit under its name."""
 
 

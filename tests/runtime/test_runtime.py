@@ -35,25 +35,6 @@ from tests.polling import until
 from tests.runtime.gates import GatedProgram, lane_is_free, said, talk_of
 
 
-@pytest.fixture
-def gate() -> GatedProgram:
-    return GatedProgram()
-
-
-@pytest.fixture
-async def runtime(store: Store, gate: GatedProgram) -> SessionRuntime:
-    runtime = SessionRuntime(store, [gate])
-    await runtime.create("gate", session_id="s")
-    return runtime
-
-
-@pytest.fixture
-async def elsewhere(harness: Harness, gate: GatedProgram, runtime: SessionRuntime) -> SessionRuntime:
-    """Another runtime that shares nothing with the first but the database and the program."""
-    assert runtime.store is not None
-    return SessionRuntime(await harness.open(), [gate])
-
-
 async def test_a_turn_is_one_run_and_its_reply_the_outcome(runtime: SessionRuntime) -> None:
     outcome = await runtime.send("s", "one")
     assert outcome.completed

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def unchanged(store: Store) -> AsyncIterator[None]:
-    """Check that what is done inside leaves every row of every table as it was."""
+    """Check that the body of the block leaves every row of every table unchanged."""
     before = await store.dump()
     yield
     assert await store.dump() == before

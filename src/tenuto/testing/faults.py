@@ -1,13 +1,13 @@
-"""A backend that fails on request, to test what stands on a store: lost calls, lost replies, slow and cut connections.
+"""A backend that fails on request, to test users of a store: lost calls, lost replies, slow and cut connections.
 
     faults = FaultyBackend(inner)
     store = Store(faults)
-    faults.lose_reply()                          # the next transaction lands, its caller hears StoreUnavailable
+    faults.lose_reply()                          # the next transaction lands, its caller gets StoreUnavailable
     with pytest.raises(StoreUnavailable):
         await store.commit(commit)
     assert (await store.commit(commit)).replayed
 
-Works with any `Backend`, also one of your own.
+Works with any `Backend`, yours included.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class FaultyBackend:
         lost = self._losing.pop(self.transactions, None)
         try:
             done = await self.inner.transact(read, decide, lock, size=size, warm=warm)
-        except Exception:  # a caller that is cancelled hears that, and nothing else
+        except Exception:  # a cancelled caller gets only its cancellation
             self._after(lost)
             raise
         self._after(lost)
@@ -120,7 +120,7 @@ class FaultyBackend:
             yield changes
 
     def announce(self, key: SessionKey) -> None:
-        """See `Backend.announce`; nobody hears it over a cut connection."""
+        """See `Backend.announce`; a cut connection does not carry it."""
         if not self._lines["cut"]:
             self.inner.announce(key)
 

@@ -92,7 +92,7 @@ class _Stored:
 
 
 class SimulatedDisk(apsw.VFS):
-    """A VFS under a name of its own; give `disk.name` to `open_store(..., vfs=)`.
+    """A VFS with a unique name; pass `disk.name` to `open_store(..., vfs=)`.
 
     `syncs` and `writes` count calls by kind of file. `limit`, where set, is the number of bytes that all files
     together may have: growing beyond it is a full disk. `on_io` is called with "write", "truncate", "sync" or "delete"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.adapter.decisions import Decision
-from tests.conformance.selftest.trials import report_of
+from tests.conformance.selftest.trial import report_of
 
 LINE = """
 state: {fields: {v: {type: int, default: 0}}}

@@ -17,6 +17,7 @@ from tenuto.runtime.program.tools import Tool, run_calls
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tests.conftest import OurHarness
+from tests.guide_agent import guide_agent
 from tests.runtime.runtimes import Database, Gate
 
 TOOLS = ("look", "ask", "kid", "pay")
@@ -56,21 +57,10 @@ class Shop:
             return {"role": "assistant", "content": "", "tool_calls": made}
 
         @program
-        async def agent(turn: Turn) -> None:
-            async for _ in turn.each_step():
-                if not turn.open_calls:
-                    upto = {"upto": len(turn.messages)}
-                    message: Any = await turn.effect("model", lambda: model(turn), upto, kind="model")
-                    turn.append(message)
-                    if not message.get("tool_calls"):
-                        return
-                await run_calls(turn, tools)
-
-        @program
         async def leaf(turn: Turn) -> None:
             turn.append({"role": "assistant", "content": "leaf"})
 
-        return [agent, leaf]
+        return [guide_agent(model, tools), leaf]
 
     async def answer(self, runtime: SessionRuntime, wait: Wait) -> None:
         """Answer what a turn waits for, if somebody has to."""

@@ -33,11 +33,6 @@ class Count:
 
 
 @pytest.fixture
-def gate() -> GatedProgram:
-    return GatedProgram()
-
-
-@pytest.fixture
 async def runtime(store: Store, gate: GatedProgram) -> SessionRuntime:
     runtime = SessionRuntime(store, [gate], actions=[Count])
     await runtime.create("gate", session_id="s")

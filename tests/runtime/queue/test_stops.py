@@ -24,25 +24,6 @@ from tests.runtime.gates import GatedProgram, events_of, lane_is_free, said, tal
 from tests.runtime.seams import begin_and_lose, hear_stop, live_turn
 
 
-@pytest.fixture
-def gate() -> GatedProgram:
-    return GatedProgram()
-
-
-@pytest.fixture
-async def runtime(store: Store, gate: GatedProgram) -> SessionRuntime:
-    runtime = SessionRuntime(store, [gate])
-    await runtime.create("gate", session_id="s")
-    return runtime
-
-
-@pytest.fixture
-async def elsewhere(harness: Harness, gate: GatedProgram, runtime: SessionRuntime) -> SessionRuntime:
-    """Another runtime that shares nothing with the first but the database and the program."""
-    assert runtime.store is not None
-    return SessionRuntime(await harness.open(), [gate])
-
-
 async def stopped(
     store: Store, body: Callable[[Turn], Any], kind: str = "interrupt", **seed: Any
 ) -> tuple[SessionRuntime, Outcome]:

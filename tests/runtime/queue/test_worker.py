@@ -24,11 +24,6 @@ from tests.runtime.gates import GatedProgram, lane_is_free, talk_of
 from tests.runtime.seams import begin_and_lose, look_at_a_time
 
 
-@pytest.fixture
-def gate() -> GatedProgram:
-    return GatedProgram()
-
-
 async def queued(runtime: SessionRuntime, sessions: int, messages: int = 1, stem: str = "s") -> list[str]:
     """Create so many sessions with so many messages each; return their input ids."""
     ids: list[str] = []

@@ -20,25 +20,6 @@ from tenuto.testing.harness import Harness
 from tests.runtime.gates import GatedProgram, events_of, lane_is_free, talk_of
 
 
-@pytest.fixture
-def gate() -> GatedProgram:
-    return GatedProgram()
-
-
-@pytest.fixture
-async def runtime(store: Store, gate: GatedProgram) -> SessionRuntime:
-    runtime = SessionRuntime(store, [gate])
-    await runtime.create("gate", session_id="s")
-    return runtime
-
-
-@pytest.fixture
-async def elsewhere(harness: Harness, gate: GatedProgram, runtime: SessionRuntime) -> SessionRuntime:
-    """Another runtime that shares nothing with the first but the database and the program."""
-    assert runtime.store is not None
-    return SessionRuntime(await harness.open(), [gate])
-
-
 def talk(*texts: str) -> list[str]:
     """Return a conversation in which each of these was answered."""
     return [word for text in texts for word in (text, f"re: {text}")]

@@ -22,7 +22,7 @@ from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.runtime.tree.delivery import PATIENCE, pause_before
-from tenuto.testing.agent import calls
+from tenuto.testing.agent import ScriptedAgent, calls
 from tenuto.testing.factories import a_commit
 from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
@@ -258,17 +258,22 @@ async def test_what_comes_back_to_a_parent_that_went_on_is_a_notice_and_the_chil
     assert [each.status for each in await sent(other, OutboxKind.STOP)] == [OutgoingStatus.DONE]
 
 
-async def test_a_parent_that_was_interrupted_owes_its_child_a_stop_and_hears_of_it_by_a_notice(
-    harness: OurHarness,
-) -> None:
-    database, gate = Database(harness), Gate()
+def busy_agent(gate: Gate) -> ScriptedAgent:
+    """Return an agent that asks a child and makes a call of its own, which goes through the gate."""
 
     async def slow(_: Any, __: Mapping[str, Any]) -> str:
         await gate()
         return "slow"
 
     tools = [Tool(name="ask", child="child"), Tool(name="slow", run=slow)]
-    made = agent(calls(("c1", "ask", {"message": "x"}), ("c2", "slow", {})), "done", tools=tools)
+    return agent(calls(("c1", "ask", {"message": "x"}), ("c2", "slow", {})), "done", tools=tools)
+
+
+async def test_a_parent_that_was_interrupted_owes_its_child_a_stop_and_hears_of_it_by_a_notice(
+    harness: OurHarness,
+) -> None:
+    database, gate = Database(harness), Gate()
+    made = busy_agent(gate)
     runtime = await database.runtime(made, child)
     await runtime.create("agent", session_id="p")
     task = asyncio.create_task(runtime.send("p", "hello"))
@@ -287,13 +292,7 @@ async def test_a_child_that_ends_while_its_parent_is_live_is_heard_when_the_pare
     harness: OurHarness,
 ) -> None:
     database, gate = Database(harness), Gate()
-
-    async def slow(_: Any, __: Mapping[str, Any]) -> str:
-        await gate()
-        return "slow"
-
-    tools = [Tool(name="ask", child="child"), Tool(name="slow", run=slow)]
-    made = agent(calls(("c1", "ask", {"message": "x"}), ("c2", "slow", {})), "done", tools=tools)
+    made = busy_agent(gate)
     runtime = await database.runtime(made, child)
     await runtime.create("agent", session_id="p")
     task = asyncio.create_task(runtime.send("p", "hello"))

@@ -52,7 +52,7 @@ async def test_a_save_raises_both_numbers_and_reads_back_equal(store: Store) -> 
 
 
 async def test_a_commit_that_does_not_move_the_head_raises_only_the_commit_number(store: Store) -> None:
-    """Profile, status, run, checkpoint, wait and event commits leave the version as it is."""
+    """Profile, status, run, checkpoint, wait and event commits do not change the version."""
     key, _ = await a_session(store, None, "a", state={"x": 1})
     before = await store.load(key)
     begin = BeginRun(run_id="r-1", invocation_id="inv-1")

@@ -104,7 +104,7 @@ async def test_every_write_of_the_old_life_is_refused_while_the_id_is_deleted(ha
 
 @pytest.mark.parametrize("again", ["create", "save", "commit", "fork"])
 async def test_every_write_of_the_old_life_is_refused_in_the_ids_next_life(harness: Harness, again: str) -> None:
-    """However it began, its numbers go on and no stale copy wins against it."""
+    """However it began, its numbers continue those of the old life, and no stale copy wins against it."""
     store, other = await harness.open(), await harness.open()
     full = await a_full_session(store)
     old = await store.head(full.key)

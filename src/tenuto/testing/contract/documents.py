@@ -71,7 +71,7 @@ async def test_big_values_pass_through_processes_that_do_not_know_them(harness: 
 
 
 async def test_values_are_held_by_hash_from_1_kib_on(store: Store) -> None:
-    """1,023 bytes of JSON stand in the document, 1,024 in their own row; bytes, not characters."""
+    """1,023 bytes of JSON are stored in the document, 1,024 in a separate row; bytes count, not characters."""
     state = {"below": _text(1023), "at": _text(1024), "wide": "é" * 510, "wider": "é" * 511}
     await store.create("s", state=state)
     assert [len(row["body"].encode()) for row in await rows(store, "content")] == [1024, 1024]
@@ -254,7 +254,7 @@ async def test_the_profile_of_a_create_counts_towards_its_budget(harness: Harnes
 
 
 async def test_a_document_of_100_mb_is_refused(store: Store) -> None:
-    """A typed refusal under the default budget, and the store goes on."""
+    """A typed refusal under the default budget; the store still works."""
     key, _ = await a_session(store)
     async with unchanged(store):
         with pytest.raises(CommitTooLarge) as refused:

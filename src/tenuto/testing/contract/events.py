@@ -259,7 +259,7 @@ async def test_a_floor_inside_a_batch_cuts_there(store: Store) -> None:
 
 
 async def test_a_stream_pruned_empty_is_truncated_until_its_tail(store: Store) -> None:
-    """The subscriber gets neither silence nor an ordinary empty page; numbers go on."""
+    """The subscriber gets neither silence nor an ordinary empty page; numbering continues."""
     key, _ = await a_session(store)
     await write_events(store, key, "a", "b")
     assert (await store.upkeep.prune(events_keep=0)).events == 2

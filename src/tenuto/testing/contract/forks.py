@@ -61,7 +61,7 @@ async def test_what_leaves_the_head_reads_whole_until_gc(store: Store, how: str)
 
 
 async def test_a_rewind_copies_no_entry_and_raises_the_version(store: Store) -> None:
-    """Back to each earlier commit and on from there; positions go on from where it went back to."""
+    """Go back to each earlier commit and append to it; positions continue from there."""
     key, created = await a_session(store, None, "a", "b")
     grown = await store.commit(a_save(key, "c", "d"))
     count = len(await rows(store, "entry"))
@@ -188,25 +188,25 @@ async def test_a_fork_at_a_checkpoint_has_its_document_and_logs(store: Store) ->
             assert refused.value.nearest == [first.commit_number]
 
 
-@pytest.mark.parametrize("how", ["begins", "begins saving", "goes on", "goes on saving", "resets", "has no run"])
+@pytest.mark.parametrize("how", ["begins", "begins saving", "continues", "continues saving", "resets", "has no run"])
 async def test_a_fork_at_a_checkpoint_from_before_its_commit_lacks_what_the_commit_wrote(
     store: Store, how: str
 ) -> None:
-    """The run's logs as they were, or the head's where the run begins; collection leaves them alone."""
+    """It has the run's logs from before the commit, or the head's where the run begins; collection keeps them."""
     key, _ = await a_session(store, None, "a", "b", state={"x": 0}, schema_version="v1")
     begin = BeginRun(run_id=an_id("run"), invocation_id=an_id("inv"))
-    if how.startswith("goes on"):
+    if how.startswith("continues"):
         await store.commit(a_commit(key, run=begin, logs={"messages": Append(items=("own",))}))
     write = Reset(items=("new",)) if how == "resets" else Append(items=("new",))
     asked = a_commit(
         key,
-        run=None if how == "has no run" else RunRef(run_id=begin.run_id) if how.startswith("goes on") else begin,
-        save=how not in {"begins", "goes on"},
+        run=None if how == "has no run" else RunRef(run_id=begin.run_id) if how.startswith("continues") else begin,
+        save=how not in {"begins", "continues"},
         logs={"messages": write, "notes": Append(items=("n",))},
         checkpoint=NewCheckpoint(step=0, document={"x": 7}, schema_version="v1", before=True),
     )
     done = await store.commit(asked)
-    before = ["a", "b", "own"] if how.startswith("goes on") else ["a", "b"]
+    before = ["a", "b", "own"] if how.startswith("continues") else ["a", "b"]
     after = ["new"] if how == "resets" else [*before, "new"]
     assert await messages_of(store, key, done.ends["messages"]) == after
     if asked.run is not None:
@@ -276,7 +276,7 @@ async def test_a_checkpoint_from_before_is_the_same_where_the_commit_needed_no_l
 async def test_a_run_taken_over_elsewhere_leaves_its_former_place_in_a_checkpoint_from_before(
     harness: Harness,
 ) -> None:
-    """What the run had written, though it goes on at the head that moved meanwhile."""
+    """It has what the run had written, although the run continues at a head that has moved."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store, None, "a")
@@ -347,7 +347,7 @@ async def test_a_fork_brings_its_first_input_in_its_own_transaction(store: Store
 
 
 async def test_a_fork_expects_its_source_at_a_commit(store: Store) -> None:
-    """One that moved on is refused and nothing is written; a repeat is not judged by where the source is now."""
+    """A source that has moved is refused and nothing is written; a repeat does not check where the source is."""
     source, created = await a_session(store, None, "a")
     moved = await store.commit(a_save(source, "b"))
     async with unchanged(store):

@@ -230,7 +230,7 @@ async def test_guards_are_checked_in_the_order_of_the_law(store: Store) -> None:
 
 
 async def test_a_commit_under_a_disarmed_lane_is_refused(store: Store) -> None:
-    """The generation is the last holder's, but the lane is not held; only a re-arm may go on."""
+    """The generation is the last holder's, but the lane is not held; only a re-arm may continue."""
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     await store.commit(a_save(key, "a", generation=lane.generation))

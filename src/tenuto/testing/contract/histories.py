@@ -31,7 +31,7 @@ async def _run(store: Store, key: Key, run_id: str, *items: Any, **parts: Any) -
 
 
 async def _step(store: Store, key: Key, run_id: str, *items: Any, **parts: Any) -> Receipt:
-    """Go on with a run: a checkpoint, unless `save` or an end says otherwise."""
+    """Continue a run: with a checkpoint, unless `save` or an end says otherwise."""
     logs = {"messages": Append(items=items)} if items else {}
     fixed = {"checkpoint": NewCheckpoint(step=2)} | parts
     return await store.commit(a_commit(key, run=RunRef(run_id=run_id), logs=logs, **fixed))
@@ -167,7 +167,7 @@ async def test_a_save_moves_the_runs_entries_onto_the_heads_branch_keeping_posit
     assert await messages_of(store, key) == ["a", "b", "c", "d", "e"]
 
 
-async def test_a_run_goes_on_after_its_save(store: Store) -> None:
+async def test_a_run_continues_after_its_save(store: Store) -> None:
     """Save, checkpoint, save: each save leaves the head at the run's end, and every checkpoint reads on."""
     key, _ = await a_session(store, None, "a")
     points = [(await _run(store, key, "r-1", "b"), ["a", "b"])]

@@ -1,4 +1,4 @@
-"""Input that falls due: who is to be woken, when, and what a look costs."""
+"""Input that falls due: which sessions to wake, when, and what a query costs."""
 
 from dataclasses import replace
 from datetime import timedelta

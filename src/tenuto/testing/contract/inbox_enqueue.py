@@ -15,7 +15,7 @@ from tenuto.errors import (
 )
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun
-from tenuto.model.input import Cancelled, Consume, Enqueued, InputKind, InputStatus, NewInput
+from tenuto.model.input import Boundary, Cancelled, Consume, Enqueued, InputKind, InputStatus, NewInput
 from tenuto.model.run import RunRef, RunStatus, StopKind
 from tenuto.model.session import SessionStatus
 from tenuto.store.store import Store
@@ -23,18 +23,7 @@ from tenuto.testing.checks import not_refused, rows, unchanged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, a_turn, an_id, an_owner
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import fail_at_each_statement, statements
-from tenuto.testing.scenes.inbox_scene import (
-    AFTER,
-    BEFORE,
-    LATER,
-    a_command,
-    a_live_run,
-    a_message,
-    an_ending,
-    ids_of,
-    input_of,
-    send,
-)
+from tenuto.testing.scenes.inbox_scene import LATER, a_command, a_live_run, a_message, an_ending, ids_of, input_of, send
 
 
 async def test_an_enqueued_input_reads_back_equal_after_reopen(harness: Harness) -> None:
@@ -112,7 +101,7 @@ async def test_input_needs_a_live_and_active_session(store: Store) -> None:
         a_message("a", key=""),
         a_message("a", boundary="sometime"),
         a_message("a", run_id="r"),
-        a_command("a", boundary=AFTER),
+        a_command("a", boundary=Boundary.AFTER_STEP),
         a_message("a", delay=-1.0),
         a_message("a", delay=float("nan")),
         a_message("a", delay=1.0, due_at=LATER),
@@ -213,7 +202,7 @@ async def test_the_listing_shows_open_rows_of_this_session_in_order_of_arrival(s
         a_message("a"),
         a_command("b"),
         a_message("c", due_at=LATER),
-        a_message("d", boundary=BEFORE),
+        a_message("d", boundary=Boundary.BEFORE_COMPLETION),
         a_message("e"),
     )
     sent = await send(store, key, *new)
@@ -356,4 +345,4 @@ async def test_a_repeated_interrupt_makes_sure_of_the_stop_while_its_input_waits
     await store.commit(a_commit(key, run=ref, generation=lane.generation, consume=(claim,)))
     assert (await again()).stopped is None
     with pytest.raises(InvalidInput):
-        await store.inbox.enqueue(key, a_message("b", boundary=AFTER), interrupts="make room")
+        await store.inbox.enqueue(key, a_message("b", boundary=Boundary.AFTER_STEP), interrupts="make room")

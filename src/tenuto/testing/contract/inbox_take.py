@@ -172,7 +172,7 @@ async def test_inbox_parts_that_make_no_sense_are_refused_before_any_statement(s
 
 
 async def test_the_end_of_a_run_leaves_what_was_meant_for_it_to_the_next_turn_and_drops_bodies(store: Store) -> None:
-    """In the same commit, whatever the end; other rows, and cancelled ones, stay as they are."""
+    """In the same commit, whatever the end; other rows, and cancelled ones, do not change."""
     key, _ = await a_session(store)
     for status in (RunStatus.COMPLETED, RunStatus.INTERRUPTED, RunStatus.FAILED, RunStatus.SUSPENDED):
         lane, run = await a_live_run(store, key)
@@ -212,7 +212,7 @@ async def test_input_consumed_by_the_commit_that_ends_the_run_is_settled_once(st
 
 
 async def test_a_takeover_keeps_the_runs_input(harness: Harness) -> None:
-    """It is still for the same run, and moves on when that is given up."""
+    """It is still meant for the same run, and goes to the next one when that run is abandoned."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)

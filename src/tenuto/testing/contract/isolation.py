@@ -1,4 +1,4 @@
-"""Isolation: a look sees one instant, nobody overwrites another's row, and a cancelled call leaves no half."""
+"""Isolation: a read sees one instant, nobody overwrites another's row, and a cancelled call is not half applied."""
 
 import asyncio
 from dataclasses import replace
@@ -35,7 +35,7 @@ async def test_all_reads_of_a_view_see_the_same_instant(harness: Harness) -> Non
 
 
 async def test_a_plan_whose_guard_misses_leaves_nothing_and_is_worth_repeating(store: Store) -> None:
-    """A write with `must` has to change one row for each of its own, however often it is decided anew."""
+    """A write with `must` has to change one row for each row it lists, however often the plan is decided."""
     key, _ = await a_session(store)
     pinned: list[Row] = []
 

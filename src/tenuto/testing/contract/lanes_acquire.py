@@ -266,7 +266,7 @@ async def test_a_recycled_pid_does_not_keep_a_dead_holders_lane(harness: Harness
 
 
 async def test_neither_a_refusal_nor_a_row_gives_away_what_re_enters_a_lane(store: Store) -> None:
-    """The nonce stands there as a digest, taken or re-armed, and what is shown of it opens nothing."""
+    """The nonce is stored as a digest, taken or re-armed, and the digest does not re-enter the lane."""
     key = a_key()
     lane = await store.lanes.acquire(key, an_owner("ada"), nonce="secret-1", ttl=3600)
     refusal = await busy(store, key)
@@ -287,7 +287,7 @@ def _host_ids() -> dict[str, str]:
 
 
 async def test_a_host_is_known_by_digests_of_its_ids(store: Store) -> None:
-    """Neither a row nor a refusal has the ids themselves; a holder from before, with the ids, is of an unknown host."""
+    """Neither a row nor a refusal has the ids themselves; a stored holder with plain ids has an unknown host."""
     raw = _host_ids()
     assert raw
     key, former = a_key(), a_key()

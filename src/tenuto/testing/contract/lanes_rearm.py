@@ -1,4 +1,4 @@
-"""Re-arming and disarming a lane: the last holder goes on, and nobody else does."""
+"""Re-arming and disarming a lane: the last holder continues, and nobody else does."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Renewing lanes and runs: what is still held goes on, and what was lost is named."""
+"""Renewing lanes and runs: what is still held is renewed, and what was lost is named."""
 
 import asyncio
 from dataclasses import replace

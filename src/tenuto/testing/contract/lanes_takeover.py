@@ -18,7 +18,7 @@ from tenuto.testing.scenes.lane_scene import a_displaced_runner, begin_under, bu
 
 
 async def test_takeover_reports_the_lapsed_holder(harness: Harness) -> None:
-    """Owner, generation and expiry as they stood, renewals included."""
+    """Its last owner, generation and expiry, renewals included."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key = a_key()

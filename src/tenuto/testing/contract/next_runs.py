@@ -107,7 +107,7 @@ async def test_a_next_run_consumes_its_input_at_its_entry(store: Store) -> None:
     assert not found.has_body
 
 
-async def test_a_next_run_goes_on_like_any_other(store: Store) -> None:
+async def test_a_next_run_continues_like_any_other(store: Store) -> None:
     key, lane = await _running(store)
     await store.commit(_passing_on(key, lane, _next(key, await _queued(store, key))))
     third = replace(

@@ -318,7 +318,7 @@ async def test_a_receipt_goes_with_the_commit_that_has_heard_of_it(harness: Harn
 
 
 async def test_a_refused_commit_lets_no_receipt_go(store: Store) -> None:
-    """Refused whole; and no commit has been heard of before it is made."""
+    """A refusal changes nothing, and a commit cannot acknowledge itself."""
     key, _ = await a_session(store)
     first = await store.commit(a_save(key, "a", operation_id="op-1"))
     with pytest.raises(VersionConflict):

@@ -195,7 +195,7 @@ async def test_a_session_without_a_head_is_not_shown(store: Store) -> None:
 
 
 async def test_root_child_and_fork_records_read_back_equal_after_reopen(harness: Harness) -> None:
-    """Parent, root and forked_from with its point are there in a store opened anew."""
+    """Parent, root and forked_from with its point are there in a store that is opened again."""
     store = await harness.open()
     root, child, fork = a_key("the-root"), a_key("the-child"), a_key("the-fork")
     await store.create(root, state={"messages": [message("hi")], "a": 1}, logs={"messages"}, schema_version="v1")
@@ -281,8 +281,8 @@ async def test_a_new_session_is_at_version_1_and_loads_as_itself(store: Store) -
     assert record.head == head
 
 
-async def test_a_reused_id_goes_on_from_its_old_numbers(store: Store) -> None:
-    """Version, commit number and generation of a deleted id go on."""
+async def test_a_reused_id_continues_its_old_numbers(store: Store) -> None:
+    """Version, commit number and generation continue those of the deleted session."""
     key, _ = await a_session(store, None, "old")
     lane = await store.lanes.acquire(key, an_owner())
     await store.commit(a_save(key, "more", generation=lane.generation, disarm=True))

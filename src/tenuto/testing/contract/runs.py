@@ -236,7 +236,7 @@ async def test_of_concurrent_fresh_uses_of_an_invocation_id_one_begins(store: St
     assert len(await store.runs.of_invocation(invocation)) == 1
 
 
-async def test_of_concurrent_takers_of_an_orphaned_run_one_goes_on_with_it(harness: Harness) -> None:
+async def test_of_concurrent_takers_of_an_orphaned_run_one_continues_it(harness: Harness) -> None:
     """The attempt rises once, the former runner and the other takers can write nothing."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
@@ -260,8 +260,8 @@ async def test_of_concurrent_takers_of_an_orphaned_run_one_goes_on_with_it(harne
     await store.commit(_checkpoint(key, RunRef(run_id=run.run_id, attempt=2), 1))
 
 
-async def test_a_laned_run_goes_on_under_the_successors_generation(harness: Harness) -> None:
-    """Same run, next attempt; its checkpoints and entries are the successor's to go on with."""
+async def test_a_laned_run_continues_under_the_successors_generation(harness: Harness) -> None:
+    """Same run, next attempt; the successor continues from its checkpoints and entries."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store, None, "a")

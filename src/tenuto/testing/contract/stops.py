@@ -42,7 +42,7 @@ async def _found(store: Store, run: RunRef) -> Run:
 
 @pytest.mark.parametrize("laned", [True, False])
 async def test_a_stop_is_recorded_at_once_and_outlives_asker_and_runner(harness: Harness, laned: bool) -> None:
-    """It stands in the run's row and in the stream, also after a reopen and a takeover."""
+    """It is in the run's row and in the stream, also after a reopen and a takeover."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
@@ -80,7 +80,7 @@ async def test_a_second_stop_changes_nothing_and_says_so(store: Store) -> None:
 
 
 async def test_an_abort_takes_the_place_of_an_interrupt_and_not_the_other_way_round(store: Store) -> None:
-    """The stronger of two stops counts, and has to be seen anew."""
+    """The stronger of two stops counts, and has to be seen again."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     await store.runs.request_stop(run.run_id, StopKind.INTERRUPT, "one")
@@ -116,7 +116,7 @@ async def test_a_stopped_run_ends_neither_as_completed_nor_as_suspended(store: S
 
 
 async def test_a_stop_never_hits_a_later_run(store: Store) -> None:
-    """The next run of the session, also of the same invocation, knows nothing of it."""
+    """The next run of the session is not stopped, even in the same invocation."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     await store.runs.request_stop(run.run_id)
@@ -160,7 +160,7 @@ async def test_a_stop_can_be_withdrawn_until_it_is_seen(store: Store) -> None:
 
 
 async def test_after_a_withdrawal_the_run_completes(store: Store) -> None:
-    """A commit that would still act on the stop is refused, so that the run goes on."""
+    """A commit that would still act on the stop is refused, so that the run continues."""
     key, _ = await a_session(store)
     lane, run = await _live_run(store, key)
     await store.runs.request_stop(run.run_id)

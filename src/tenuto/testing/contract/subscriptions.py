@@ -12,7 +12,7 @@ from tenuto.testing.probes import statements
 from tenuto.testing.scenes.event_scene import all_events, names_of, news, subscribed, write_events
 
 
-async def test_a_subscriber_is_told_of_a_delete_and_then_gets_the_next_life(store: Store) -> None:
+async def test_a_subscriber_learns_of_a_delete_and_then_gets_the_next_life(store: Store) -> None:
     """It neither hangs nor takes the next life's events for a continuation."""
     key, _ = await a_session(store)
     await write_events(store, key, "old")
@@ -83,7 +83,7 @@ async def test_a_subscriber_in_another_opened_store_is_woken(harness: Harness) -
 
 
 async def test_a_subscription_begun_while_another_store_writes_misses_nothing(harness: Harness) -> None:
-    """The write lands around the subscriber's first look, and nothing is written after it; several times over."""
+    """The write lands around the subscriber's first read, and nothing is written after it; tried several times."""
     writer = await harness.open()
     for _ in range(6):
         key, _ = await a_session(writer)
@@ -131,7 +131,7 @@ async def test_a_subscriber_at_the_tail_makes_no_statement_until_it_is_woken(har
             waiting = asyncio.create_task(reader.page())
             for _ in range(1000):
                 await asyncio.sleep(0)
-            assert len(seen) <= 4  # one look, should a wake have come meanwhile
+            assert len(seen) <= 4  # one read, in case it was woken in between
             await write_events(writer, key, "b")
             assert names_of((await waiting).events) == ["b"]
         assert seen

@@ -31,7 +31,7 @@ async def test_gc_waits_for_the_grace_and_then_takes_exactly_what_was_left(harne
 
 
 async def test_gc_forgets_the_grace_of_what_is_reached_again(harness: Harness) -> None:
-    """A value written again waits anew when it is left once more."""
+    """A value that is written again and dropped again waits for the whole grace period."""
     store, clock = await a_timed_store(harness)
     key, _ = await a_session(store, None, *"abc", state={"big": "x" * 2000})
     await store.commit(a_commit(key, save=True, document={"big": "y" * 2000}))
@@ -90,7 +90,7 @@ async def test_gc_takes_what_a_dead_and_pruned_run_left(harness: Harness) -> Non
 
 
 async def test_gc_keeps_a_tombstones_numbers(store: Store) -> None:
-    """However often upkeep runs, the id's next life goes on from them."""
+    """However often upkeep runs, the id's next life continues from them."""
     key, _ = await a_session(store, None, "a")
     lane = await store.lanes.acquire(key, an_owner())
     last = await store.commit(a_save(key, "b", generation=lane.generation, events=(NewEvent(type="x"),) * 3))

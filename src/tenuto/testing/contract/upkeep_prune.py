@@ -61,7 +61,9 @@ async def test_prune_takes_ended_runs_with_their_checkpoints_and_waits(harness: 
     assert await store.upkeep.prune(runs_older_than=50) == PruneReport()
 
 
-async def test_prune_takes_an_invocation_that_is_over_whole_and_one_that_may_go_on_not_at_all(harness: Harness) -> None:
+async def test_prune_takes_an_invocation_that_is_over_whole_and_one_that_may_continue_not_at_all(
+    harness: Harness,
+) -> None:
     """A suspended run that was resumed goes with its successor, so that nobody takes it for one that waits."""
     store, clock = await a_timed_store(harness)
     key, _ = await a_session(store)
@@ -83,7 +85,7 @@ async def test_prune_takes_an_invocation_that_is_over_whole_and_one_that_may_go_
 
 
 async def test_prune_takes_settled_input_whose_run_is_over(harness: Harness) -> None:
-    """Consumed or cancelled, by when; open input and that of a run that goes on stay, however old."""
+    """By the time it was consumed or cancelled; open input, and input of a run that is not over, stays however old."""
     store, clock = await a_timed_store(harness)
     key, _ = await a_session(store)
 
@@ -147,7 +149,7 @@ async def test_prune_takes_final_outgoing_items_and_never_others(harness: Harnes
     for outbox_id, status in zip(ids, statuses, strict=True):
         if status is not OutgoingStatus.PENDING:
             await store.outbox.mark(outbox_id, status)
-    assert await store.upkeep.prune(outgoing_older_than=0) == PruneReport()  # sent at this very instant
+    assert await store.upkeep.prune(outgoing_older_than=0) == PruneReport()  # sent at the same instant
     clock.advance(50.000001)
     assert await store.upkeep.prune(outgoing_older_than=50) == PruneReport(outgoing=3)
     left = [item.outbox_id for item in await store.outbox.of_session(key)]
@@ -183,7 +185,7 @@ async def test_a_never_saved_id_goes_with_its_last_run(harness: Harness) -> None
 
 
 async def test_a_stale_copy_of_a_removed_id_is_refused(harness: Harness) -> None:
-    """Its lane, run and wait are of a life that no new id has, whether the id is used again or not."""
+    """Its lane, run and wait belong to a life that no new session has, whether the id is used again or not."""
     store, clock = await a_timed_store(harness)
     key = a_key()
     lane = await store.lanes.acquire(key, an_owner(), ttl=5)

@@ -228,7 +228,7 @@ async def test_a_text_where_a_collection_belongs_is_refused(store: Store) -> Non
 
 
 async def test_an_empty_operation_id_or_nonce_is_refused_not_replaced(store: Store) -> None:
-    """A caller that has lost its id must hear of it: what it writes could not be repeated."""
+    """A caller that has lost its id needs an error: what it writes could not be repeated."""
     key, _ = await a_session(store)
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "create": lambda: store.create(a_key(), operation_id=""),
@@ -375,7 +375,7 @@ async def test_texts_for_people_are_bounded(store: Store) -> None:
 
 
 async def test_a_page_is_bounded(store: Store) -> None:
-    """More than so many rows are read page by page."""
+    """A limit above `MAX_LIMIT` is refused: larger results are read page by page."""
     key, _ = await a_session(store)
     most = MAX_LIMIT + 1
     calls: dict[str, Callable[[], Awaitable[Any]]] = {

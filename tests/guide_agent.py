@@ -1,0 +1,24 @@
+"""The agent of docs/runtime.md, line by line, around a model and tools of a test."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from tenuto import Tool, Turn, program, run_calls
+from tenuto.runtime.program.program import Program
+
+
+def guide_agent(model: Callable[[Turn], Awaitable[Any]], tools: Sequence[Tool]) -> Program:
+    """Return the guide's agent, a program named `agent`."""
+
+    @program
+    async def agent(turn: Turn) -> None:
+        async for _ in turn.each_step():
+            if not turn.open_calls:
+                upto = {"upto": len(turn.messages)}
+                message: Any = await turn.effect("model", lambda: model(turn), upto, kind="model")
+                turn.append(message)
+                if not message.get("tool_calls"):
+                    return
+            await run_calls(turn, tools)
+
+    return agent
