@@ -56,7 +56,15 @@ from tenuto.store.rules.commit.pack import pack
 from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.commit.write import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.fields import RECORD
-from tenuto.store.rules.limits import MAX_NAME_BYTES, check_count, check_name, check_names, check_text, check_word
+from tenuto.store.rules.limits import (
+    MAX_NAME_BYTES,
+    check_count,
+    check_name,
+    check_names,
+    check_text,
+    check_word,
+    if_given,
+)
 from tenuto.store.rules.parts.profile_rules import check_profile
 from tenuto.store.rules.plan import Ask, Found, Script, gather
 from tenuto.store.rules.rows import ReceiptRow
@@ -140,8 +148,7 @@ class Store(StoreContext):
             events=check_items(events, "events"),
         )
         packed = pack(commit, self.budget, Profile() if profile is None else profile)
-        if parent_life is not None:
-            check_count(parent_life, "parent_life")
+        if_given(check_count, parent_life, "parent_life")
         ask = ask_commit(packed)._replace(parent=_parent(commit.key, profile))
         return await transact(self, ask, partial(decide_create, packed, parent_life), packed.size)
 
@@ -203,8 +210,7 @@ class Store(StoreContext):
         """
         key = as_key(key)
         RECORD(record, "record")
-        if expected_version is not None:
-            check_count(expected_version, "expected_version")
+        if_given(check_count, expected_version, "expected_version")
         if record.session_id != key.session_id:
             raise InvalidInput(f"The record is of {record.session_id!r}, not of {key}.", session_id=record.session_id)
         operation_id = new_id()
@@ -272,10 +278,8 @@ class Store(StoreContext):
         source, target = as_key(source), as_key(target)
         if source.tenant != target.tenant:
             raise InvalidInput(f"{source} cannot be forked into another tenant: a fork shares its entries.", key=source)
-        if at is not None:
-            check_count(at, "at")
-        if expected_commit is not None:
-            check_count(expected_commit, "expected_commit")
+        if_given(check_count, at, "at")
+        if_given(check_count, expected_commit, "expected_commit")
         if profile is not None:
             check_profile(profile)
         asked = Forking(

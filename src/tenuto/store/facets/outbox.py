@@ -17,14 +17,13 @@ from tenuto.store.rules.limits import (
     check_moment,
     check_name,
     check_word,
+    if_given,
     within,
 )
 from tenuto.store.rules.parts.outgoing_rules import decide_mark, gather_outgoing, outgoing_of
 from tenuto.store.rules.plan import Row
-from tenuto.store.rules.records import key_of, maybe_time
-from tenuto.store.rules.rows import OutgoingRow, SessionRow
-
-_SESSION = len(SessionRow._fields)
+from tenuto.store.rules.records import joined, maybe_time
+from tenuto.store.rules.rows import OutgoingRow
 
 
 class Outbox:
@@ -86,10 +85,8 @@ class Outbox:
         check_name(outbox_id, "outbox_id")
         wanted = OutgoingStatus(check_word(status, OutgoingStatus, "status"))
         before = OutgoingStatus(check_word(expected, OutgoingStatus, "expected"))
-        if attempts is not None:
-            check_count(attempts, "attempts")
-        if retry_in is not None:
-            check_delay(retry_in)
+        if_given(check_count, attempts, "attempts")
+        if_given(check_delay, retry_in, "delay")
         return await self._store.backend.transact(
             partial(gather_outgoing, outbox_id, within(tenant), self._store.now()),
             partial(decide_mark, outbox_id, wanted, before, attempts, retry_in),
@@ -103,4 +100,4 @@ def _place(item: Outgoing) -> tuple[int, str]:
 
 
 def _outgoing(row: Row) -> Outgoing:
-    return outgoing_of(OutgoingRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
+    return outgoing_of(*joined(OutgoingRow, row))

@@ -15,7 +15,7 @@ from tenuto.store.facets.damage import report as report_damage
 from tenuto.store.housekeeping.deletions import Deletions
 from tenuto.store.housekeeping.sweep import DEFAULT_GRACE, Progress, Sweep, reporting
 from tenuto.store.rules.lane_row import is_live
-from tenuto.store.rules.limits import check_count, check_delay
+from tenuto.store.rules.limits import check_count, check_delay, if_given
 from tenuto.store.rules.plan import Ask
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
@@ -113,8 +113,7 @@ class Upkeep:
         ):
             if age is not None:
                 _term(age)
-        if events_keep is not None:
-            check_count(events_keep, "events_keep")
+        if_given(check_count, events_keep, "events_keep")
         async with reporting("Pruning", PruneReport()) as progress:
             if receipts_older_than is not None:
                 async for removed in self._sweep.slices("prune_receipts", *self._cut(receipts_older_than)):

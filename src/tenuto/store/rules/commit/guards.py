@@ -44,13 +44,8 @@ def _check_lane(commit: Commit, row: SessionRow, now: int) -> None:
         if commit.save and is_live(row, now):
             raise busy(commit.key, row)
         return
-    if row.generation != commit.generation:
-        raise lane_lost(commit.key, commit.generation, row.generation)
-    rearm = commit.rearm
-    if rearm is None:
-        if not row.armed:
-            raise lane_lost(commit.key, commit.generation, row.generation)
-    elif row.armed or row.commit_no != commit.expected_commit:
+    fits = not row.armed and row.commit_no == commit.expected_commit if commit.rearm else row.armed
+    if row.generation != commit.generation or not fits:
         raise lane_lost(commit.key, commit.generation, row.generation)
 
 
