@@ -35,7 +35,6 @@ from tenuto.model.session import (
     as_key,
 )
 from tenuto.store.backend import Backend, Warm, columns_of, session_lock
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.checkpoints import Checkpoints
 from tenuto.store.facets.effects import Effects
 from tenuto.store.facets.events import Events
@@ -44,16 +43,24 @@ from tenuto.store.facets.lanes import Lanes
 from tenuto.store.facets.listing import read_page
 from tenuto.store.facets.logs import Logs
 from tenuto.store.facets.outbox import Outbox
-from tenuto.store.facets.records import Dump, find_session, log_items, read_dump, read_head, read_record, whole_record
 from tenuto.store.facets.runs import Runs
+from tenuto.store.facets.session_record import (
+    Dump,
+    find_session,
+    log_items,
+    read_dump,
+    read_head,
+    read_record,
+    whole_record,
+)
 from tenuto.store.facets.usage import Usage
 from tenuto.store.facets.waits import Waits
 from tenuto.store.housekeeping.deletions import Deletions
 from tenuto.store.housekeeping.sweep import Sweep
 from tenuto.store.housekeeping.upkeep import Upkeep
 from tenuto.store.keeper import Keeper
+from tenuto.store.rules.commit.commit_text import PackedCommit
 from tenuto.store.rules.commit.pack import pack
-from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.commit.write import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.fields import RECORD
 from tenuto.store.rules.limits import (
@@ -70,6 +77,7 @@ from tenuto.store.rules.plan import Ask, Found, Script, gather
 from tenuto.store.rules.rows import ReceiptRow
 from tenuto.store.rules.session_row import receipt_of
 from tenuto.store.rules.verbs.lifecycle import Forking, decide_create, decide_fork
+from tenuto.store.store_context import StoreContext, transact
 
 T = TypeVar("T")
 

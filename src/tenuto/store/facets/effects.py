@@ -5,12 +5,12 @@ from tenuto.clock import to_micros
 from tenuto.model.effect import Effect
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.rules.limits import MAX_NAME_BYTES, check_count, check_limit, check_moment, check_name, check_text
 from tenuto.store.rules.parts.effect_rules import effect_of
 from tenuto.store.rules.plan import Row
 from tenuto.store.rules.records import joined
 from tenuto.store.rules.rows import EffectRow
+from tenuto.store.store_context import StoreContext
 
 
 class Effects:

@@ -10,7 +10,6 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.rules.commit.pack import check_budget, pack_events
 from tenuto.store.rules.encoding import byte_size
 from tenuto.store.rules.fields import LANE, RUN_REF
@@ -18,6 +17,7 @@ from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_name, if_giv
 from tenuto.store.rules.plan import Ask
 from tenuto.store.rules.rows import EventRow, SessionRow
 from tenuto.store.rules.verbs.event_rules import decide_events, read_events
+from tenuto.store.store_context import StoreContext, transact
 
 
 class Events:

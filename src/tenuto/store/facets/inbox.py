@@ -11,7 +11,6 @@ from tenuto.model.lane import HostProof
 from tenuto.model.session import Key, SessionKey, Tenant, as_key
 from tenuto.quote import quote
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import report, sound
 from tenuto.store.facets.listing import read_cursor
 from tenuto.store.host import is_dead
@@ -32,6 +31,7 @@ from tenuto.store.rules.verbs.inbox_rules import (
     input_of,
 )
 from tenuto.store.rules.verbs.stop_rules import decide_interrupt
+from tenuto.store.store_context import StoreContext, transact
 
 
 class Inbox:

@@ -12,7 +12,6 @@ from tenuto.model.lane import DEFAULT_TTL, Lane, LaneView, Owner, Renewal
 from tenuto.model.run import Run, RunRef
 from tenuto.model.session import Key, Kind, SessionKey, Tenant, as_key
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import read_sound
 from tenuto.store.host import is_dead
 from tenuto.store.rules.fields import LANE, OWNER, RUN_REF
@@ -22,6 +21,7 @@ from tenuto.store.rules.plan import Ask, Row
 from tenuto.store.rules.records import joined, run_of
 from tenuto.store.rules.rows import RunRow, SessionRow
 from tenuto.store.rules.verbs.lane_rules import decide_acquire, decide_disarm
+from tenuto.store.store_context import StoreContext, transact
 
 
 class Lanes:

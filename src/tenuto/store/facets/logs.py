@@ -4,12 +4,12 @@ from tenuto.codec import JSON, encode, loads, loads_many, loads_map
 from tenuto.errors import InvalidInput, SessionNotFound, StoredDataCorrupt
 from tenuto.model.session import Entry, Key, LogEnd, SessionKey, as_key
 from tenuto.store.backend import View, columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.rules.commit.lineage import Segment, clip, segments
 from tenuto.store.rules.fields import check_end
 from tenuto.store.rules.limits import check_count, check_name, if_given
 from tenuto.store.rules.records import ends_of
 from tenuto.store.rules.rows import BranchRow, EntryRow, SessionRow
+from tenuto.store.store_context import StoreContext
 
 
 class Logs:

@@ -8,7 +8,6 @@ from tenuto.clock import to_micros
 from tenuto.model.outgoing_item import Outgoing, OutgoingStatus
 from tenuto.model.session import Key, Tenant, as_key
 from tenuto.store.backend import Lock, columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.facets.damage import read_sound
 from tenuto.store.rules.limits import (
     check_count,
@@ -24,6 +23,7 @@ from tenuto.store.rules.parts.outgoing_rules import decide_mark, gather_outgoing
 from tenuto.store.rules.plan import Row
 from tenuto.store.rules.records import joined, maybe_time
 from tenuto.store.rules.rows import OutgoingRow
+from tenuto.store.store_context import StoreContext
 
 
 class Outbox:

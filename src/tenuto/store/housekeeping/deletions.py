@@ -8,7 +8,6 @@ from tenuto.ids import new_id
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import session_lock
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import name_of, report
 from tenuto.store.housekeeping.sweep import Sweep
 from tenuto.store.rules.plan import Ask
@@ -23,6 +22,7 @@ from tenuto.store.rules.verbs.deletion_rules import (
     report_of,
     summed,
 )
+from tenuto.store.store_context import StoreContext, transact
 
 _PAGE = 100
 

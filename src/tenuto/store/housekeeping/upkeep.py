@@ -9,7 +9,6 @@ from tenuto.clock import to_duration
 from tenuto.errors import StoredDataCorrupt
 from tenuto.model.report import ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.store.backend import Lock
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import name_of
 from tenuto.store.facets.damage import report as report_damage
 from tenuto.store.housekeeping.deletions import Deletions
@@ -21,6 +20,7 @@ from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
 from tenuto.store.rules.verbs.event_rules import decide_elide, gather_run_events
 from tenuto.store.rules.verbs.prune import decide_prune_run, decide_remove, gather_run
+from tenuto.store.store_context import StoreContext, transact
 
 _PAGE = 100
 

@@ -4,8 +4,8 @@ from tenuto.errors import CommitRefused, InvocationExists, RunNotLive, StatusRef
 from tenuto.model.commit import BeginRun, Commit, TakeRun
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
+from tenuto.store.rules.commit.commit_text import PackedCommit
 from tenuto.store.rules.commit.next_run import check_next_claim
-from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.lane_row import busy, is_live, lane_lost
 from tenuto.store.rules.parts.effect_rules import check_effects
 from tenuto.store.rules.parts.input_rules import check_claims

@@ -12,10 +12,10 @@ from tenuto.errors import CommitRefused
 from tenuto.model.commit import Append, BeginRun, Commit, Receipt, TakeRun
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
+from tenuto.store.rules.commit.commit_text import PackedCommit, PackedDocument
 from tenuto.store.rules.commit.guards import check_guards
 from tenuto.store.rules.commit.log_rows import LogWriter, Stand, encode_ends, is_run_log, stand_of
 from tenuto.store.rules.commit.next_run import Following, follow
-from tenuto.store.rules.commit.packed import PackedCommit, PackedDocument
 from tenuto.store.rules.commit.run_row import begin_stand, begun_run, run_after
 from tenuto.store.rules.lane_row import sealed
 from tenuto.store.rules.limits import next_count

@@ -7,10 +7,10 @@ from tenuto.errors import ForkPointNotRetained, SessionExists, SessionNotFound
 from tenuto.model.commit import Receipt
 from tenuto.model.event import EventType
 from tenuto.model.session import ForkPoint, LogEnd, Profile, SessionKey, SessionStatus
+from tenuto.store.rules.commit.commit_text import PackedCommit
 from tenuto.store.rules.commit.lineage import new_branch, segments
 from tenuto.store.rules.commit.log_rows import encode_ends, is_run_log
 from tenuto.store.rules.commit.pack import intent_of
-from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.commit.write import write_commit
 from tenuto.store.rules.lane_row import busy, is_live
 from tenuto.store.rules.limits import next_count
