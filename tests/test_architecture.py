@@ -38,7 +38,7 @@ GRAPH: dict[str, set[str]] = {
 RULES = {"store.rules", "store.rules.parts", "store.rules.commit", "store.rules.verbs"}
 BACKENDS = {"store.backends", "store.backends.sqlite", "store.backends.postgres"}
 STORE = {
-    *("store.backend", "store.context", "store.host", "store.facets", "store.housekeeping", "store.keeper"),
+    *("store.backend", "store.store_context", "store.host", "store.facets", "store.housekeeping", "store.keeper"),
     *("store.bounds", "store.schemes"),
 }
 RUNTIME = [
@@ -63,10 +63,10 @@ ROOMS: dict[str, set[str]] = {
     "store.backends": VALUES | {"store.backend", "store.rules"},
     "store.backends.sqlite": VALUES | {"store.backends", "store.backend", "store.rules"},
     "store.backends.postgres": VALUES | {"store.backends", "store.backend", "store.rules"},
-    "store.context": VALUES | {"store.backend", "store.rules"},
+    "store.store_context": VALUES | {"store.backend", "store.rules"},
     "store.host": VALUES,
-    "store.facets": VALUES | RULES | {"store.backend", "store.context", "store.host"},
-    "store.housekeeping": VALUES | RULES | {"store.backend", "store.context", "store.facets"},
+    "store.facets": VALUES | RULES | {"store.backend", "store.store_context", "store.host"},
+    "store.housekeeping": VALUES | RULES | {"store.backend", "store.store_context", "store.facets"},
     "store.keeper": VALUES | {"store.backends", "store.facets"},
     "store.bounds": VALUES | RULES,
     "store.schemes": VALUES | BACKENDS | {"store.backend"},

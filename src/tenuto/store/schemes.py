@@ -117,7 +117,7 @@ def _extra(word: str) -> str:
 def _sqlite_version(path: str) -> int:
     import apsw
 
-    from tenuto.store.backends.sqlite.connection import check_version
+    from tenuto.store.backends.sqlite.connection import version_of
     from tenuto.store.backends.sqlite.faults import translated
 
     if not Path(path).exists():
@@ -125,6 +125,6 @@ def _sqlite_version(path: str) -> int:
     with translated(path):
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            return check_version(connection, path)
+            return version_of(connection, path)
         finally:
             connection.close()

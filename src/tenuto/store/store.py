@@ -35,7 +35,6 @@ from tenuto.model.session import (
     as_key,
 )
 from tenuto.store.backend import Backend, Warm, columns_of, session_lock
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.checkpoints import Checkpoints
 from tenuto.store.facets.effects import Effects
 from tenuto.store.facets.events import Events
@@ -44,24 +43,41 @@ from tenuto.store.facets.lanes import Lanes
 from tenuto.store.facets.listing import read_page
 from tenuto.store.facets.logs import Logs
 from tenuto.store.facets.outbox import Outbox
-from tenuto.store.facets.records import Dump, find_session, log_items, read_dump, read_head, read_record, whole_record
 from tenuto.store.facets.runs import Runs
+from tenuto.store.facets.session_record import (
+    Dump,
+    find_session,
+    log_items,
+    read_dump,
+    read_head,
+    read_record,
+    whole_record,
+)
 from tenuto.store.facets.usage import Usage
 from tenuto.store.facets.waits import Waits
 from tenuto.store.housekeeping.deletions import Deletions
 from tenuto.store.housekeeping.sweep import Sweep
 from tenuto.store.housekeeping.upkeep import Upkeep
 from tenuto.store.keeper import Keeper
+from tenuto.store.rules.commit.commit_text import PackedCommit
 from tenuto.store.rules.commit.pack import pack
-from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.commit.write import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.fields import RECORD
-from tenuto.store.rules.limits import MAX_NAME_BYTES, check_count, check_name, check_names, check_text, check_word
+from tenuto.store.rules.limits import (
+    MAX_NAME_BYTES,
+    check_count,
+    check_name,
+    check_names,
+    check_text,
+    check_word,
+    if_given,
+)
 from tenuto.store.rules.parts.profile_rules import check_profile
 from tenuto.store.rules.plan import Ask, Found, Script, gather
 from tenuto.store.rules.rows import ReceiptRow
 from tenuto.store.rules.session_row import receipt_of
 from tenuto.store.rules.verbs.lifecycle import Forking, decide_create, decide_fork
+from tenuto.store.store_context import StoreContext, transact
 
 T = TypeVar("T")
 
@@ -140,8 +156,7 @@ class Store(StoreContext):
             events=check_items(events, "events"),
         )
         packed = pack(commit, self.budget, Profile() if profile is None else profile)
-        if parent_life is not None:
-            check_count(parent_life, "parent_life")
+        if_given(check_count, parent_life, "parent_life")
         ask = ask_commit(packed)._replace(parent=_parent(commit.key, profile))
         return await transact(self, ask, partial(decide_create, packed, parent_life), packed.size)
 
@@ -203,8 +218,7 @@ class Store(StoreContext):
         """
         key = as_key(key)
         RECORD(record, "record")
-        if expected_version is not None:
-            check_count(expected_version, "expected_version")
+        if_given(check_count, expected_version, "expected_version")
         if record.session_id != key.session_id:
             raise InvalidInput(f"The record is of {record.session_id!r}, not of {key}.", session_id=record.session_id)
         operation_id = new_id()
@@ -272,10 +286,8 @@ class Store(StoreContext):
         source, target = as_key(source), as_key(target)
         if source.tenant != target.tenant:
             raise InvalidInput(f"{source} cannot be forked into another tenant: a fork shares its entries.", key=source)
-        if at is not None:
-            check_count(at, "at")
-        if expected_commit is not None:
-            check_count(expected_commit, "expected_commit")
+        if_given(check_count, at, "at")
+        if_given(check_count, expected_commit, "expected_commit")
         if profile is not None:
             check_profile(profile)
         asked = Forking(

@@ -4,8 +4,8 @@ from typing import Any
 
 from tenuto.model.commit import Budget, Commit
 from tenuto.model.session import SessionKey
+from tenuto.store.rules.commit.commit_text import PackedCommit
 from tenuto.store.rules.commit.pack import pack
-from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.plan import Found, Plan
 from tenuto.store.rules.rows import BranchRow, InputRow, ReceiptRow, RunRow, SessionRow, WaitRow
 from tenuto.store.rules.session_row import blank_row

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from tenuto.errors import StoreUnusable
+from tenuto.errors import SchemaMismatch, StoreUnusable
 from tenuto.store.rules.rows import TABLES
 
 _NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
@@ -43,6 +43,18 @@ def migrations(backend: str) -> tuple[Migration, ...]:
     )
     assert [step.number for step in steps] == list(range(1, len(steps) + 1)), found
     return steps
+
+
+def check_version(version: int, dialect: str, where: str, *, ready: bool = False) -> int:
+    """Return the version of the tables; refuse those newer than this code and, if they must be `ready`, older ones."""
+    expected = len(migrations(dialect))
+    if version > expected:
+        told = f"newer than this code's {expected}; upgrade tenuto"
+    elif ready and version < expected:
+        told = f"this code needs {expected}; migrate it first"
+    else:
+        return version
+    raise SchemaMismatch(f"{where} has tables of version {version}, {told}.", found=version, expected=expected)
 
 
 def check_columns(found: Iterable[tuple[str, str]], where: str) -> None:

@@ -3,11 +3,11 @@
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.session import Key, SessionKey, as_key
 from tenuto.store.backend import View, columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.facets.logs import read_document
 from tenuto.store.rules.limits import check_count, check_limit, check_name
 from tenuto.store.rules.records import checkpoint_of
 from tenuto.store.rules.rows import CheckpointRow
+from tenuto.store.store_context import StoreContext
 
 
 class Checkpoints:

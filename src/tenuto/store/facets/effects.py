@@ -5,14 +5,12 @@ from tenuto.clock import to_micros
 from tenuto.model.effect import Effect
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.rules.limits import MAX_NAME_BYTES, check_count, check_limit, check_moment, check_name, check_text
 from tenuto.store.rules.parts.effect_rules import effect_of
 from tenuto.store.rules.plan import Row
-from tenuto.store.rules.records import key_of
-from tenuto.store.rules.rows import EffectRow, SessionRow
-
-_SESSION = len(SessionRow._fields)
+from tenuto.store.rules.records import joined
+from tenuto.store.rules.rows import EffectRow
+from tenuto.store.store_context import StoreContext
 
 
 class Effects:
@@ -66,4 +64,4 @@ def _place(effect: Effect) -> tuple[int, str, str, int, str]:
 
 
 def _effect(row: Row) -> Effect:
-    return effect_of(EffectRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
+    return effect_of(*joined(EffectRow, row))

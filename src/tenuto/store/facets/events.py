@@ -10,14 +10,14 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.rules.commit.pack import check_budget, pack_events
 from tenuto.store.rules.encoding import byte_size
 from tenuto.store.rules.fields import LANE, RUN_REF
-from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_name
+from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_name, if_given
 from tenuto.store.rules.plan import Ask
 from tenuto.store.rules.rows import EventRow, SessionRow
 from tenuto.store.rules.verbs.event_rules import decide_events, read_events
+from tenuto.store.store_context import StoreContext, transact
 
 
 class Events:
@@ -35,10 +35,8 @@ class Events:
         (`StreamMoved` otherwise): so a lost reply is resolved by reading, not by writing twice.
         """
         LANE(lane, "lane")
-        if run is not None:
-            RUN_REF(run, "run")
-        if after is not None:
-            check_count(after, "after")
+        if_given(RUN_REF, run, "run")
+        if_given(check_count, after, "after")
         events = check_items(events, "events")
         body = pack_events(events)
         if body is None:
@@ -60,8 +58,7 @@ class Events:
         """
         check_count(after, "after")
         most = min(check_count(limit, "limit"), MAX_LIMIT)
-        if run_id is not None:
-            check_name(run_id, "run_id")
+        if_given(check_name, run_id, "run_id")
         key = as_key(key)
         async with self._store.backend.view() as view:
             rows = await view.read("session_by_key", *columns_of(key))

@@ -11,7 +11,6 @@ from tenuto.model.lane import HostProof
 from tenuto.model.session import Key, SessionKey, Tenant, as_key
 from tenuto.quote import quote
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import report, sound
 from tenuto.store.facets.listing import read_cursor
 from tenuto.store.host import is_dead
@@ -21,7 +20,7 @@ from tenuto.store.rules.fields import INPUT
 from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word, within
 from tenuto.store.rules.parts.input_rules import PackedInput, pack_input
 from tenuto.store.rules.plan import Ask, Row
-from tenuto.store.rules.records import key_of, maybe_time, owner_of, stored_key
+from tenuto.store.rules.records import joined, key_of, maybe_time, owner_of, stored_key
 from tenuto.store.rules.rows import InputRow, SessionRow
 from tenuto.store.rules.verbs.inbox_rules import (
     InboxLook,
@@ -32,8 +31,7 @@ from tenuto.store.rules.verbs.inbox_rules import (
     input_of,
 )
 from tenuto.store.rules.verbs.stop_rules import decide_interrupt
-
-_SESSION = len(SessionRow._fields)
+from tenuto.store.store_context import StoreContext, transact
 
 
 class Inbox:
@@ -207,4 +205,4 @@ def _held(row: Row) -> tuple[SessionKey, HostProof | None]:
 
 
 def _input(row: Row) -> Input:
-    return input_of(InputRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
+    return input_of(*joined(InputRow, row))

@@ -12,18 +12,16 @@ from tenuto.model.lane import DEFAULT_TTL, Lane, LaneView, Owner, Renewal
 from tenuto.model.run import Run, RunRef
 from tenuto.model.session import Key, Kind, SessionKey, Tenant, as_key
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import read_sound
 from tenuto.store.host import is_dead
 from tenuto.store.rules.fields import LANE, OWNER, RUN_REF
 from tenuto.store.rules.lane_row import sealed, view_of
-from tenuto.store.rules.limits import check_count, check_limit, check_name, check_ttl, within
+from tenuto.store.rules.limits import check_count, check_limit, check_name, check_ttl, if_given, within
 from tenuto.store.rules.plan import Ask, Row
-from tenuto.store.rules.records import key_of, run_of
+from tenuto.store.rules.records import joined, run_of
 from tenuto.store.rules.rows import RunRow, SessionRow
 from tenuto.store.rules.verbs.lane_rules import decide_acquire, decide_disarm
-
-_SESSION = len(SessionRow._fields)
+from tenuto.store.store_context import StoreContext, transact
 
 
 class Lanes:
@@ -52,8 +50,7 @@ class Lanes:
         key, nonce = as_key(key), check_name(new_id() if nonce is None else nonce, "nonce")
         check_ttl(ttl)
         OWNER(owner, "owner")
-        if life is not None:
-            check_count(life, "life")
+        if_given(check_count, life, "life")
         check_flag(alive, "alive")
         try:
             return await self._acquire(key, owner, nonce, ttl, life, alive, None)
@@ -146,4 +143,4 @@ class Lanes:
 
 
 def _run(row: Row) -> Run:
-    return run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
+    return run_of(*joined(RunRow, row))

@@ -4,12 +4,12 @@ from tenuto.codec import JSON, encode, loads, loads_many, loads_map
 from tenuto.errors import InvalidInput, SessionNotFound, StoredDataCorrupt
 from tenuto.model.session import Entry, Key, LogEnd, SessionKey, as_key
 from tenuto.store.backend import View, columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.rules.commit.lineage import Segment, clip, segments
 from tenuto.store.rules.fields import check_end
-from tenuto.store.rules.limits import check_count, check_name
+from tenuto.store.rules.limits import check_count, check_name, if_given
 from tenuto.store.rules.records import ends_of
 from tenuto.store.rules.rows import BranchRow, EntryRow, SessionRow
+from tenuto.store.store_context import StoreContext
 
 
 class Logs:
@@ -28,11 +28,9 @@ class Logs:
         """
         check_name(log, "log")
         check_count(start, "start")
-        if stop is not None:
-            check_count(stop, "stop")
+        if_given(check_count, stop, "stop")
         key = as_key(key)
-        if end is not None:
-            check_end(end, log)
+        if_given(check_end, end, log)
         async with self._store.backend.view() as view:
             place = await _end(view, key, log, end)
             if place is None:

@@ -8,7 +8,6 @@ from tenuto.clock import to_micros
 from tenuto.model.outgoing_item import Outgoing, OutgoingStatus
 from tenuto.model.session import Key, Tenant, as_key
 from tenuto.store.backend import Lock, columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.facets.damage import read_sound
 from tenuto.store.rules.limits import (
     check_count,
@@ -17,14 +16,14 @@ from tenuto.store.rules.limits import (
     check_moment,
     check_name,
     check_word,
+    if_given,
     within,
 )
 from tenuto.store.rules.parts.outgoing_rules import decide_mark, gather_outgoing, outgoing_of
 from tenuto.store.rules.plan import Row
-from tenuto.store.rules.records import key_of, maybe_time
-from tenuto.store.rules.rows import OutgoingRow, SessionRow
-
-_SESSION = len(SessionRow._fields)
+from tenuto.store.rules.records import joined, maybe_time
+from tenuto.store.rules.rows import OutgoingRow
+from tenuto.store.store_context import StoreContext
 
 
 class Outbox:
@@ -86,10 +85,8 @@ class Outbox:
         check_name(outbox_id, "outbox_id")
         wanted = OutgoingStatus(check_word(status, OutgoingStatus, "status"))
         before = OutgoingStatus(check_word(expected, OutgoingStatus, "expected"))
-        if attempts is not None:
-            check_count(attempts, "attempts")
-        if retry_in is not None:
-            check_delay(retry_in)
+        if_given(check_count, attempts, "attempts")
+        if_given(check_delay, retry_in, "delay")
         return await self._store.backend.transact(
             partial(gather_outgoing, outbox_id, within(tenant), self._store.now()),
             partial(decide_mark, outbox_id, wanted, before, attempts, retry_in),
@@ -103,4 +100,4 @@ def _place(item: Outgoing) -> tuple[int, str]:
 
 
 def _outgoing(row: Row) -> Outgoing:
-    return outgoing_of(OutgoingRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
+    return outgoing_of(*joined(OutgoingRow, row))

@@ -9,15 +9,13 @@ from tenuto.ids import check_tenant
 from tenuto.model.run import Run, Stop, StopAnswer, StopKind, StopReply
 from tenuto.model.session import Key, SessionKey, Tenant, as_key
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import read_sound
 from tenuto.store.rules.limits import check_count, check_ids, check_limit, check_name, check_text, check_word, within
 from tenuto.store.rules.plan import Ask, Found, Plan, Row
-from tenuto.store.rules.records import key_of, run_of, stop_of
-from tenuto.store.rules.rows import RunRow, SessionRow
+from tenuto.store.rules.records import joined, run_of, stop_of
+from tenuto.store.rules.rows import RunRow
 from tenuto.store.rules.verbs.stop_rules import decide_stop, decide_withdraw, unknown_run
-
-_SESSION = len(SessionRow._fields)
+from tenuto.store.store_context import StoreContext, transact
 
 
 class Runs:
@@ -118,4 +116,4 @@ def _first(rows: Sequence[Row]) -> Run | None:
 
 
 def _run(row: Row) -> Run:
-    return run_of(RunRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
+    return run_of(*joined(RunRow, row))

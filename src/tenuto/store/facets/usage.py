@@ -5,11 +5,11 @@ from tenuto.errors import InvalidInput
 from tenuto.model.session import Key, as_key
 from tenuto.model.token_usage import UsageReport
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.rules.limits import check_name
 from tenuto.store.rules.parts.usage_rules import report_of
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
+from tenuto.store.store_context import StoreContext
 
 
 class Usage:

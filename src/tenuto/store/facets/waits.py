@@ -5,14 +5,12 @@ from functools import partial
 from tenuto.model.session import Key, Tenant, as_key
 from tenuto.model.wait import Wait, WaitStatus
 from tenuto.store.backend import columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.facets.damage import read_sound
 from tenuto.store.rules.limits import check_limit, check_name, check_text, check_word, within
 from tenuto.store.rules.plan import Row
-from tenuto.store.rules.records import key_of, wait_of
-from tenuto.store.rules.rows import SessionRow, WaitRow
-
-_SESSION = len(SessionRow._fields)
+from tenuto.store.rules.records import joined, wait_of
+from tenuto.store.rules.rows import WaitRow
+from tenuto.store.store_context import StoreContext
 
 
 class Waits:
@@ -61,7 +59,7 @@ class Waits:
 
 
 def _wait(row: Row) -> Wait:
-    return wait_of(WaitRow(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION])))
+    return wait_of(*joined(WaitRow, row))
 
 
 def _status(given: WaitStatus | None) -> str | None:

@@ -8,12 +8,11 @@ from tenuto.ids import new_id
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import session_lock
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import name_of, report
 from tenuto.store.housekeeping.sweep import Sweep
 from tenuto.store.rules.plan import Ask
-from tenuto.store.rules.records import key_of
-from tenuto.store.rules.rows import DeletionRow, SessionRow
+from tenuto.store.rules.records import joined
+from tenuto.store.rules.rows import DeletionRow
 from tenuto.store.rules.verbs.deletion_rules import (
     Buried,
     decide_delete,
@@ -23,9 +22,9 @@ from tenuto.store.rules.verbs.deletion_rules import (
     report_of,
     summed,
 )
+from tenuto.store.store_context import StoreContext, transact
 
 _PAGE = 100
-_SESSION = len(SessionRow._fields)
 
 
 class Deletions:
@@ -62,7 +61,8 @@ class Deletions:
             damaged = 0
             for row in rows:
                 try:
-                    await self._end(key_of(SessionRow(*row[:_SESSION])), DeletionRow(*row[_SESSION:]))
+                    deletion, key = joined(DeletionRow, row)
+                    await self._end(key, deletion)
                     done += 1
                 except StoredDataCorrupt as error:
                     report(name_of(row), error)

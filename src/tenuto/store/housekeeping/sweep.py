@@ -12,10 +12,10 @@ from tenuto.errors import StoredDataCorrupt, TenutoError, UpkeepFailed
 from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneReport
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import columns_of, family_lock
-from tenuto.store.context import StoreContext
 from tenuto.store.facets.damage import report as report_damage
 from tenuto.store.rules.rows import SessionRow
 from tenuto.store.rules.verbs.collect import ROWS_PER_SLICE, decide_collect, gather_family
+from tenuto.store.store_context import StoreContext
 
 R = TypeVar("R", bound=GcReport | PruneReport | ExpiryReport)
 

@@ -9,18 +9,18 @@ from tenuto.clock import to_duration
 from tenuto.errors import StoredDataCorrupt
 from tenuto.model.report import ExpiryReport, GcReport, PruneReport, VacuumReport
 from tenuto.store.backend import Lock
-from tenuto.store.context import StoreContext, transact
 from tenuto.store.facets.damage import name_of
 from tenuto.store.facets.damage import report as report_damage
 from tenuto.store.housekeeping.deletions import Deletions
 from tenuto.store.housekeeping.sweep import DEFAULT_GRACE, Progress, Sweep, reporting
 from tenuto.store.rules.lane_row import is_live
-from tenuto.store.rules.limits import check_count, check_delay
+from tenuto.store.rules.limits import check_count, check_delay, if_given
 from tenuto.store.rules.plan import Ask
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
 from tenuto.store.rules.verbs.event_rules import decide_elide, gather_run_events
 from tenuto.store.rules.verbs.prune import decide_prune_run, decide_remove, gather_run
+from tenuto.store.store_context import StoreContext, transact
 
 _PAGE = 100
 
@@ -113,8 +113,7 @@ class Upkeep:
         ):
             if age is not None:
                 _term(age)
-        if events_keep is not None:
-            check_count(events_keep, "events_keep")
+        if_given(check_count, events_keep, "events_keep")
         async with reporting("Pruning", PruneReport()) as progress:
             if receipts_older_than is not None:
                 async for removed in self._sweep.slices("prune_receipts", *self._cut(receipts_older_than)):

@@ -41,6 +41,12 @@ Check: TypeAlias = Callable[[Any, str], object]
 """Refuses a value that is not what it should be, by its name."""
 
 
+def if_given(check: Check, value: Any, what: str) -> None:
+    """Check a value, unless it is None."""
+    if value is not None:
+        check(value, what)
+
+
 def check_count(value: Any, what: str) -> int:
     """Return a counter value in range, or refuse it."""
     if type(value) is not int or not 0 <= value <= MAX_COUNT:
@@ -64,22 +70,24 @@ def next_count(value: int, what: str, step: int = 1) -> int:
 
 def check_ttl(seconds: Any, what: str = "ttl") -> float:
     """Return a time to live in seconds, or refuse it."""
-    if not _is_number(seconds) or not 0 < seconds <= MAX_TTL:
-        refuse(what, f"more than 0 and at most {MAX_TTL:g} seconds", seconds)
-    return float(seconds)
+    return _positive(seconds, what, MAX_TTL)
 
 
 def check_timeout(seconds: Any, what: str = "timeout") -> float:
     """Return how long an answer may take, in seconds, or refuse it."""
-    if not _is_number(seconds) or not 0 < seconds <= MAX_TIMEOUT:
-        refuse(what, f"more than 0 and at most {MAX_TIMEOUT:g} seconds", seconds)
-    return float(seconds)
+    return _positive(seconds, what, MAX_TIMEOUT)
 
 
 def check_delay(seconds: Any, what: str = "delay") -> float:
     """Return a delay, or an age, in seconds, or refuse it."""
     if not _is_number(seconds) or not 0 <= seconds <= MAX_DELAY:
         refuse(what, f"from 0 to {MAX_DELAY:g} seconds", seconds)
+    return float(seconds)
+
+
+def _positive(seconds: Any, what: str, most: float) -> float:
+    if not _is_number(seconds) or not 0 < seconds <= most:
+        refuse(what, f"more than 0 and at most {most:g} seconds", seconds)
     return float(seconds)
 
 

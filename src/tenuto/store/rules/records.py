@@ -31,6 +31,8 @@ from tenuto.store.rules.rows import CheckpointRow, ProfileRow, RunRow, SessionRo
 
 R = TypeVar("R")
 
+_SESSION = len(SessionRow._fields)
+
 ROLLED_BACK = 4
 """The mark of a run that a later turn took back."""
 
@@ -38,6 +40,11 @@ ROLLED_BACK = 4
 def key_of(row: SessionRow) -> SessionKey:
     """Return the key a row stands under."""
     return stored_key(row.tenant, row.kind, row.session_id)
+
+
+def joined(kind: Callable[..., R], row: tuple[Any, ...]) -> tuple[R, SessionKey]:
+    """Return a row whose columns follow those of its session, and the session's key."""
+    return kind(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))
 
 
 def stored_key(tenant: str, kind: str, session_id: str) -> SessionKey:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tenuto.clock import to_datetime
-from tenuto.codec import loads_map
+from tenuto.codec import encode, loads_map
 from tenuto.errors import CommitMoved, OperationConflict, SessionDeleted, VersionConflict
 from tenuto.model.commit import Receipt
 from tenuto.model.session import Ends, SessionKey, SessionStatus
@@ -93,6 +93,27 @@ def session_write(found: Found, row: SessionRow, *, free_lane: bool = False) -> 
     counters = (old.life, old.commit_no, old.generation, old.armed, old.event_seq)
     guard = (old.sid, *counters, 0 if free_lane else 1, found.lease)
     return Write("move_session", [row.changes + guard], must=True)
+
+
+def receipt_row(
+    row: SessionRow, operation_id: str, intent: str, ends: str, now: int, minted: Mapping[str, list[str]]
+) -> ReceiptRow:
+    """Return the receipt of an operation that leaves the session's row so; `minted` are the ids it made, by part."""
+    others = {part: ids for part, ids in minted.items() if part != "waits"} if minted else None
+    return ReceiptRow(
+        session=row.sid,
+        life=row.life,
+        operation_id=operation_id,
+        intent=intent,
+        commit_no=row.commit_no,
+        version=row.version,
+        generation=row.generation,
+        event_seq=row.event_seq,
+        ends=ends,
+        wait_ids=encode(minted["waits"]) if "waits" in minted else None,
+        at=now,
+        minted=encode(others) if others else None,
+    )
 
 
 def replay(receipt: ReceiptRow, intent: str) -> Receipt:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from tenuto.errors import SchemaMismatch, TenutoError, Unsupported
+from tenuto.errors import TenutoError, Unsupported
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import Lock, Reading, View, Warm
 from tenuto.store.backends.address import yes_or_no
@@ -27,7 +27,7 @@ from tenuto.store.backends.postgres.notify import Notices
 from tenuto.store.backends.postgres.pool import Pool
 from tenuto.store.backends.postgres.statements import compose, statement
 from tenuto.store.backends.signals import GuardMissed, Refused
-from tenuto.store.backends.sql import migrations
+from tenuto.store.backends.sql import check_version
 from tenuto.store.backends.warm_rows import RowMemory
 from tenuto.store.rules.plan import Plan, Row, Script, Write
 
@@ -111,15 +111,15 @@ class PostgresBackend:
 
     async def write(self, name: str, *params: object) -> list[Row]:
         """See `Backend.write`."""
-        return await self._alone(name, params)
+        return await self._fetch(self._pool, name, params)
 
     async def glance(self, name: str, *params: object) -> list[Row]:
         """See `Backend.glance`."""
-        return await self._alone(name, params)
+        return await self._fetch(self._pool, name, params)
 
     async def read(self, name: str, *params: object) -> list[Row]:
         """See `Backend.read`."""
-        return await self._alone(name, params)
+        return await self._fetch(self._pool, name, params)
 
     @asynccontextmanager
     async def view(self, *, at_one_instant: bool = True) -> AsyncIterator[View]:
@@ -192,12 +192,12 @@ class PostgresBackend:
             found: F = stop.value
             return found
 
-    async def _alone(self, name: str, params: tuple[object, ...]) -> list[Row]:
+    async def _fetch(self, source: Any, name: str, params: tuple[object, ...]) -> list[Row]:
         self._home.check()
         self._before(name)
         try:
             with translated():
-                return [tuple(row) for row in await self._pool.fetch(statement(name), *params)]
+                return [tuple(row) for row in await source.fetch(statement(name), *params)]
         except GuardMissed as missed:
             raise missed.as_error() from missed
 
@@ -228,13 +228,7 @@ class PostgresView:
 
     async def read(self, name: str, *params: object) -> list[Row]:
         """See `View.read`."""
-        self._backend._home.check()
-        self._backend._before(name)
-        try:
-            with translated():
-                return [tuple(row) for row in await self._connection.fetch(statement(name), *params)]
-        except GuardMissed as missed:
-            raise missed.as_error() from missed
+        return await self._backend._fetch(self._connection, name, params)
 
 
 async def _prepare(pool: Pool, schema: str, migrating: bool) -> None:
@@ -244,18 +238,7 @@ async def _prepare(pool: Pool, schema: str, migrating: bool) -> None:
                 await migrate(pool, schema)
             else:
                 async with pool.use() as connection:
-                    await _check_ready(connection, schema)
+                    check_version(await version_of(connection), "postgres", f"The schema {schema!r}", ready=True)
             await check_tables(pool, schema)
     except GuardMissed as missed:
         raise missed.as_error() from missed
-
-
-async def _check_ready(connection: Any, schema: str) -> None:
-    found = await version_of(connection)
-    expected = len(migrations("postgres"))
-    if found < expected:
-        raise SchemaMismatch(
-            f"The schema {schema!r} has tables of version {found}, this code needs {expected}; migrate it first.",
-            found=found,
-            expected=expected,
-        )

@@ -7,11 +7,11 @@ from typing import Any
 
 import asyncpg
 
-from tenuto.errors import InvalidInput, SchemaMismatch, StoreUnusable
+from tenuto.errors import InvalidInput, StoreUnusable
 from tenuto.store.backends.address import check_known, positive, whole
 from tenuto.store.backends.postgres.faults import translated
 from tenuto.store.backends.postgres.pool import Pool
-from tenuto.store.backends.sql import check_columns, migrations
+from tenuto.store.backends.sql import check_columns, check_version, migrations
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
@@ -95,14 +95,7 @@ async def version_of(connection: Any) -> int:
             "The table schema_version in this schema is not ours, or was changed: it must have one row with a whole "
             "number; restore it, or name another schema."
         )
-    expected = len(migrations("postgres"))
-    if version > expected:
-        raise SchemaMismatch(
-            f"The database has tables of version {version}, newer than this code's {expected}; upgrade tenuto.",
-            found=version,
-            expected=expected,
-        )
-    return version
+    return check_version(version, "postgres", "The database")
 
 
 async def check_tables(pool: Pool, schema: str) -> None:

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import apsw
 
-from tenuto.errors import SchemaMismatch, StoreUnusable
-from tenuto.store.backends.sql import check_columns, migrations
+from tenuto.errors import StoreUnusable
+from tenuto.store.backends.sql import check_columns, check_version, migrations
 from tenuto.store.backends.sqlite.faults import lacks_descriptors, no_descriptors, translated
 from tenuto.store.rules.rows import TABLES
 
@@ -91,13 +91,13 @@ def migrate(connection: apsw.Connection, path: str, timeout: float) -> None:
     steps = migrations("sqlite")
     while True:
         with translated(path):
-            version = patiently(partial(check_version, connection, path), timeout)
+            version = patiently(partial(version_of, connection, path), timeout)
             if version == len(steps):
                 return
             begin(connection, timeout)
             try:
                 # Another process may have got here first.
-                version = check_version(connection, path)
+                version = version_of(connection, path)
                 if version < len(steps):
                     connection.execute(steps[version].sql)
                     connection.pragma("application_id", APPLICATION_ID)
@@ -108,20 +108,13 @@ def migrate(connection: apsw.Connection, path: str, timeout: float) -> None:
                 raise
 
 
-def check_version(connection: apsw.Connection, path: str) -> int:
+def version_of(connection: apsw.Connection, path: str) -> int:
     """Return the version of the tables, or refuse a database that is foreign or newer than this code."""
     # One statement, so that another process's migration is seen whole or not at all.
     ((application, version, tables),) = connection.execute(_IDENTITY)
     if application != APPLICATION_ID and (application or version or tables):
         raise StoreUnusable(f"{path} is a database of another program; choose another path.", path=path)
-    expected = len(migrations("sqlite"))
-    if version > expected:
-        raise SchemaMismatch(
-            f"{path} has tables of version {version}, newer than this code's {expected}; upgrade tenuto.",
-            found=version,
-            expected=expected,
-        )
-    return int(version)
+    return check_version(int(version), "sqlite", path)
 
 
 def check_tables(connection: apsw.Connection, path: str) -> None:
@@ -138,7 +131,7 @@ def rollback(connection: apsw.Connection) -> None:
 
 def _configure(connection: apsw.Connection, path: str, synchronous: str) -> None:
     # Nothing is changed before the file is known to be ours or new.
-    check_version(connection, path)
+    version_of(connection, path)
     if not connection.pragma("user_version"):
         connection.pragma("auto_vacuum", "INCREMENTAL")
     if connection.pragma("journal_mode") != "wal":

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import apsw
 
-from tenuto.errors import InvalidInput, SchemaMismatch
+from tenuto.errors import InvalidInput
 from tenuto.store.backends.address import positive, yes_or_no
 from tenuto.store.backends.signals import GuardMissed
-from tenuto.store.backends.sql import migrations
-from tenuto.store.backends.sqlite.connection import check_tables, check_version, connect, migrate, patiently
+from tenuto.store.backends.sql import check_version
+from tenuto.store.backends.sqlite.connection import check_tables, connect, migrate, patiently, version_of
 from tenuto.store.backends.sqlite.faults import translated
 from tenuto.store.backends.sqlite.file import DatabaseFile
 from tenuto.store.backends.sqlite.lease_clock import LeaseClock
@@ -80,7 +80,8 @@ def open_database(settings: Settings) -> Database:
         if settings.migrate:
             migrate(connection, path, timeout)
         else:
-            _check_up_to_date(connection, path)
+            with translated(path):
+                check_version(version_of(connection, path), "sqlite", path, ready=True)
         with translated(path):
             patiently(partial(check_tables, connection, path), timeout)
             clock.anchor(connection, timeout)
@@ -101,15 +102,3 @@ def open_memory(file: MemoryFile) -> Database:
     except BaseException:
         file.release()
         raise
-
-
-def _check_up_to_date(connection: apsw.Connection, path: str) -> None:
-    with translated(path):
-        found = check_version(connection, path)
-    expected = len(migrations("sqlite"))
-    if found < expected:
-        raise SchemaMismatch(
-            f"{path} has tables of version {found}, this code needs {expected}; migrate it.",
-            found=found,
-            expected=expected,
-        )

@@ -4,8 +4,8 @@ from tenuto.errors import CommitRefused, InvocationExists, RunNotLive, StatusRef
 from tenuto.model.commit import BeginRun, Commit, TakeRun
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import SessionKey
+from tenuto.store.rules.commit.commit_text import PackedCommit
 from tenuto.store.rules.commit.next_run import check_next_claim
-from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.lane_row import busy, is_live, lane_lost
 from tenuto.store.rules.parts.effect_rules import check_effects
 from tenuto.store.rules.parts.input_rules import check_claims
@@ -44,13 +44,8 @@ def _check_lane(commit: Commit, row: SessionRow, now: int) -> None:
         if commit.save and is_live(row, now):
             raise busy(commit.key, row)
         return
-    if row.generation != commit.generation:
-        raise lane_lost(commit.key, commit.generation, row.generation)
-    rearm = commit.rearm
-    if rearm is None:
-        if not row.armed:
-            raise lane_lost(commit.key, commit.generation, row.generation)
-    elif row.armed or row.commit_no != commit.expected_commit:
+    fits = not row.armed and row.commit_no == commit.expected_commit if commit.rearm else row.armed
+    if row.generation != commit.generation or not fits:
         raise lane_lost(commit.key, commit.generation, row.generation)
 
 

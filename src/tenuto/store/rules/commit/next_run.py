@@ -6,8 +6,8 @@ from tenuto.clock import to_duration
 from tenuto.errors import InvalidInput
 from tenuto.model.commit import Commit, NextRun
 from tenuto.model.run import RunRef, RunStatus
+from tenuto.store.rules.commit.commit_text import PackedNext
 from tenuto.store.rules.commit.log_rows import LogWriter, encode_ends
-from tenuto.store.rules.commit.packed import PackedNext
 from tenuto.store.rules.commit.run_row import new_run
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.input_rules import check_claim

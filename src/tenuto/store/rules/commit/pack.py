@@ -16,8 +16,8 @@ from tenuto.model.commit import Append, BeginRun, Budget, Commit, Held, LogWrite
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.session import Ends, Profile
 from tenuto.quote import quote
+from tenuto.store.rules.commit.commit_text import PackedCommit, PackedDocument, PackedNext
 from tenuto.store.rules.commit.next_run import check_next, next_meaning
-from tenuto.store.rules.commit.packed import PackedCommit, PackedDocument, PackedNext
 from tenuto.store.rules.encoding import byte_size, digest_of, maybe_json
 from tenuto.store.rules.fields import COMMIT
 from tenuto.store.rules.limits import check_name

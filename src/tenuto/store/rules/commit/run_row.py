@@ -7,8 +7,8 @@ from tenuto.codec import encode
 from tenuto.model.commit import BeginRun, Commit, EndRun, TakeRun
 from tenuto.model.input import Consume, NewInput
 from tenuto.model.run import RunStatus
+from tenuto.store.rules.commit.commit_text import PackedCommit
 from tenuto.store.rules.commit.log_rows import LogWriter, Stand, check_point, encode_ends
-from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.parts.effect_rules import HOLDS_EFFECTS
 from tenuto.store.rules.parts.input_rules import HOLDS_INPUT
 from tenuto.store.rules.parts.stop_mark import seen

@@ -12,10 +12,10 @@ from tenuto.errors import CommitRefused
 from tenuto.model.commit import Append, BeginRun, Commit, Receipt, TakeRun
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionStatus
+from tenuto.store.rules.commit.commit_text import PackedCommit, PackedDocument
 from tenuto.store.rules.commit.guards import check_guards
 from tenuto.store.rules.commit.log_rows import LogWriter, Stand, encode_ends, is_run_log, stand_of
 from tenuto.store.rules.commit.next_run import Following, follow
-from tenuto.store.rules.commit.packed import PackedCommit, PackedDocument
 from tenuto.store.rules.commit.run_row import begin_stand, begun_run, run_after
 from tenuto.store.rules.lane_row import sealed
 from tenuto.store.rules.limits import next_count
@@ -26,8 +26,8 @@ from tenuto.store.rules.parts.profile_rules import changed_profile, new_profile
 from tenuto.store.rules.parts.usage_rules import usage_writes
 from tenuto.store.rules.parts.wait_rules import wait_writes
 from tenuto.store.rules.plan import Ask, Draft, Found, Plan, Write, found_after
-from tenuto.store.rules.rows import CheckpointRow, EventRow, ProfileRow, ReceiptRow, RunRow, SessionRow
-from tenuto.store.rules.session_row import blank_row, check_life, new_receipt, replay, session_write
+from tenuto.store.rules.rows import CheckpointRow, EventRow, ProfileRow, RunRow, SessionRow
+from tenuto.store.rules.session_row import blank_row, check_life, new_receipt, receipt_row, replay, session_write
 
 
 def ask_commit(packed: PackedCommit) -> Ask:
@@ -152,7 +152,7 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
         draft.row, after = following.row, following.run
     ends = log.heads if commit.save or after is None else log.ends
     text = row.heads if commit.save else encode_ends(ends)
-    receipt = _receipt_row(packed, draft, text, minted)
+    receipt = receipt_row(draft.row, commit.operation_id, packed.intent, text, now, minted)
     writes.append(Write("insert_receipts", [receipt]))
     if commit.heard is not None:
         writes.append(Write("forget_receipts", [(row.sid, row.life, commit.heard)]))
@@ -325,23 +325,4 @@ def _event_row(body: str, draft: Draft) -> EventRow:
         run_id=draft.run.run_id if draft.run else None,
         at=draft.found.now,
         body=body,
-    )
-
-
-def _receipt_row(packed: PackedCommit, draft: Draft, ends: str, minted: dict[str, list[str]]) -> ReceiptRow:
-    row = draft.row
-    others = {part: ids for part, ids in minted.items() if part != "waits"} if minted else None
-    return ReceiptRow(
-        session=row.sid,
-        life=row.life,
-        operation_id=packed.commit.operation_id,
-        intent=packed.intent,
-        commit_no=row.commit_no,
-        version=row.version,
-        generation=row.generation,
-        event_seq=row.event_seq,
-        ends=ends,
-        wait_ids=encode(minted["waits"]) if "waits" in minted else None,
-        at=draft.found.now,
-        minted=encode(others) if others else None,
     )

@@ -7,10 +7,10 @@ from tenuto.errors import ForkPointNotRetained, SessionExists, SessionNotFound
 from tenuto.model.commit import Receipt
 from tenuto.model.event import EventType
 from tenuto.model.session import ForkPoint, LogEnd, Profile, SessionKey, SessionStatus
+from tenuto.store.rules.commit.commit_text import PackedCommit
 from tenuto.store.rules.commit.lineage import new_branch, segments
 from tenuto.store.rules.commit.log_rows import encode_ends, is_run_log
 from tenuto.store.rules.commit.pack import intent_of
-from tenuto.store.rules.commit.packed import PackedCommit
 from tenuto.store.rules.commit.write import write_commit
 from tenuto.store.rules.lane_row import busy, is_live
 from tenuto.store.rules.limits import next_count
@@ -18,8 +18,8 @@ from tenuto.store.rules.parts.input_rules import PackedInput
 from tenuto.store.rules.parts.profile_rules import new_profile, profile_meaning
 from tenuto.store.rules.plan import Found, Plan, Write
 from tenuto.store.rules.records import ends_of, profile_of
-from tenuto.store.rules.rows import BranchRow, ReceiptRow, SessionRow
-from tenuto.store.rules.session_row import blank_row, check_commit, receipt_of, replay, session_write
+from tenuto.store.rules.rows import BranchRow, SessionRow
+from tenuto.store.rules.session_row import blank_row, check_commit, receipt_of, receipt_row, replay, session_write
 from tenuto.store.rules.verbs.inbox_rules import event_row, queued_row, told_of
 
 
@@ -102,7 +102,7 @@ def decide_fork(asked: Forking, found: Found) -> Plan[Receipt]:
         first = [Write("insert_events", [event]), Write("insert_inputs", [queued])]
         minted = {"inputs": [queued.input_id]}
         new = new._replace(event_seq=event.last_seq)
-    receipt = _receipt_row(new, asked.operation_id, intent, found.now, minted)
+    receipt = receipt_row(new, asked.operation_id, intent, new.heads, found.now, minted)
     writes = [
         session_write(found, new, free_lane=True),
         *first,
@@ -170,20 +170,3 @@ def _fork_profile(
     default = Profile()
     given = {f.name: getattr(changes, f.name) for f in fields(changes)}
     return replace(base, **{k: v for k, v in given.items() if v != getattr(default, k) and k != "forked_from"})
-
-
-def _receipt_row(row: SessionRow, operation_id: str, intent: str, now: int, minted: dict[str, list[str]]) -> ReceiptRow:
-    return ReceiptRow(
-        session=row.sid,
-        life=row.life,
-        operation_id=operation_id,
-        intent=intent,
-        commit_no=row.commit_no,
-        version=row.version,
-        generation=row.generation,
-        event_seq=row.event_seq,
-        ends=row.heads,
-        wait_ids=None,
-        at=now,
-        minted=encode(minted) if minted else None,
-    )

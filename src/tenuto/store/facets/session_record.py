@@ -9,10 +9,10 @@ from tenuto.model.commit import Append, Commit, LogWrite, Reset
 from tenuto.model.run import Run
 from tenuto.model.session import SessionHead, SessionKey, SessionRecord
 from tenuto.store.backend import Backend, View, columns_of
-from tenuto.store.context import StoreContext
 from tenuto.store.facets.logs import read_bodies, read_document
 from tenuto.store.rules.records import ends_of, head_of, run_of
 from tenuto.store.rules.rows import TABLES, ProfileRow, RunRow, SessionRow
+from tenuto.store.store_context import StoreContext
 
 _SESSION = len(SessionRow._fields)
 _HEAD = _SESSION + len(ProfileRow._fields)
