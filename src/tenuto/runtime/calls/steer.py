@@ -37,9 +37,8 @@ async def _taken_in(turn: TurnContext, boundary: Boundary) -> list[Any]:
             _check_fits(turn, entry)
         except Exception:
             continue  # it is for the next turn, which refuses it by itself: this one is not to fail for it
-        item = pending.add(log, [entry])
-        if pending.handover is not None:
-            item = len(pending.handover.stored({}, turn.replica.logs)[log].items) - 1
+        pending.add(log, [entry])
+        item = len(pending.run_logs(pending.logs())[log].items) - 1
         pending.consume.append(Consume(input_id=each.input_id, log=log, item=item))
         messages.append(message)
     if messages:
