@@ -28,15 +28,56 @@ def receipt(**ends: LogEnd) -> Receipt:
 def test_what_the_head_has_is_stored_and_no_more() -> None:
     tracker = LogTracker(BASE)
     assert [tracker.stored(name) for name in ("grown", "anew", "unknown")] == [40, 9, 0]
-    tracker.landed(receipt(grown=LogEnd(7, 8, 42)), ["grown"], saved=False)
-    assert (tracker.stored("grown"), tracker.ahead) == (40, frozenset({"grown"}))
-    tracker.landed(receipt(grown=LogEnd(7, 3, 42)), ["grown"], saved=True)
+    tracker.landed(receipt(grown=LogEnd(7, 8, 42)), {"grown": LogChange(["a", "b"])}, saved=False)
+    assert (tracker.stored("grown"), tracker.position("grown"), tracker.ahead) == (40, 42, frozenset({"grown"}))
+    tracker.landed(receipt(grown=LogEnd(7, 3, 42)), {}, saved=True)
     assert (tracker.stored("grown"), tracker.ahead, tracker.base.version) == (42, frozenset(), 4)
+
+
+def test_a_change_makes_a_log_longer_or_begins_it_anew() -> None:
+    tracker = LogTracker(BASE)
+    assert [tracker.position(name) for name in ("grown", "unknown")] == [40, 0]
+    assert tracker.length("grown", None) == 40
+    assert tracker.length("grown", LogChange(["a", "b"])) == 42
+    assert tracker.length("grown", LogChange(["a", "b"], True, 5)) == 7
+
+
+def test_what_a_run_wrote_ahead_is_known_entry_by_entry() -> None:
+    tracker = LogTracker(BASE)
+    assert tracker.after("grown", None) == (40, [])
+    tracker.landed(receipt(grown=LogEnd(7, 8, 42)), {"grown": LogChange(["a", "b"])}, saved=False)
+    for _ in range(2):  # a reply that was lost is found out about, and comes once more
+        tracker.landed(receipt(grown=LogEnd(7, 8, 43)), {"grown": LogChange(["c"])}, saved=False)
+    assert tracker.after("grown", None) == (40, ["a", "b", "c"])
+    assert tracker.after("grown", LogChange(["d"])) == (40, ["a", "b", "c", "d"])
+    assert tracker.after("grown", LogChange(["d"], True, 41)) == (40, ["a", "d"])
+    assert tracker.after("grown", LogChange(["d"], True, 3)) == (3, ["d"])
+    for _ in range(2):
+        tracker.landed(receipt(grown=LogEnd(7, 9, 43)), {"grown": LogChange(["d"], True, 42)}, saved=False)
+    assert tracker.after("grown", None) == (40, ["a", "b", "d"])
+
+
+def test_a_change_may_keep_what_the_session_has_where_the_run_has_something_else() -> None:
+    tracker = LogTracker(BASE)
+    tracker.landed(receipt(grown=LogEnd(7, 8, 31)), {"grown": LogChange(["a"], True, 30)}, saved=False)
+    assert tracker.after("grown", LogChange(["b"], True, 35, GROWN)) == (35, ["b"])
+    assert tracker.put_back({"grown": LogChange(["b"], True, 35)}) == {"grown": LogChange(["b"], True, 35, GROWN)}
+
+
+def test_parts_written_for_a_commit_that_failed_do_not_count() -> None:
+    tracker = LogTracker(BASE)
+    tracker.landed(receipt(grown=LogEnd(7, 8, 41)), {"grown": LogChange(["a"])}, saved=False)
+    tracker.note_part("grown")
+    tracker.landed(receipt(grown=LogEnd(7, 8, 43)), {"grown": LogChange(["b", "c"])}, saved=False)
+    assert tracker.position("grown") == 41
+    assert tracker.after("grown", LogChange(["x"])) == (40, ["a", "x"])
+    tracker.complete()
+    assert tracker.position("grown") == 43
 
 
 def test_logs_of_frames_are_never_ahead_of_the_session() -> None:
     tracker = LogTracker(BASE)
-    tracker.landed(receipt(**{"sub/log": LogEnd(7, 8, 1)}), ["sub/log"], saved=False)
+    tracker.landed(receipt(**{"sub/log": LogEnd(7, 8, 1)}), {"sub/log": LogChange(["a"])}, saved=False)
     assert tracker.ahead == frozenset()
 
 
@@ -44,6 +85,8 @@ def test_a_run_that_is_taken_over_has_what_it_wrote_ahead() -> None:
     tracker = LogTracker(BASE)
     tracker.continue_from({"grown": LogEnd(7, 8, 41), "anew": ANEW, "/scratch": LogEnd(7, 9, 1)}, own=True)
     assert tracker.ahead == {"grown"}
+    tracker.recall("grown", 39, ["a", "b"])
+    assert tracker.after("grown", None) == (39, ["a", "b"])
     tracker = LogTracker(BASE)
     tracker.continue_from({"grown": LogEnd(7, 8, 41)})
     assert tracker.ahead == frozenset()
@@ -62,13 +105,14 @@ def test_overwriting_names_the_end_it_continues_from_unless_the_run_has_its_own(
     assert tracker.overwrite("grown", LogChange(items=["a"])) == Append(items=("a",), base=GROWN)
     assert tracker.overwrite("silent", None) == Append(items=(), base=SILENT)
     assert tracker.overwrite("unknown", LogChange(items=["a"])) == Reset(items=("a",))
-    tracker.landed(receipt(grown=LogEnd(7, 8, 41)), ["grown"], saved=False)
+    tracker.landed(receipt(grown=LogEnd(7, 8, 41)), {"grown": LogChange(["a"])}, saved=False)
     assert tracker.overwrite("grown", None) == Append(items=())
 
 
 def test_a_save_may_leave_behind_what_the_run_wrote_ahead() -> None:
     tracker = LogTracker(BASE)
-    tracker.landed(receipt(grown=LogEnd(7, 8, 41), fresh=LogEnd(7, 9, 1)), ["grown", "fresh"], saved=False)
+    ahead = {"grown": LogChange(["a"]), "fresh": LogChange(["a"], True)}
+    tracker.landed(receipt(grown=LogEnd(7, 8, 41), fresh=LogEnd(7, 9, 1)), ahead, saved=False)
     assert tracker.put_back({"grown": LogChange(items=["b"])}) == {
         "grown": LogChange(items=["b"], anew=True, kept=40, keep=GROWN),
         "fresh": LogChange(items=(), anew=True),

@@ -5,8 +5,9 @@ session's, in its head, and the run's, which is ahead of it if the run wrote ent
 been saved. Logs whose names contain a slash (a frame's path, then the field) belong to the run alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
+from tenuto.codec import JSON
 from tenuto.model.commit import Append, LogWrite, Receipt, Reset
 from tenuto.model.session import Ends, LogEnd
 from tenuto.writing.changes import Base, LogChange
@@ -15,7 +16,8 @@ from tenuto.writing.changes import Base, LogChange
 class LogTracker:
     """The ends of one run's logs, moved by its commits.
 
-    `base` is the session as the run knows it, after its last save or its load.
+    `base` is the session as the run knows it, after its last save or its load. For a log that is ahead of it, `_own`
+    has the number of entries it shares with the session's log, and the entries that follow them.
     """
 
     __slots__ = ("_ends", "_own", "_partly", "base")
@@ -23,7 +25,7 @@ class LogTracker:
     def __init__(self, base: Base | None = None) -> None:
         self.base = Base() if base is None else base
         self._ends: dict[str, LogEnd] = dict(self.base.ends)
-        self._own: set[str] = set()
+        self._own: dict[str, tuple[int, list[JSON]]] = {}
         self._partly: dict[str, LogEnd | None] = {}
 
     def stand(self, base: Base) -> None:
@@ -32,10 +34,18 @@ class LogTracker:
         self._ends = dict(base.ends)
 
     def continue_from(self, ends: Ends, *, own: bool = False) -> None:
-        """Start from the ends of a stored run; with `own`, its unsaved entries count as written by this run."""
+        """Start from the ends of a stored run; with `own`, its unsaved entries count as written by this run.
+
+        Those entries have to be read, and passed to `recall`.
+        """
         self._ends = dict(ends)
         if own:
-            self._own = {name for name, end in ends.items() if "/" not in name and end != self.base.ends.get(name)}
+            ahead = {name for name, end in ends.items() if "/" not in name and end != self.base.ends.get(name)}
+            self._own = {name: (self.stored(name), []) for name in ahead}
+
+    def recall(self, name: str, kept: int, items: Sequence[JSON]) -> None:
+        """Set the entries of a log that is ahead: the first `kept` of the session's, then these."""
+        self._own[name] = (kept, list(items))
 
     def stored(self, name: str) -> int:
         """Return how many entries a log has in the session's head."""
@@ -45,6 +55,28 @@ class LogTracker:
     def has(self, name: str) -> bool:
         """Return whether the session has a log, even an empty one."""
         return name in self.base.ends
+
+    def position(self, name: str) -> int:
+        """Return how many entries of a log the run has written; parts of a commit that failed do not count."""
+        end = self._partly[name] if name in self._partly else self._ends.get(name)
+        return 0 if end is None else end.position
+
+    def length(self, name: str, change: LogChange | None) -> int:
+        """Return how many entries of a log the run has written after a change."""
+        if change is None:
+            return self.position(name)
+        return (change.kept if change.anew else self.position(name)) + len(change.items)
+
+    def after(self, name: str, change: LogChange | None) -> tuple[int, list[JSON]]:
+        """Return what a session's log is after a change, as `_own` has it."""
+        kept, items = self._own.get(name) or (self.stored(name), [])
+        if change is None:
+            return kept, items
+        if not change.anew:
+            return kept, [*items[: self.position(name) - kept], *change.items]
+        if change.keep is not None or change.kept <= kept:
+            return change.kept, list(change.items)
+        return kept, [*items[: change.kept - kept], *change.items]
 
     @property
     def ahead(self) -> frozenset[str]:
@@ -70,9 +102,8 @@ class LogTracker:
         back = dict(logs)
         for name in self._own:
             end, change = self.base.ends.get(name), back.get(name) or LogChange(items=())
-            if not change.anew:
-                change = LogChange(items=change.items, anew=True, kept=end.position if end else 0, keep=end)
-            back[name] = change
+            kept = change.kept if change.anew else self.stored(name)
+            back[name] = LogChange(items=change.items, anew=True, kept=kept, keep=change.keep or end)
         return back
 
     def note_part(self, name: str) -> None:
@@ -89,14 +120,26 @@ class LogTracker:
                 changes[name] = LogChange(items=change.items, anew=True, kept=end.position if end else 0)
         return changes
 
-    def landed(self, receipt: Receipt, logs: Iterable[str], *, saved: bool) -> None:
-        """Note where the logs end after a commit that wrote these; a save moves the session's ends too."""
-        self._ends.update(receipt.ends)
+    def landed(self, receipt: Receipt, logs: Mapping[str, LogChange], *, saved: bool) -> None:
+        """Note where the logs end after a commit that wrote these; a save moves the session's ends too.
+
+        A second call with the same receipt changes nothing.
+        """
         if saved:
             self._own.clear()
             self.base = Base(version=receipt.version, ends=receipt.ends)
         else:
-            self._own.update(name for name in logs if "/" not in name)
+            for name, change in logs.items():
+                if "/" not in name:
+                    self._write_ahead(name, change, receipt.ends[name])
+        self._ends.update(receipt.ends)
+
+    def _write_ahead(self, name: str, change: LogChange, end: LogEnd) -> None:
+        if change.anew or name not in self._own:
+            self._own[name] = self.after(name, change)
+        else:  # in place: a run may do this very often
+            kept, items = self._own[name]
+            items[end.position - len(change.items) - kept :] = change.items
 
     def complete(self) -> None:
         """Note that the commit whose parts were written ahead has landed."""

@@ -8,7 +8,7 @@ from tenuto.graph.checkpoint.ledger import Ledger, Path
 from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.graph.state import Schema, rebuilt
 from tenuto.model.session import Ends
-from tenuto.writing.changes import Base, LogChange
+from tenuto.writing.changes import Base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class ResumePoints:
         """Replace a stored state by one that differs from it in these fields."""
         point = self._points[path]
         self._points[path] = replace(point, state=state)
-        self._ledger.rewrite(path, point.schema, state, names)
+        self._ledger.restore(path, point.schema, state, frozenset(names))
 
     def rebase(self, plan: SessionPlan, loaded: LoadedSession, base: Base) -> None:
         """Base a stored run on the current session; what the run itself had added is added again."""
@@ -66,22 +66,18 @@ class ResumePoints:
         for name in plan.logs:
             field = plan.fields[name]
             begins = base.ends[name].position if name in base.ends else 0
-            own = point.state.__dict__[field][begins:]
-            self._ledger.pending.pop(name, None)
-            if own:
-                self._ledger.pending[name] = LogChange(items=point.schema.fields[field].dump(own))
+            self._ledger.anew.pop(name, None)
+            if own := point.state.__dict__[field][begins:]:
                 values[field] = [*values.get(field, []), *own]
             if loaded.rewrite is not None:
-                items = point.schema.fields[field].dump(values.get(field, []))
-                self._ledger.pending[name] = LogChange(items=items, anew=True)
+                self._ledger.anew[name] = (0, None)
         state = rebuilt(point.state, {**point.state.__dict__, **values})
         self.replace((), state, [name for name in values if not point.schema.fields[name].reducer.is_log])
         self._rebased = loaded.base.ends
 
     def overwrite(self, plan: SessionPlan, names: Iterable[str]) -> None:
         """Write these logs whole: others wrote to them after the stored run began."""
-        point = self._points[()]
-        self._ledger.rewrite((), point.schema, point.state, [plan.fields[name] for name in plan.logs & set(names)])
+        self.replace((), self._points[()].state, [plan.fields[name] for name in plan.logs & set(names)])
 
     def begins_at(self, ends: Ends) -> Ends:
         """Return the log ends at which a run resumed from a checkpoint begins."""

@@ -6,8 +6,8 @@ cursor names it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from tenuto.graph.checkpoint.cursor import ResumePoints
 from tenuto.graph.checkpoint.fan_out_progress import At, FanOutProgress, FanOutRun
 from tenuto.graph.checkpoint.journal_frame import JournalFrame
 from tenuto.graph.checkpoint.journal_writer import JournalWriter
-from tenuto.graph.checkpoint.ledger import Ledger, Path, all_joined, joined, log_name
+from tenuto.graph.checkpoint.ledger import Ledger, Path, Preview, log_name
 from tenuto.graph.checkpoint.suspend_request import SuspendRequest
 from tenuto.graph.session.foreign_session import ForeignSession
 from tenuto.graph.session.own_session import OwnSession
@@ -37,6 +37,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.error_record import error_record
+from tenuto.writing.log_tracker import LogTracker
 
 PROGRESS = "*"
 
@@ -77,25 +78,23 @@ class GraphJournal:
         """Begin before the first node; with checkpoints one is written here, so that nothing is lost in that node."""
         if not self.points:
             self.cursor = {"frames": [{"path": [], "node": frame.graph.entry}]}
-            if isinstance(self.session, OwnSession):
-                for name in self.session.plan.logs:
-                    self.ledger.stores(name, frame, self.session.loaded.counts.get(name, 0))
+            if isinstance(self.session, OwnSession) and self.writer is not None:
+                self.ledger.begin(frame, self.session.plan, self.session.loaded.values, self.writer.run.logs)
             if self.every_node:
-                await self._migrated(frame)
-                logs = self._collected([(frame, state)])
-                self.ledger.pending = all_joined(self.ledger.pending, logs)
+                await self._migrated()
+                self._collect([(frame, state)])
         if self.every_node and self.writer is not None and not self.writer.begun:
             self._unwritten = True
-            await self._write({})
+            await self._write()
 
     async def repeat_cursor(self) -> None:
         """Write a checkpoint where a stored run resumes, before it does."""
-        await self._write({})
+        await self._write()
 
     async def _flush(self) -> None:
         """Write the finished instances that are not written yet; the cursor stays before their fan-out."""
         if self.progress.is_unwritten:
-            await self._write()
+            await self._write(only_progress=True)
 
     async def completed(self, frames: Frames, following: str | None, step: int) -> None:
         """Write a checkpoint: the innermost frame continues at `following`, the others stay where they were."""
@@ -105,9 +104,10 @@ class GraphJournal:
         # What a save has written decides what is written now.
         await self._checked(self.writer, self._settle())
         innermost, _ = frames[-1]
-        await self._write(self._move_to(frames, (*innermost.scope.namespace, following), after=False))
+        self._move_to(frames, (*innermost.scope.namespace, following), after=False)
+        await self._write()
 
-    def _move_to(self, frames: Frames, nodes: Sequence[str | None], *, after: bool) -> dict[str, LogChange]:
+    def _move_to(self, frames: Frames, nodes: Sequence[str | None], *, after: bool) -> None:
         """Let the cursor point at these nodes, one per frame, the last one before or `after` its node."""
         places: list[dict[str, Any]] = [
             {"path": list(owner.scope.namespace), "node": nodes[at]} for at, (owner, _) in enumerate(frames)
@@ -115,16 +115,26 @@ class GraphJournal:
         if after:
             places[-1]["after"] = True
         self.cursor = {"frames": places}
-        return self._collected(frames)
+        self._collect(frames)
 
-    def _collected(self, frames: Frames) -> dict[str, LogChange]:
-        """Collect what is to be written; after a value that cannot be, nothing more is written of this run."""
+    def _collect(self, frames: Frames) -> None:
+        with self._refused():
+            self.ledger.collect(frames)
+
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        """Refuse a value that cannot be written; after it, nothing more is written of this run."""
         assert self.writer is not None
         try:
-            return self.ledger.collect(frames)
+            yield
         except NotJson as error:
             self._failed = _unwritten(self.writer, error)
             raise self._failed from error
+
+    def _changes(self) -> dict[str, LogChange]:
+        assert self.writer is not None
+        with self._refused():
+            return self.ledger.changes(self.writer.run.logs)
 
     async def save(self, frame: JournalFrame, state: Any, *, end: EndRun | None = None) -> None:
         """Save the session as it is in a state, which may be a preview of what the node will return.
@@ -141,10 +151,10 @@ class GraphJournal:
         async with self._writing:
             try:
                 await self._settle()
-                await self._migrated(frame)
-                logs, items = self._session_logs(session.plan, frame, state)
+                await self._migrated()
+                logs, previews = self._session_logs(session.plan, frame, state, self.writer.run.logs)
                 save = session.save_of(state)
-                noted = self._unsure = partial(self._session_landed, frame, state, items, end is None)
+                noted = self._unsure = partial(self._session_landed, state, previews)
                 written = (logs, save, end)
                 await self.writer.write(RunWrite(logs=logs, save=save, end=end))
             except TenutoError as error:
@@ -158,31 +168,26 @@ class GraphJournal:
             noted(True)
 
     def _session_logs(
-        self, plan: SessionPlan, frame: JournalFrame, state: Any
-    ) -> tuple[dict[str, LogChange], dict[str, list[Any]]]:
-        """Return what a save writes to the session's logs, and per log the items it has beyond what is settled."""
-        fields = frame.graph.schema.fields
-        logs, items = {}, {}
+        self, plan: SessionPlan, frame: JournalFrame, state: Any, tracker: LogTracker
+    ) -> tuple[dict[str, LogChange], dict[str, Preview]]:
+        """Return what a save writes to the session's logs, and what each has beyond what is settled."""
+        logs, previews = {}, {}
         for name in sorted(plan.logs):
-            column = fields[plan.fields[name]]
-            change, items[name] = self.ledger.change(name, frame, state.__dict__[column.name], column)
-            if (whole := joined(self.ledger.pending.get(name), change)) is not None:
-                logs[name] = whole
-        return logs, items
+            column = frame.graph.schema.fields[plan.fields[name]]
+            change, previews[name] = self.ledger.change(name, state.__dict__[column.name], column, tracker)
+            if change is not None:
+                logs[name] = change
+        return logs, previews
 
-    def _session_landed(
-        self, frame: JournalFrame, state: Any, items: dict[str, list[Any]], preview: bool, landed: bool
-    ) -> None:
+    def _session_landed(self, state: Any, previews: dict[str, Preview], landed: bool) -> None:
         if not landed:
             return
         session = self.session
         assert isinstance(session, OwnSession)
         assert self.writer is not None
-        for name, added in items.items():
-            self.ledger.pending.pop(name, None)
-            if not (preview and self.ledger.previewed(name, added)):
-                self.ledger.stores(name, frame, len(state.__dict__[session.plan.fields[name]]))
-        session.saved(self.writer.run.life, self.writer.run.base, state, items.values())
+        self.ledger.landed(previews, previews)
+        added = [preview.items for preview in previews.values()]
+        session.saved(self.writer.run.life, self.writer.run.base, state, added)
 
     async def _settle(self) -> None:
         """Find out whether a write whose reply was lost has landed."""
@@ -192,7 +197,7 @@ class GraphJournal:
             if noted is not None:
                 noted(landed)
 
-    async def _migrated(self, frame: JournalFrame) -> None:
+    async def _migrated(self) -> None:
         """Write the session as its migrations left it, before anything else of this run reaches it.
 
         That is the same state in other words: runs that are paused on the session can be resumed as before.
@@ -202,7 +207,7 @@ class GraphJournal:
             return
         assert self.writer is not None
         logs, save = session.migration()
-        self._unsure = partial(self._migration_landed, frame, session)
+        self._unsure = partial(self._migration_landed, session)
         try:
             await self.writer.write(RunWrite(logs=logs, save=save))
         except VersionConflict as error:
@@ -211,19 +216,13 @@ class GraphJournal:
                 raise save_error(error, session.key, self.writer.run.operation_id, None, None) from error
             session.migrate_with_save()
             # Others changed the session; the run's own view of all of it will overwrite theirs.
-            for name in session.plan.logs:
-                column = frame.graph.schema.fields[session.plan.fields[name]]
-                held = session.loaded.values.get(column.name, [])
-                self.ledger.pending[name] = LogChange(items=column.dump(held), anew=True)
+            self.ledger.anew |= dict.fromkeys(session.plan.logs, (0, None))
         self._unsure = None
-        self._migration_landed(frame, session, True)
-
-    def _migration_landed(self, frame: JournalFrame, session: OwnSession, landed: bool) -> None:
-        if not landed:
-            return
-        for name in session.plan.logs:
-            self.ledger.stores(name, frame, len(session.loaded.values.get(session.plan.fields[name], ())))
         session.migrated()
+
+    def _migration_landed(self, session: OwnSession, landed: bool) -> None:
+        if landed:
+            session.migrated()
 
     async def finish(self, frame: JournalFrame, state: Any) -> None:
         """Write the end of a run that reached END, and with it its session."""
@@ -243,7 +242,7 @@ class GraphJournal:
         writer, session = self.writer, self.session
         if writer is None:
             raise request.not_stored()
-        frame, outermost = request.frames[0]
+        _, outermost = request.frames[0]
         # A node that runs again is the same step again, as it is after a crash.
         self.step = max(self.step, step if request.completed else request.step - 1)
         own = session if isinstance(session, OwnSession) else None
@@ -252,13 +251,11 @@ class GraphJournal:
         try:
             await self._settle()
             if saves:
-                await self._migrated(frame)
-            logs = self._move_to(request.linear(), request.namespace, after=request.completed)
+                await self._migrated()
+            self._move_to(request.linear(), request.namespace, after=request.completed)
             if request.completed:
                 self.progress.clear()
-            else:
-                logs |= self.progress.drain()
-            logs = all_joined(self.ledger.pending, logs)
+            logs = self._changes() | self.progress.drain()
             notes: dict[str, Any] = session.marks(outermost) if isinstance(session, ForeignSession) else {}
             if trace:
                 notes["trace"] = trace
@@ -325,7 +322,7 @@ class GraphJournal:
         if writer.ended:
             return
         if self.every_node and self._failed is None and (self._unwritten or self.progress.is_unwritten):
-            await self._write({})
+            await self._write()
         if writer.begun or isinstance(self.session, OwnSession):
             await self._checked(writer, writer.write(RunWrite(end=end)))
 
@@ -334,8 +331,8 @@ class GraphJournal:
         done = self.progress.begin(log_name(path, PROGRESS), at, count)
         return FanOutRun(self.progress, at, count, done, self._flush)
 
-    async def _write(self, logs: Mapping[str, LogChange] | None = None) -> None:
-        """Write a checkpoint; without logs, only for instances that another write did not include already."""
+    async def _write(self, *, only_progress: bool = False) -> None:
+        """Write a checkpoint; `only_progress`, if there are instances that another write did not include already."""
         assert self.writer is not None
         changes: dict[str, LogChange] = {}
         done: dict[str, LogChange] = {}
@@ -343,13 +340,13 @@ class GraphJournal:
             async with self._writing:
                 if self._failed is not None:
                     raise self._failed  # what comes after it would be in the wrong place
-                if logs is None and not self.progress.is_unwritten:
+                if only_progress and not self.progress.is_unwritten:
                     return
                 await self._checked(self.writer, self._settle())
-                changes = all_joined(self.ledger.pending, logs or {})
-                self.ledger.pending = {}
+                changes = self._changes()
                 done = self.progress.drain()
                 await self._checked(self.writer, self.writer.write(RunWrite(self._point(), changes | done)))
+                self.ledger.landed(changes)
                 self._unwritten = False
         except CheckpointSaveFailed as error:
             self._failed = error
@@ -359,8 +356,9 @@ class GraphJournal:
             raise
 
     def _checkpoint_landed(self, changes: dict[str, LogChange], done: dict[str, LogChange], landed: bool) -> None:
-        if not landed:
-            self.ledger.pending = all_joined(changes, self.ledger.pending)
+        if landed:
+            self.ledger.landed(changes)
+        else:
             self.progress.put_back(done)
 
     async def _checked(self, writer: JournalWriter, writing: Awaitable[Any]) -> None:

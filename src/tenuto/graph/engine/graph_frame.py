@@ -180,7 +180,7 @@ class GraphFrame:
         name: Any = graph.entry
         if self.linear and run.journal and (point := run.journal.points.pop(self.scope.namespace)):
             state, name = point.state, graph.end if point.node is None else point.node
-            run.journal.ledger.adopt(self, state)
+            run.journal.ledger.adopt(self)
             if point.after:
                 name = self._following(name, state)
         while name is not graph.end:

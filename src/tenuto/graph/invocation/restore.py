@@ -67,10 +67,15 @@ def restore(found: StoredRun, graph: GraphPlan[Any]) -> RestoredRun:
             raise _misfit(f"The stored state does not fit {owner.kind.__name__}: {error}") from error
         after = entry.get("after", False)
         points.add(path, ResumePoint(state=state, node=entry["node"], after=after, schema=owner.schema))
-    if not fits:
-        # From the next checkpoint on, everything is kept under this version, logs that were written before too.
-        for path, owner, _ in graphs:
-            ledger.rewrite(path, owner.schema, points.at(path).state)
+        # From the next checkpoint on, everything is kept under this version, logs that were written before too; so is a
+        # log that is read as more or fewer entries than are stored, whose positions would not match.
+        changed = [
+            name
+            for name, column in owner.schema.fields.items()
+            if not fits
+            or (column.reducer.is_log and len(state.__dict__[name]) != len(found.logs.get(ledger.name(path, name), ())))
+        ]
+        ledger.restore(path, owner.schema, state, changed)
     underway = cursor["underway"]
     progress = FanOutProgress.restored(graph.fan_out_batch, underway, found.logs.get(underway, ()))
     return RestoredRun(graph=graph, cursor=cursor, ledger=ledger, points=points, progress=progress)

@@ -196,7 +196,7 @@ async def _restored(
     payload = None if run.run_id == turn.run_id else _answer_to(turn, run)
     blank = LoadedSession(turn.replica.life, writer.run.base, True, {}, {})
     if run.run_id == turn.run_id and not moved:
-        writer.goes_on(found.logs)
+        writer.recall(found.logs)
         restored.ledger.distrust(run.ends, point.ends)
         return restored.journal(writer, RuntimeSession(plan, turn, blank))
     rewrite = project(plan, turn).rewrite if turn.replica.schema_version != plan.schema_version else None
@@ -216,7 +216,7 @@ def _continue_from_head(
 
     If the session has changed, its fields are those it has now, and what the run had added is added to them.
     """
-    points, pending = restored.points, restored.ledger.pending
+    points, anew = restored.points, restored.ledger.anew
     cursor: Any = found.checkpoint.cursor
     if moved:
         base = Base(ends={name: LogEnd(0, 0, length) for name, length in cursor["base"].items()})
@@ -227,16 +227,13 @@ def _continue_from_head(
         column = top.schema.fields[plan.fields[name]]
         wanted = column.dump(top.state.__dict__[column.name])
         kept = common(held or (), wanted)
-        pending.pop(name, None)
+        anew.pop(name, None)
         if held is None or kept < len(held) or name in turn.writer.logs.ahead:
-            pending[name] = LogChange(items=wanted[kept:], anew=True, kept=kept, keep=turn.replica.ends.get(name))
-        elif kept < len(wanted):
-            pending[name] = LogChange(items=wanted[kept:])
+            anew[name] = (kept, turn.replica.ends.get(name))
     for entry in cursor["frames"]:
         path = tuple(entry["path"])
         point = points.at(path)
-        own = [name for name in point.schema.fields if path or name not in plan.names]
-        restored.ledger.rewrite(path, point.schema, point.state, own)
+        points.replace(path, point.state, [name for name in point.schema.fields if path or name not in plan.names])
     if underway := cursor["underway"]:
         restored.progress.put_back({underway: LogChange(items=found.logs.get(underway, []), anew=True)})
 

@@ -10,11 +10,8 @@ from tenuto.graph.plain_data import common
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.commit import OpenWait, Receipt
 from tenuto.runtime.turn.context import TurnContext
-from tenuto.runtime.turn.handover import Handover
+from tenuto.runtime.turn.pending_changes import Handover
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite, Save
-
-_Standing = tuple[int, list[Any]]
-"""How many entries of the session's own log a run's log begins with, and what follows them."""
 
 
 class RuntimeWriter:
@@ -31,16 +28,14 @@ class RuntimeWriter:
         self.waits: tuple[OpenWait, ...] = ()
         self._plan = plan
         self._program = program
-        self._logs: dict[str, _Standing] = {}
         self._late: Receipt | None = None
-        self._stand()
 
-    def goes_on(self, logs: Mapping[str, list[JSON]]) -> None:
+    def recall(self, logs: Mapping[str, list[JSON]]) -> None:
         """Note the logs of a run that is taken over."""
-        for name in self._plan.logs:
-            held, found = self.live.replica.logs.get(name, []), logs.get(name, [])
-            kept = common(held, found)
-            self._logs[name] = (kept, found[kept:])
+        for name in self._plan.logs & self.run.logs.ahead:
+            found = logs.get(name, [])
+            kept = common(self.live.replica.logs.get(name, []), found)
+            self.run.logs.recall(name, kept, found[kept:])
 
     async def write(self, what: RunWrite) -> Receipt:
         """See `RunWriter.write`."""
@@ -82,7 +77,7 @@ class RuntimeWriter:
         if save is None:
             base = {name: len(live.replica.logs[name]) for name in self._plan.logs & live.replica.logs.keys()}
         else:
-            base = {name: kept + len(more) for name, (kept, more) in self._after(changes).items()}
+            base = {name: self.run.logs.length(name, changes.get(name)) for name in self._plan.logs}
         marks: dict[str, JSON] = {"program": self._program, "round": live.step, "base": base}
         if live.invocation.reply_to is not None:
             marks["for"] = live.invocation.reply_to
@@ -93,33 +88,29 @@ class RuntimeWriter:
         async with live.writer.writing:
             before = live.last_receipt
             try:
-                receipt = await live.leave(point, changes)
+                return await live.leave(point, changes)
             except BaseException:
                 if live.last_receipt is not before:
-                    self._late, self._logs = live.last_receipt, self._after(changes)
+                    self._late = live.last_receipt
                 raise
-            self._logs = self._after(changes)
-            return receipt
 
     async def _save(self, changes: dict[str, LogChange], save: Save) -> Receipt:
-        ahead = self._hand_over(None, changes, save)
+        handed = self._hand_over(None, changes, save)
         try:
-            receipt = await self.live.commit()
+            return await self.live.commit()
         except BaseException:
-            if ahead.landed:
+            if handed.landed:
                 self._late = self.live.last_receipt
-                self._stand()
             else:
                 self.live.pending.discard()
             raise
-        self._stand()
-        return receipt
 
     def _hand_over(self, point: CheckpointDraft | None, changes: dict[str, LogChange], save: Save | None) -> Handover:
         """Let the session's copy be what the save makes of it, and the turn's next commit write that."""
         pending, copy = self.live.pending, self.live.replica
         if save is not None:
-            for name, (kept, more) in self._after(changes).items():
+            for name in self._plan.logs:
+                kept, more = self.run.logs.after(name, changes.get(name))
                 held = copy.logs.get(name)
                 if held is None or kept == len(held):
                     if more or name in changes:
@@ -135,24 +126,6 @@ class RuntimeWriter:
             copy.schema_version = save.schema_version
             for name in save.removed:
                 copy.logs.pop(name, None)
-        copied = {name: (items, len(items)) for name, items in copy.logs.items() if name in self._plan.logs}
         carries = save is not None and save.carries
-        pending.handover = Handover(changes, copied, point, saves=save is not None, carries=carries)
+        pending.handover = Handover(changes, point, saves=save is not None, carries=carries)
         return pending.handover
-
-    def _after(self, changes: Mapping[str, LogChange]) -> dict[str, _Standing]:
-        logs = dict(self._logs)
-        for name in logs.keys() & changes.keys():
-            (kept, more), change = logs[name], changes[name]
-            if not change.anew:
-                logs[name] = (kept, [*more, *change.items])
-            elif change.kept <= kept:
-                logs[name] = (change.kept, list(change.items))
-            else:
-                logs[name] = (kept, [*more[: change.kept - kept], *change.items])
-        return logs
-
-    def _stand(self) -> None:
-        """Stand at the session's head, with nothing written ahead of it."""
-        copy = self.live.replica
-        self._logs = {name: (len(copy.logs.get(name, ())), []) for name in self._plan.logs}

@@ -69,9 +69,8 @@ async def _take(turn: TurnContext, boundary: Boundary) -> list[Any]:
             _check_fits(turn, entry)
         except Exception:
             continue  # left to the next turn, which refuses it: this turn must not fail because of it
-        item = pending.add(log, [entry])
-        if pending.handover is not None:
-            item = len(pending.handover.stored({}, turn.replica.logs)[log].items) - 1
+        pending.add(log, [entry])
+        item = len(pending.run_logs(pending.logs())[log].items) - 1
         pending.consume.append(Consume(input_id=each.input_id, log=log, item=item))
         messages.append(message)
     if messages:

@@ -174,13 +174,8 @@ class TurnContext:
             await self.chunks.lighten()
         # Pending changes are collected only here: a concurrent tool's commit may have written some of them.
         logs, handover = self.pending.logs(), self.pending.handover
-        stored: Mapping[str, LogChange] = logs
-        saves = self.pending.saves(logs)
-        if handover is not None:
-            stored = handover.stored(logs, self.replica.logs)
-        elif saves and self.writer.logs.ahead:
-            stored = self.writer.logs.put_back(logs)
-        return await self._write(handover.point if handover else None, stored, logs, end, waits, saves=saves)
+        point, saves = handover.point if handover else None, self.pending.saves(logs)
+        return await self._write(point, self.pending.run_logs(logs), logs, end, waits, saves=saves)
 
     async def _write(
         self,

@@ -15,12 +15,26 @@ from tenuto.model.token_usage import NewUsage
 from tenuto.runtime.conversation.history import Judged, calls_of
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, Session, profile_after
-from tenuto.runtime.turn.handover import Handover
 from tenuto.runtime.turn.replica import Replica
-from tenuto.writing.changes import LogChange, Save
+from tenuto.writing.changes import CheckpointDraft, LogChange, Save
 from tenuto.writing.log_tracker import LogTracker
 
 _LISTS = ("events", "effects", "usage", "outgoing", "consume", "inputs", "settled")
+
+
+@dataclass(slots=True)
+class Handover:
+    """What a program's own engine hands a turn to write with its next commit: changes of logs as its run has them.
+
+    With `saves` the turn's replica shows the session after them; without it the session's head does not move. `landed`
+    means that they are stored.
+    """
+
+    logs: dict[str, LogChange]
+    point: CheckpointDraft | None = None
+    saves: bool = True
+    carries: bool = False
+    landed: bool = False
 
 
 @dataclass(slots=True)
@@ -71,6 +85,8 @@ class Pending:
             keep = known.keep if known else None
         before = known.before if known else self.replica.logs.get(log, [])[:written]
         self._resets[log] = _LogReset(kept, keep, before)
+        if self.handover is not None:
+            self.handover.logs[log] = LogChange((), True, kept, keep or self.tracker.base.ends.get(log))
         self.replica.logs[log] = list(items)
         if log == MESSAGES:
             self.replica.reindex(kept)
@@ -138,6 +154,25 @@ class Pending:
                 changes[name] = LogChange(items=items[written:], anew=True, kept=reset.kept, keep=reset.keep)
             elif len(items) > written:
                 changes[name] = LogChange(items=items[written:])
+        return changes
+
+    def run_logs(self, head: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
+        """Return what a commit writes to the logs of its run, given what it does to those of the session's head.
+
+        The two differ where the run has written entries ahead of the head, which a save takes along only if an engine
+        of its own handed them over. What was added after that is written too.
+        """
+        tracker, handover = self.tracker, self.handover
+        if handover is None:
+            return tracker.put_back(head) if tracker.ahead and self.saves(head) else head
+        handed = {name: change for name, change in handover.logs.items() if "/" in name or name in self.replica.logs}
+        changes = {name: change for name, change in head.items() if name not in tracker.ahead} | handed
+        for name, items in self.replica.logs.items():
+            if name in handed or name in tracker.ahead:
+                change = handed.get(name)
+                begins = tracker.length(name, change) if handover.saves else self.written(name)
+                if later := items[begins:]:
+                    changes[name] = change._replace(items=[*change.items, *later]) if change else LogChange(later)
         return changes
 
     @property
