@@ -80,7 +80,6 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "store/backends/postgres/backend.py:PostgresBackend._apply",
         "store/backends/postgres/backend.py:PostgresBackend._attempt",
         "store/backends/postgres/backend.py:PostgresBackend._gather",
-        "store/backends/postgres/backend.py:PostgresView.read",
         "store/backends/postgres/connection.py:migrate",
         "store/backends/postgres/connection.py:version_of",
         "store/backends/postgres/pool.py:Pool.fetch",

@@ -1,4 +1,4 @@
-"""A graph, or a run of one, cannot go on."""
+"""A graph, or a run of one, cannot continue."""
 
 from typing import Any
 
@@ -38,13 +38,13 @@ class CheckpointNotFound(GraphError):
 
 
 class CheckpointRecordInvalid(GraphError):
-    """A checkpoint does not fit the graph that is to go on from it."""
+    """A checkpoint does not fit the graph that is to continue from it."""
 
     category = "checkpoint_record_invalid"
 
 
 class CheckpointSaveFailed(GraphError):
-    """A checkpoint could not be written; the run stops, and goes on from the one before when it is resumed."""
+    """A checkpoint could not be written; the run stops, and resumes from the one before it."""
 
     category = "checkpoint_save_failed"
     bucket = of_cause(Bucket.RETRYABLE_TRANSIENT)
@@ -149,7 +149,7 @@ class StateValidationError(GraphRunError):
 
 
 class FanOutEmpty(GraphError):
-    """A fan-out had no items, and was told that this is an error; the cause of its node's exception."""
+    """A fan-out had no items, and is configured to treat that as an error; the cause of its node's exception."""
 
     category = "fan_out_empty"
 

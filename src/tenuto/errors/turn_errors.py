@@ -1,4 +1,4 @@
-"""A turn of the runtime, or an answer to one, cannot go on."""
+"""A turn of the runtime, or an answer to one, cannot continue."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class EffectFailed(TurnError):
 
 
 class EffectInDoubt(TurnError):
-    """Nobody knows whether a call was carried out; settle it by hand, or declare it idempotent."""
+    """It is unknown whether a call was carried out; settle it by hand, or declare it idempotent."""
 
     category = "effect_in_doubt"
     place: Public[Any]
@@ -79,7 +79,7 @@ class WaitUnknown(AnswerRefused):
 
 
 class AnswerMismatch(AnswerRefused):
-    """The answer is of another kind, or for another run or session, than the wait; `expected` and `given` say which."""
+    """The answer's kind, run or session is not the wait's; `expected` and `given` say which."""
 
     category = "answer_mismatch"
     expected: str
@@ -93,7 +93,7 @@ class AlreadyAnswered(AnswerRefused):
 
 
 class LateAnswer(AnswerRefused):
-    """The wait is over: it timed out, was given up, or its run has ended."""
+    """The wait is over: it timed out, was abandoned, or its run has ended."""
 
     category = "late_answer"
     found: Public[str]

@@ -1,6 +1,6 @@
 """What a backend has to do: answer named reads, and apply a rule's named writes, all or none.
 
-A backend keeps the rows of `rules.rows` and knows nothing of what they mean. To add one, implement this protocol and
+A backend keeps the rows of `rules.rows` and does not know what they mean. To add one, implement this protocol and
 run `tenuto.testing.contract` against a `Store` built on it; docs/backends.md says how, step by step.
 """
 
@@ -15,7 +15,7 @@ F = TypeVar("F")
 T = TypeVar("T")
 
 Reading = Callable[[], Script[F]]
-"""Starts a reading script; a transaction that has to look again starts it again."""
+"""Starts a reading script; a transaction that has to read again starts it again."""
 
 
 class View(Protocol):
@@ -53,7 +53,7 @@ def family_lock(family: int) -> Lock:
 class Warm(NamedTuple):
     """A commit that needs no more than its session's row and its run's: `run_id`, new if `begins`.
 
-    One that `saves` needs more if its run does not stand on the head. `now` is the time a test has set.
+    One that `saves` needs more if its run is not at the head. `now` is the time a test has set.
     """
 
     key: SessionKey
@@ -99,7 +99,7 @@ class Backend(Protocol):
         ...
 
     def view(self, *, at_one_instant: bool = True) -> AbstractAsyncContextManager[View]:
-        """Open a look at the store; all its reads see the same instant, unless that is not asked for and costs more."""
+        """Open a view of the store; all its reads see the same instant, unless that is not asked for and costs more."""
         ...
 
     def watch(self, key: SessionKey) -> AbstractAsyncContextManager[AsyncIterator[None]]:
@@ -123,5 +123,5 @@ class Backend(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Finish what is under way and let go of everything; a second call does nothing."""
+        """Finish what is under way and release everything; a second call does nothing."""
         ...

@@ -22,7 +22,7 @@ def this_process() -> HostProof:
 
 
 def is_dead(holder: HostProof | None) -> bool:
-    """Tell whether a holder is proven gone.
+    """Return whether a holder is proven gone.
 
     Same machine, boot and pid namespace, and no process with its pid and start time.
     """
@@ -32,7 +32,7 @@ def is_dead(holder: HostProof | None) -> bool:
 
 
 def sealed(host_id: str | None) -> str | None:
-    """Return what stands for an id of this host in rows and errors: it can be compared, and does not reveal the id.
+    """Return what represents an id of this host in rows and errors: it can be compared, and does not reveal the id.
 
     Others identify the machine by it too, so it is made as systemd asks: a keyed digest of our name.
     """
@@ -40,12 +40,12 @@ def sealed(host_id: str | None) -> str | None:
 
 
 def worker_name() -> str:
-    """Return a short name for this process by which others on this host can tell whether it is still alive."""
+    """Return a short name for this process by which others on this host can check whether it is still alive."""
     return _name_of(os.getpid())
 
 
 def worker_is_dead(worker: str | None) -> bool:
-    """Tell whether the worker of that name is proven gone; one of another host, or of another kind, never is."""
+    """Return whether the worker of that name is proven gone; one of another host, or of another kind, never is."""
     place, _, process = (worker or "").partition(":")
     pid, _, started = process.partition(":")
     if not (pid.isdecimal() and started.isdecimal()) or place != _name_of(os.getpid()).partition(":")[0]:
@@ -92,7 +92,7 @@ def _link(path: str) -> str | None:
 
 
 def _same_host(holder: HostProof | None, here: HostProof) -> bool:
-    """Tell whether a holder ran where we run; a missing value means that nobody can tell."""
+    """Return whether a holder ran where we run; a missing value proves nothing."""
     if holder is None or holder.pid is None or holder.started is None:
         return False
     places = (

@@ -1,7 +1,7 @@
 """The keeper: renews the lanes and runs this process holds, from its own thread and connection.
 
 A node may block the event loop for a minute; its lane is renewed all the same. A renewal that fails is tried again
-until what is held would have lapsed. What is lost is told to its holder, once, on the holder's own event loop.
+until what is held would have lapsed. What is lost is reported to its holder, once, on the holder's event loop.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Renewing(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of it."""
+        """Release it."""
         ...
 
 
@@ -67,7 +67,7 @@ class Holding:
         return self.expires <= since_boot()
 
     def tell_lost(self) -> None:
-        """Tell the holder; a loop that is closed has nobody left to tell."""
+        """Report to the holder; a loop that is closed has none left."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._lost)
 
@@ -103,7 +103,7 @@ class Keeper:
             self._holdings.discard(holding)
 
     async def confirm(self, holding: Holding) -> bool:
-        """Renew something that has lapsed, here and now, and tell whether it is still held."""
+        """Renew something that has lapsed, here and now, and return whether it is still held."""
         asked = since_boot()
         await self._renew(self._store, [holding], asked)
         return holding.expires > asked
@@ -111,7 +111,7 @@ class Keeper:
     async def aclose(self) -> None:
         """End the thread and its connection."""
         if os.getpid() != self._pid:
-            return  # a forked child has neither, and perhaps a lock that nobody there will let go of
+            return  # a forked child has neither, and perhaps a lock that nobody there will release
         with self._guard:
             self._closing = True
             self._holdings.clear()

@@ -19,7 +19,7 @@ class MigrationReport:
 
     @property
     def ready(self) -> bool:
-        """Whether this code can open the store as it is."""
+        """Whether this code can open the store without a migration."""
         return self.found == self.expected
 
 

@@ -36,7 +36,7 @@ class _Memory:
         return SqliteBackend(await in_thread(partial(open_memory, file)))
 
     async def version(self, url: str, options: dict[str, Any]) -> tuple[tuple[Migration, ...], int]:  # noqa: ARG002
-        return (), 0  # it is always made anew
+        return (), 0  # it is made when it is opened
 
 
 class _Sqlite:

@@ -161,7 +161,7 @@ class Store(StoreContext):
         return await transact(self, ask, partial(decide_create, packed, parent_life), packed.size)
 
     async def exists(self, key: Key) -> bool:
-        """Tell whether there is a live session; asking creates nothing."""
+        """Return whether there is a live session; asking creates nothing."""
         async with self.backend.view() as view:
             return await find_session(view, as_key(key)) is not None
 
@@ -209,12 +209,12 @@ class Store(StoreContext):
             return await read_record(view, key)
 
     async def save(self, key: Key, record: SessionRecord, *, expected_version: int | None = None) -> Receipt:
-        """Write a whole record over what is there, whatever that is: the last write wins.
+        """Write a whole record over whatever is stored: the last write wins.
 
         With `expected_version` a session at another version is refused as `VersionConflict`, and 0 expects none. A
         known log that grew is appended to, any other change of a log resets it; an unknown session's fields are
         document unless `record.logs` names them. A field that changes between document and log is refused. An absent
-        or deleted session begins (anew). While a runner holds the lane: `LaneBusy`.
+        or deleted session begins, or begins again. While a runner holds the lane: `LaneBusy`.
         """
         key = as_key(key)
         RECORD(record, "record")
@@ -227,7 +227,7 @@ class Store(StoreContext):
             try:
                 return await self.commit(commit)
             except (CommitMoved, SessionDeleted) as conflict:
-                # The logs were compared with another commit's; with no version to keep, compare again and go on.
+                # The logs were compared with another commit's; with no version to keep, compare again.
                 last = conflict
         raise last
 
@@ -278,7 +278,7 @@ class Store(StoreContext):
         """Begin `target` with the head of `source`, now or at the checkpoint with commit number `at`, copying no entry.
 
         The fork is at version 1 and shares nothing that changes: no run, wait, event or receipt comes with it. Its
-        profile is the source's with `profile` over it; both are of one tenant. With `expected_commit`, a source at
+        profile is the source's with `profile` over it; both belong to one tenant. With `expected_commit`, a source at
         another commit is `VersionConflict`. `first` is queued in the fork's inbox as part of the same transaction; its
         id is in the receipt. A missing checkpoint is `ForkPointNotRetained` naming the nearest ones. A live target is
         `SessionExists`; repeated with its operation id it returns the first receipt.
@@ -333,9 +333,9 @@ class Store(StoreContext):
         a parent that waits for it (a wait of the kind `child` whose metadata names it) gets an outgoing
         `child_result` with an error, and results and stops that were on their way stay. Entries, big values and events
         go in slices before the call returns. Children and forks stay and are named; `cascade=True` deletes the
-        children's tree, each in the life it had, never forks. What a cascade has to do stands in rows from the
-        tombstone on: repeated, it goes on where it was cut off, and gives the whole report until gc forgets it; gc
-        finishes it too. The id may be used again: its version, commit number, generation and event numbers go on.
+        children's tree, each in the life it had, never forks. What a cascade has to do is stored from the
+        tombstone on: repeated, it continues where it was cut off, and gives the whole report until gc forgets it; gc
+        finishes it too. The id may be used again: its version, commit number, generation and event numbers continue.
         """
         return await self._deletions.delete(as_key(key), cascade=check_flag(cascade, "cascade"))
 

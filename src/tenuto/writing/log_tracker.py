@@ -137,7 +137,7 @@ class LogTracker:
     def _write_ahead(self, name: str, change: LogChange, end: LogEnd) -> None:
         if change.anew or name not in self._own:
             self._own[name] = self.after(name, change)
-        else:  # in place: a run may do this very often
+        else:  # in place, because a run with many checkpoints does this each time
             kept, items = self._own[name]
             items[end.position - len(change.items) - kept :] = change.items
 

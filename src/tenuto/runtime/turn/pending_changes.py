@@ -159,8 +159,8 @@ class Pending:
     def run_logs(self, head: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
         """Return what a commit writes to the logs of its run, given what it does to those of the session's head.
 
-        The two differ where the run has written entries ahead of the head, which a save takes along only if an engine
-        of its own handed them over. What was added after that is written too.
+        The two differ where the run has written entries ahead of the head, which a save takes along only if the
+        program's engine handed them over. Entries added after that are written too.
         """
         tracker, handover = self.tracker, self.handover
         if handover is None:

@@ -11,7 +11,7 @@ _open: "WeakSet[Any]" = WeakSet()
 
 
 class Home:
-    """Refuses a backend's work anywhere but where it was opened; a check costs no more than one look at the loop.
+    """Refuses a backend's work anywhere but where it was opened; a check only asks which loop is running.
 
     A backend that was opened outside any event loop is at home in the first one that uses it.
     """
@@ -30,7 +30,7 @@ class Home:
             self._settle()
 
     def close(self) -> bool:
-        """Take note that the store is closed; tell whether its connections are to be closed now.
+        """Take note that the store is closed; return whether its connections are to be closed now.
 
         A second time, and in a forked child, they are not; from another event loop it is refused while its own is open.
         """
@@ -70,7 +70,7 @@ class Home:
 
 
 def _forsake() -> None:
-    """Never let go, in a forked child, of connections that are the parent's: the collector would close them.
+    """Never release, in a forked child, connections that are the parent's: the collector would close them.
 
     To close an inherited SQLite connection can remove the parent's log, and to close a PostgreSQL one ends it for both.
     """

@@ -4,9 +4,9 @@ from tenuto.errors import InvalidInput, StoreContended, TenutoError
 
 
 class GuardMissed(Exception):
-    """A guarded write hit nothing, or a row that had to be new was there: look again and decide again.
+    """A guarded write hit nothing, or a row that had to be new was there: read and decide again.
 
-    `taken` names the columns of that row's key. If another look does not help, its id was used before by somebody else.
+    `taken` names the columns of that row's key. If reading again does not help, somebody else uses its id.
     """
 
     def __init__(self, what: str, taken: str | None = None) -> None:
@@ -14,7 +14,7 @@ class GuardMissed(Exception):
         self.taken = taken
 
     def as_error(self) -> TenutoError:
-        """Return what the caller hears when another look did not help."""
+        """Return the caller's error for when reading again did not help."""
         if self.taken:
             return InvalidInput(f"An id given for {self.taken} is used already; give another one.", taken=self.taken)
         return StoreContended("Others kept changing what was found; repeat the call unchanged.")

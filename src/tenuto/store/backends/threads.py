@@ -19,7 +19,7 @@ class Threads:
         self._threads: list[threading.Thread] = []
 
     def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Have a thread do this; await what comes of it."""
+        """Have a thread do this; await its result."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.put((work, future))
         if len(self._threads) < self._size:

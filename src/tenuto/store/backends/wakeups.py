@@ -11,7 +11,7 @@ _LONGEST_SECONDS = 10.0
 
 
 class Wakeups:
-    """Who watches which session. Waking is cheap when nobody does, and several wakes before a look count as one."""
+    """Who watches which session. Waking is cheap when nobody does, and several wakes before a read count as one."""
 
     def __init__(self) -> None:
         self._watchers: dict[SessionKey, set[Callable[[], None]]] = {}
@@ -21,7 +21,7 @@ class Wakeups:
 
     @asynccontextmanager
     async def watch(self, key: SessionKey) -> AsyncIterator[AsyncIterator[None]]:
-        """Register for a session's wakes; what is woken before the first look is not lost."""
+        """Register for a session's wakes; what is woken before the first read is not lost."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:

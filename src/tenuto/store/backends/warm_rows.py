@@ -17,7 +17,7 @@ _REMEMBERED = 10_000
 
 
 class RowMemory:
-    """A guess at what a read would find. The write's guard confirms it, and a wrong one costs a look.
+    """A guess at what a read would find. The write's guard confirms it, and a wrong one costs a read.
 
     A repeat is not seen in it, but its receipt is there already and makes the write miss. The clock is the database's
     as last read, carried forward by this machine's boot clock.
@@ -55,7 +55,7 @@ class RowMemory:
     def _follow(self, moved: Moved) -> None:
         """Take note of event numbers given out here, so that the session's next commit does not miss for them.
 
-        Only if nobody else's came between: those may have told of something that is not remembered, such as a stop.
+        Only if nobody else's came between: those may be about something that is not remembered, such as a stop.
         """
         left, since = self._left.pop(moved.key, (None, 0.0))
         if left is None or (left.session.life, left.session.event_seq) != (moved.life, moved.before):

@@ -48,7 +48,7 @@ def sound(rows: Iterable[Row], read: Callable[[Row], T]) -> tuple[list[T], list[
 
 
 async def read_sound(ask: Callable[[int], Awaitable[list[Row]]], limit: int, read: Callable[[Row], T]) -> list[T]:
-    """Return the first `limit` rows that can be read; those that cannot do not stand in the others' way."""
+    """Return the first `limit` rows that can be read; those that cannot are passed over."""
     most = limit
     while True:
         rows = await ask(most)

@@ -39,7 +39,7 @@ class Effects:
     ) -> tuple[Effect, ...]:
         """Return a session's effects in the order they were started, perhaps of one origin only.
 
-        `after` goes on behind an effect.
+        `after` continues behind an effect.
 
         `in_doubt` keeps those that were started and whose runner is gone: their run has ended,
         or another attempt of it runs.
@@ -52,7 +52,7 @@ class Effects:
 
 
 def _place(effect: Effect) -> tuple[int, str, str, int, str]:
-    """Return where an effect stands in the order of a list."""
+    """Return an effect's place in the order of a list."""
     check_kind(effect, Effect, "after")
     return (
         to_micros(check_moment(effect.started_at, "after.started_at")),

@@ -31,7 +31,7 @@ class Events:
     ) -> int:
         """Write events outside a commit, under the lane, as one row, and return the stream's last number.
 
-        A taken lane is `LaneLost`, a run that is not live `RunNotLive`. With `after`, the stream must stand there
+        A taken lane is `LaneLost`, a run that is not live `RunNotLive`. With `after`, the stream must end there
         (`StreamMoved` otherwise): so a lost reply is resolved by reading, not by writing twice.
         """
         LANE(lane, "lane")

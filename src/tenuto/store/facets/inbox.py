@@ -43,7 +43,7 @@ class Inbox:
     async def enqueue(self, key: Key, new: NewInput, *, interrupts: str | None = None) -> Enqueued:
         """Store an input of a live, active session and return it with the lane as found; it is durable then.
 
-        The same key and content again returns the first row, whatever became of it; other content under a known key
+        The same key and content again returns the first row, whatever its status; other content under a known key
         is `OperationConflict`. No live session is `SessionNotFound`, any other status `StatusRefused`. Takes one event
         number, which is the input's place in the order, and writes an event `input_queued`. Input for a boundary is
         bound to the live run; where that has ended, or there is none, it is for the next turn. A run that is not
@@ -83,7 +83,7 @@ class Inbox:
         return packed
 
     async def get(self, input_id: str, *, tenant: Tenant = "") -> Input | None:
-        """Return a tenant's input by its minted id, whatever became of it, or None; another tenant's is unknown."""
+        """Return a tenant's input by its minted id, whatever its status, or None; another tenant's is unknown."""
         named = (check_name(input_id, "input_id"), within(tenant))
         rows = await self._store.backend.glance("input_with_session", *named)
         return _input(rows[0]) if rows else None
@@ -99,13 +99,13 @@ class Inbox:
         return _input(rows[0]) if rows else None
 
     async def list(self, key: Key, *, limit: int = 100, after: int = 0) -> tuple[Input, ...]:
-        """Return a session's open inputs in order of arrival; `after` goes on behind a `seq`."""
+        """Return a session's open inputs in order of arrival; `after` continues behind a `seq`."""
         params = (check_count(after, "after"), check_limit(limit))
         rows = await self._store.backend.read("open_inputs", *columns_of(as_key(key)), *params)
         return tuple(map(_input, rows))
 
     async def cancel(self, key: Key, ids: Sequence[str]) -> dict[str, Cancelled]:
-        """Cancel open inputs of a session in one transaction; return for each id what became of it.
+        """Cancel open inputs of a session in one transaction; return for each id what happened to it.
 
         A consumed one stays consumed, and an id that is not of this session is unknown. The body goes with the cancel.
         """

@@ -42,7 +42,7 @@ class Lanes:
     ) -> Lane:
         """Take the session's lane, under a generation that no lane of it had before.
 
-        A live lane is `LaneBusy` for every other nonce, whoever asks, and its row stays as it is. The same nonce
+        A live lane is `LaneBusy` for every other nonce, whoever asks, and its row does not change. The same nonce
         re-enters: same generation and claim time. A lapsed holder, and one on this host whose process is provably
         gone, is displaced and named in the result. With `life`, a session deleted meanwhile is `SessionDeleted`. An id
         without a live session gets a row that holds its lane, or, with `alive`, is `SessionNotFound`.
@@ -111,7 +111,7 @@ class Lanes:
         await transact(self._store, Ask(key=lane.key), decide)
 
     async def inspect(self, key: Key) -> LaneView | None:
-        """Describe the lane as it stands, lapsed ones too; None if the id never had one. Nothing blocks or changes."""
+        """Describe the lane, also a lapsed one; None if the id never had one. Nothing blocks or changes."""
         key = as_key(key)
         async with self._store.backend.view() as view:
             rows = await view.read("session_by_key", *columns_of(key))

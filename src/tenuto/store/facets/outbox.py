@@ -42,7 +42,7 @@ class Outbox:
         return _outgoing(rows[0]) if rows else None
 
     async def of_session(self, key: Key, *, limit: int = 1000, after: Outgoing | None = None) -> list[Outgoing]:
-        """Return what a session sent, in the order of sending; `after` goes on behind an item."""
+        """Return what a session sent, in the order of sending; `after` continues behind an item."""
         place = (None, "") if after is None else _place(after)
         rows = await self._store.backend.read(
             "outgoing_of_session", *columns_of(as_key(key)), *place, check_limit(limit)

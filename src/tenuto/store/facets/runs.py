@@ -40,7 +40,7 @@ class Runs:
         return await self._read("runs_of_invocation", *named)
 
     async def running(self, *, limit: int = 100) -> list[Run]:
-        """Return runs under way under a lane, the longest first, whatever became of their runners.
+        """Return runs under way under a lane, the longest first, whether their runners live or not.
 
         One that cannot be read is passed over and reported.
         """
@@ -71,7 +71,7 @@ class Runs:
     ) -> StopReply:
         """Ask a run to stop and return at once: recorded, already asked, or ended, with its status.
 
-        The request stands on the run's row, so it outlives asker and runner and never hits a later run. From then on
+        The request is stored in the run's row, so it outlives asker and runner and never hits a later run. From then on
         the run ends neither as completed nor as suspended (`StopRequested`). An abort takes the place of an interrupt.
         Writes an event `stop_requested`. An unknown or deleted run is `RunNotLive`, and so is one of another tenant,
         or, if `session` is given, which then names the tenant too, of another session.

@@ -1,4 +1,4 @@
-"""Whole sessions: read at one instant, and written over what is there; and the rows of a whole store."""
+"""Whole sessions: read at one instant, and written over what is stored; and the rows of a whole store."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -59,7 +59,7 @@ async def read_record(view: View, key: SessionKey) -> tuple[SessionRecord, Run |
 async def whole_record(
     store: StoreContext, key: SessionKey, record: SessionRecord, operation_id: str, expected_version: int | None
 ) -> Commit:
-    """Return the commit that writes a whole record over what is there."""
+    """Return the commit that writes a whole record over what is stored."""
     async with store.backend.view() as view:
         ((life,),) = await view.read("life_of", *columns_of(key))
         row = await find_session(view, key)

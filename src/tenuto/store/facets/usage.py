@@ -28,7 +28,7 @@ class Usage:
         if run_id is not None:
             check_name(run_id, "run_id")
             if cascade:
-                raise InvalidInput("A run is of one session and has no children: give run_id or cascade.")
+                raise InvalidInput("A run belongs to one session and has no children: give run_id or cascade.")
         waiting, seen, sums = [as_key(key)], set[object](), []
         async with self._store.backend.view() as view:
             while waiting:

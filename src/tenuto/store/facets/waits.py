@@ -39,7 +39,7 @@ class Waits:
         return await self._read("waits_of_origin", *columns_of(as_key(key)), check_name(origin_id, "origin_id"))
 
     async def open(self, *, tenant: Tenant = "", limit: int = 100, after: str = "") -> list[Wait]:
-        """Return a tenant's open waits, in the order they were opened; `after` goes on behind an id.
+        """Return a tenant's open waits, in the order they were opened; `after` continues behind an id.
 
         One that cannot be read is passed over and reported; `get` says what is wrong with it.
         """

@@ -28,7 +28,7 @@ _PAGE = 100
 
 
 class Deletions:
-    """Deletes sessions, and goes on with cascades that were cut off."""
+    """Deletes sessions, and continues cascades that were cut off."""
 
     def __init__(self, store: StoreContext, sweep: Sweep) -> None:
         self._store = store
@@ -78,6 +78,6 @@ class Deletions:
         await self._store.backend.transact(read, done, session_lock(key))
 
     async def _swept(self, key: SessionKey) -> DeleteReport:
-        with suppress(StoredDataCorrupt):  # of a fork that shares entries: nobody can tell what it reaches
+        with suppress(StoredDataCorrupt):  # of a fork that shares entries: what it reaches is unknown
             return await self._sweep.deleted(key)
         return DeleteReport()

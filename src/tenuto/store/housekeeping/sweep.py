@@ -36,7 +36,7 @@ class Progress(Generic[R]):
 
     @contextmanager
     def passing_over(self, what: str) -> Iterator[None]:
-        """Go on after something that cannot be read, and name it in the report."""
+        """Continue after something that cannot be read, and name it in the report."""
         try:
             yield
         except StoredDataCorrupt as error:
@@ -82,7 +82,7 @@ class Sweep:
         return DeleteReport(entries=done.entries, branches=done.branches, events=events, contents=contents)
 
     async def family(self, family: int, grace: int, progress: Progress[GcReport]) -> list[tuple[int, str]]:
-        """Collect one family of forks; return which values which session let go of."""
+        """Collect one family of forks; return which values which session released."""
         more, removed = True, 0
         dropped: list[tuple[int, str]] = []
         while more:

@@ -57,8 +57,8 @@ class Upkeep:
     async def gc(self, *, grace: float = DEFAULT_GRACE) -> GcReport:
         """Remove entries, branches, big values and events that nobody has reached for `grace` seconds.
 
-        Heads, checkpoints, forks and every run that can still be gone on with keep what they reach. A cascading delete
-        that was cut off is finished first; one that has been done for so long is forgotten. A second call removes
+        Heads, checkpoints, forks and every run that can still be resumed keep what they reach. A cascading delete
+        that was cut off is finished first; one that was done before that is forgotten. A second call removes
         nothing more. A family of forks with something that cannot be read is left and named.
         """
         term = _term(grace)
@@ -79,7 +79,7 @@ class Upkeep:
         return progress.report
 
     async def finish_deletes(self) -> int:
-        """Go on with every cascading delete that was cut off; return how many sessions had still to be ended.
+        """Continue every cascading delete that was cut off; return how many sessions had still to be ended.
 
         Cheap when there is none. Each session ends in the life it had when it was found, or not at all.
         """
@@ -98,7 +98,7 @@ class Upkeep:
     ) -> PruneReport:
         """Remove what is old, by age in seconds or by count per session; what is not named is left alone.
 
-        Events leave a floor behind, so that a reader below it is told; chunks of runs that are over leave an `elided`
+        Events leave a floor behind, so that a reader below it notices; chunks of runs that are over leave an `elided`
         event for each stretch of them, and everything else stays where it is. Runs go with their checkpoints, waits
         and the effects whose outcome is known, once their invocation is over (a suspended one is not), except each
         session's current one; ids that were never saved go with their last run.

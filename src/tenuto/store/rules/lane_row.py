@@ -11,7 +11,7 @@ from tenuto.store.rules.rows import SessionRow
 
 
 def is_live(row: SessionRow, now: int) -> bool:
-    """Tell whether a runner holds the lane now; at its expiry it does not."""
+    """Return whether a runner holds the lane now; at its expiry it does not."""
     return bool(row.armed) and (row.lane_expires_at or 0) > now
 
 
@@ -21,7 +21,7 @@ def sealed(nonce: str) -> str:
 
 
 def busy(key: SessionKey, row: SessionRow) -> LaneBusy:
-    """Say that somebody holds the lane and until when; who it is, the details tell an operator."""
+    """Say that somebody holds the lane and until when; the details name the holder, for an operator."""
     expires_at = to_datetime(row.lane_expires_at or 0)
     return LaneBusy(
         f"{key} is held by another runner until {expires_at:%H:%M:%S} unless renewed; repeat when its turn has ended.",
@@ -37,7 +37,7 @@ def lane_lost(key: SessionKey, expected: int, found: int) -> LaneLost:
     """Say that the caller has lost its lane."""
     return LaneLost(
         f"The lane of {key} is not held under generation {expected} any more (now {found}); "
-        "acquire it and reload before going on.",
+        "acquire it and reload before you continue.",
         key=key,
         expected=expected,
         found=found,
@@ -45,7 +45,7 @@ def lane_lost(key: SessionKey, expected: int, found: int) -> LaneLost:
 
 
 def view_of(row: SessionRow, now: int) -> LaneView:
-    """Describe a lane as it stands."""
+    """Describe a lane."""
     held = "held" if is_live(row, now) else "lapsed"
     return LaneView(
         key=key_of(row),

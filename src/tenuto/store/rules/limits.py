@@ -120,7 +120,7 @@ def check_name(value: Any, what: str) -> str:
 
 
 def check_text(value: Any, what: str, most: int = MAX_TEXT_BYTES) -> str:
-    """Return text that every backend can keep, of at most so many bytes, or refuse it."""
+    """Return text that every backend can keep, of at most `most` bytes, or refuse it."""
     if type(value) is not str and not isinstance(value, StrEnum):
         refuse(what, "text", value)
     text = str(value)
@@ -135,12 +135,12 @@ def check_text(value: Any, what: str, most: int = MAX_TEXT_BYTES) -> str:
 
 
 def check_moment(value: Any, what: str) -> datetime:
-    """Return a time with a time zone, whose time in UTC is of the years 1 to 9999, or refuse it."""
+    """Return a time with a time zone, in the years 1 to 9999 of UTC, or refuse it."""
     try:
         if isinstance(value, datetime) and value.utcoffset() is not None and is_in_calendar(to_micros(value)):
             return value
     except (TypeError, ValueError, OverflowError):
-        pass  # of a time zone that cannot tell
+        pass  # a time zone that fails
     return refuse(what, "a datetime with a time zone, of the years 1 to 9999 in UTC", value)
 
 

@@ -41,7 +41,7 @@ class Write(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A session whose stream went on outside a commit, from one number to another; the row of `run_id` changed too."""
+    """A session whose stream grew outside a commit, from one number to another; the row of `run_id` changed too."""
 
     key: SessionKey
     life: int
@@ -98,7 +98,7 @@ class Ask(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What stood in the store at one instant; `lease` is the time that leases are judged by.
+    """What stood in the store at one instant; `lease` is the time that leases are measured by.
 
     `inputs` and `effects` are None where nobody looked: then the guard of the write that names one decides.
     """
@@ -322,7 +322,7 @@ def found_after(found: Found, row: SessionRow, run: RunRow | None = None) -> Lef
 
 
 def stands_on_head(found: Found) -> bool:
-    """Tell whether the run, if there is one, wrote nothing on its own branches and has the session's own ends."""
+    """Return whether the run, if there is one, wrote nothing on its own branches and has the session's own ends."""
     run, session = found.run, found.session
     return run is None or session is None or (run.own_logs is None and run.ends == session.heads)
 

@@ -172,7 +172,7 @@ _KEEP_NONE = frozenset({maybe_time, json_of, stop_of, _fork_point})
 class RecordReader(Generic[R]):
     """How rows become records of a class: each field is read from the column of its name, as its annotation says.
 
-    Words are read by their enum, numbers and texts as they are. `renamed` has the columns with another name. Fields
+    Words are read by their enum, numbers and texts are taken over. `renamed` has the columns with another name. Fields
     without a column are given by the caller, and a field that is given is not read.
     """
 

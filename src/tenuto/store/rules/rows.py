@@ -43,7 +43,7 @@ class SessionRow(NamedTuple):
 
     @property
     def changes(self) -> tuple[Any, ...]:
-        """What `move_session` sets, in the order of the table; what stands before never changes."""
+        """What `move_session` sets, in the order of the table; the columns before never change."""
         return _columns(self, "life")
 
 
@@ -126,7 +126,7 @@ class RunRow(NamedTuple):
 
     @property
     def changes(self) -> tuple[Any, ...]:
-        """What `update_runs` sets, in the order of the table; what stands before never changes."""
+        """What `update_runs` sets, in the order of the table; the columns before never change."""
         return _columns(self, "attempt")
 
 

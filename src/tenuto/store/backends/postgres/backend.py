@@ -1,8 +1,8 @@
 """The PostgreSQL backend: many workers, one database, a commit in one round trip where it can be.
 
-A transaction reads without locking, decides, and applies its plan as one guarded statement; a guard that misses means
-another look. After a few misses, and for collections, it locks first. A session's own last commit is remembered, so
-that the next one under the same lane needs no read at all.
+A transaction reads without locking, decides, and applies its plan as one guarded statement; after a guard that
+misses, it reads again. After a few misses, and for collections, it locks first. A session's own last commit is
+remembered, so that the next one under the same lane needs no read at all.
 """
 
 from collections.abc import AsyncIterator, Callable

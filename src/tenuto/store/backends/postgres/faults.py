@@ -98,7 +98,7 @@ def translated() -> _Translated:
 
 
 def translate(error: BaseException) -> BaseException:
-    """Return our error for a driver's; what is not the driver's stays as it is."""
+    """Return our error for a driver's; what is not the driver's is returned unchanged."""
     if isinstance(error, asyncpg.PostgresError):
         return _by_state(error)
     for kind, ours, advice in _BY_CLASS:
@@ -108,7 +108,7 @@ def translate(error: BaseException) -> BaseException:
 
 
 def leaves_idle(error: BaseException | None) -> bool:
-    """Tell whether a connection is between two statements after this error, and of use for the next."""
+    """Return whether a connection is between two statements after this error, and of use for the next."""
     if isinstance(error, asyncpg.PostgresError):
         return not (error.sqlstate or "").startswith(_LOST)
     return error is None or isinstance(error, _OURS)

@@ -26,11 +26,11 @@ _LOG = logging.getLogger("tenuto.store")
 
 _LISTENING = "SELECT pg_advisory_lock_shared(hashtextextended($1, 0))"
 _NOTIFY = "SELECT pg_notify($1, $2) WHERE NOT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
-"""Says something, and that it did, unless nobody is there to hear it."""
+"""Notifies, and returns a row for it, unless nobody listens."""
 
 
 class Notices:
-    """Tells other processes which streams grew, and hears of it.
+    """Notifies other processes of streams that grew, and receives their notices.
 
     A NOTIFY inside a commit would make commits queue for one lock, so it is sent by itself, for everything of the
     last 20 ms. Who listens shares a lock that says so: while nobody does, nothing is sent, and it is looked for a
@@ -63,7 +63,7 @@ class Notices:
             yield changes
 
     async def aclose(self) -> None:
-        """Send what is due, stop listening, and let those who wait see that the store is closed."""
+        """Send what is due, stop listening, and wake all readers, so that they see that the store is closed."""
         self._wakeups.wake_all()
         tasks = {task for task in (self._sender, self._listener) if task and not task.done()}
         if self._listener:
@@ -84,7 +84,7 @@ class Notices:
             self._is_heard = bool(await self._pool.fetch(_NOTIFY, self._channel, payload))
 
     async def _listen(self) -> None:
-        """Hear notices while anyone watches; whatever fails the connection, open another, with growing pauses.
+        """Receive notices while anyone watches; whatever fails the connection, open another, with growing pauses.
 
         Beside that, poll.
         """

@@ -1,8 +1,8 @@
 """A pool of connections that costs nothing to pass through, and in which nobody waits without end.
 
 The driver's own pool makes a task for every release, which on a one-round-trip commit is a good part of the whole. Its
-timeouts make a timer for every statement, and do not cover all it waits for. Here one look at a time finds whoever got
-no answer for too long, and cuts the connection.
+timeouts make a timer for every statement, and do not cover all it waits for. Here one timer finds whoever got no
+answer for too long, and cuts the connection.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class Pool:
             self._looking.cancel()
 
     def forget(self) -> None:
-        """Let go of connections whose event loop is closed, which cannot be ended properly."""
+        """Release connections whose event loop is closed, which cannot be ended properly."""
         self._all.clear()
         self._idle.clear()
 
@@ -136,7 +136,7 @@ class Pool:
             self._free.release()
 
     async def _room(self) -> None:
-        """Wait until one of the connections is free; not for ever."""
+        """Wait until one of the connections is free, but not without end."""
         try:
             async with asyncio.timeout(self.silence) if self._free.locked() else _AT_ONCE:
                 await self._free.acquire()
@@ -201,7 +201,7 @@ class Use:
         self._pool.give(self, self._connection, error)
         if self._is_cut and error is not None and not isinstance(error, asyncio.CancelledError):
             raise StoreUnavailable(
-                f"PostgreSQL did not answer within {self._pool.silence:g} s, so its connection was given up; repeat "
+                f"PostgreSQL did not answer within {self._pool.silence:g} s, so its connection was cut; repeat "
                 "the call, which makes a new one."
             ) from error
 
@@ -233,12 +233,12 @@ class Use:
         await self.execute("COMMIT")
 
     def is_silent(self) -> bool:
-        """Tell whether the last look found the same: a loop that was held up has to read its answers first."""
+        """Return whether the last look found the same: a loop that was held up has to read its answers first."""
         suspected, self._suspected = self._suspected, self.asked
         return suspected == self.asked
 
     def cut(self) -> Any:
-        """Give the connection up; whoever waits for its answer hears that."""
+        """Return the connection to be cut; whoever waits for its answer gets an error."""
         self._is_cut = True
         return self._connection
 

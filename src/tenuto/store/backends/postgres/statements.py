@@ -64,7 +64,7 @@ def _text(shape: Shape) -> str:
 
 
 def _with_rows(name: str, rows: int) -> tuple[str, int]:
-    """Return a statement for so many rows (0: for arrays) and the number of its parameters."""
+    """Return a statement for a number of rows (0: for arrays) and the number of its parameters."""
     text = queries("postgres")[name]
     found = _ROWS.search(text)
     if found is None or rows == 0:

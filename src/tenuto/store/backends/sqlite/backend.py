@@ -60,7 +60,7 @@ class SqliteBackend:
 
     @property
     def probe(self) -> Callable[[str], None] | None:
-        """What a test wants to be told: the name of each statement, before it is executed."""
+        """A test's function that is called with the name of each statement before it is executed."""
         return self._execution.probe
 
     @probe.setter
@@ -161,7 +161,7 @@ class SqliteBackend:
         self._home.check()
         async with self._wakeups.watch(key) as changes:
             if self._poll is None or self._poll.done():
-                # The version from before the watcher's first look: whatever changes after it is noticed.
+                # The version from before the watcher's first read: whatever changes after it is noticed.
                 connection = self._database.open_reader()
                 with translated(self.path):
                     seen = connection.pragma("data_version")
@@ -230,7 +230,7 @@ class SqliteBackend:
                     seen = version
                     self._wakeups.wake_all()
         except apsw.Error:
-            # Whoever watches reads for itself, and hears what is wrong; a new watcher tries again.
+            # Whoever watches reads for itself, and gets the error; a new watcher tries again.
             self._wakeups.wake_all()
         finally:
             with suppress(apsw.Error):

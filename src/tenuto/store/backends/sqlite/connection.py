@@ -137,7 +137,7 @@ def _configure(connection: apsw.Connection, path: str, synchronous: str) -> None
     if connection.pragma("journal_mode") != "wal":
         connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", synchronous)
-    # Without it SQLite looks at the bound values and plans anew on every execution, at many times the cost.
+    # Without it SQLite looks at the bound values and plans again on every execution, at many times the cost.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 

@@ -44,7 +44,7 @@ class Database(NamedTuple):
     open_reader: Callable[[], apsw.Connection]
 
     def close(self) -> None:
-        """Write the log back into the file and let go of it."""
+        """Write the log back into the file and release it."""
         with suppress(apsw.Error):
             self.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         with suppress(apsw.Error):

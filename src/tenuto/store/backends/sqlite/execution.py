@@ -20,7 +20,7 @@ _UNSTORABLE = (TypeError, ValueError, OverflowError)
 
 
 class Execution:
-    """Answers reads and applies writes by their names; `probe`, a test's, is told each name first."""
+    """Answers reads and applies writes by their names; `probe`, a test's, is called with each name first."""
 
     def __init__(self, path: str) -> None:
         self.probe: Callable[[str], None] | None = None
@@ -28,7 +28,7 @@ class Execution:
         self._sql = Statements()
 
     def begins(self, name: str) -> None:
-        """Tell the probe, if there is one, which statement comes next."""
+        """Call the probe, if there is one, with the name of the next statement."""
         if self.probe is not None:
             self.probe(name)
 
@@ -96,7 +96,7 @@ class Statements(dict[str, str]):
         return self[name]
 
     def takes_many(self, name: str) -> bool:
-        """Tell whether a statement is an insert whose values may be repeated."""
+        """Return whether a statement is an insert whose values may be repeated."""
         text = self[name]
         return text.startswith("INSERT") and text.endswith("?)")
 

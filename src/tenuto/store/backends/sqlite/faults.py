@@ -42,7 +42,7 @@ _TABLE: tuple[tuple[type[BaseException], type[TenutoError], str], ...] = (
     (apsw.InterruptError, StoreUnavailable, "The call was interrupted; repeat."),
     (apsw.AbortError, StoreUnavailable, "The call was interrupted; repeat."),
     (apsw.ConstraintError, InvalidInput, "The value given breaks a rule of our tables."),
-    (apsw.MismatchError, InvalidInput, "The value given is of another type than its column."),
+    (apsw.MismatchError, InvalidInput, "The value given does not have its column's type."),
     (apsw.TooBigError, InvalidInput, "The value given is too big."),
     (apsw.BindingsError, InvalidInput, "The value given cannot be stored."),
     (apsw.ThreadingViolationError, StoreMisused, "A connection was used by two threads at once."),
@@ -73,7 +73,7 @@ class translated:  # noqa: N801 - used as a function
 
 
 def translate(error: BaseException, path: str) -> BaseException:
-    """Return our error for a driver's; what is not the driver's stays as it is.
+    """Return our error for a driver's; what is not the driver's is returned unchanged.
 
     A key that is there already means that what was found no longer stands.
     """
@@ -93,7 +93,7 @@ def translate(error: BaseException, path: str) -> BaseException:
 
 
 def shown(error: BaseException, path: str) -> BaseException:
-    """Return our error for a driver's where no transaction is run that could look again."""
+    """Return our error for a driver's where no transaction is run that could read again."""
     ours = translate(error, path)
     return ours.as_error() if isinstance(ours, GuardMissed) else ours
 
@@ -115,7 +115,7 @@ def no_descriptors(path: str) -> StoreUnavailable:
 
 
 def lacks_descriptors(error: OSError) -> bool:
-    """Tell whether the system has refused to open one more file."""
+    """Return whether the system has refused to open one more file."""
     return error.errno in _NO_DESCRIPTORS
 
 

@@ -35,12 +35,12 @@ class DatabaseFile:
             _open[self._identity] -= 1
 
     def check(self) -> None:
-        """Refuse to go on when the path leads to another file, or to none: what is written now would be lost."""
+        """Refuse to continue when the path leads to another file, or to none: what is written now would be lost."""
         if lost := self.lost():
             raise lost
 
     def lost(self) -> StoreUnusable | None:
-        """Return why the store cannot go on, if it cannot."""
+        """Return why the store cannot continue, if it cannot."""
         if self._identity is None:
             return None
         try:

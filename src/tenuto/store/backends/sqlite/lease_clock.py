@@ -1,4 +1,4 @@
-"""The clock that leases are judged by: it does not jump when somebody sets the machine's time."""
+"""The clock that leases are measured by: it does not jump when somebody sets the machine's time."""
 
 import logging
 import time
@@ -38,7 +38,7 @@ class LeaseClock:
         if abs(leased - wall) > _JUMP and not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "This machine's clock was set by %.0f s since it started; leases go on by the time since its start, "
+                "This machine's clock was set by %.0f s since it started; leases follow the time since its start, "
                 "and what is due at a time of day follows the clock.",
                 (wall - leased) / SECOND,
             )

@@ -22,7 +22,7 @@ _inherited: set[str] = set()
 
 
 class MemoryFile:
-    """A database file that is removed when as many let go of it as took hold of it, or else at the process's exit."""
+    """A database file that is removed when everyone who held it has released it, or else at the process's exit."""
 
     def __init__(self, name: str = "") -> None:
         self._name = name
@@ -39,7 +39,7 @@ class MemoryFile:
             self._holders += 1
 
     def release(self) -> None:
-        """Let go of the file for one store; the last one removes it."""
+        """Release the file for one store; the last one removes it."""
         with _guard:
             self._holders -= 1
             if self._holders:

@@ -43,7 +43,7 @@ class SqliteView:
             raise
 
     def end(self) -> bool:
-        """End the look; tell whether the connection is of use for another. What was read stands in any case."""
+        """End the view; return whether the connection is of use for another. What was read stands in any case."""
         try:
             if self._connection.in_transaction:
                 self._connection.execute("COMMIT")

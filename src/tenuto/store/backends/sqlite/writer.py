@@ -93,7 +93,7 @@ class Writer:
             group, following = self._take(job)
             self._commit(group)
             if lost := self._file.lost():
-                # Nothing is acknowledged that went into a file nobody will find again: one look for all.
+                # Nothing is acknowledged that went into a file nobody will find again: checked once for all.
                 for each in group:
                     each.error = each.error or lost
             _deliver(group)

@@ -17,7 +17,7 @@ from tenuto.store.rules.session_row import check_commit, check_version
 
 
 def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow | None:
-    """Check everything after life and receipt; return the run the commit goes on with."""
+    """Check everything after life and receipt; return the run the commit continues."""
     commit = packed.commit
     _check_lane(commit, row, found.lease)
     run = _check_run(commit, row, found)
@@ -89,7 +89,7 @@ def _is_gone(wanted: TakeRun, run: RunRow) -> bool:
 
 
 def _is_displaced(wanted: RunRef | TakeRun, run: RunRow, row: SessionRow) -> bool:
-    """Tell whether a run that is to be taken over has lost its lane, or never had one, so that nobody runs it."""
+    """Return whether a run that is to be taken over has lost its lane, or never had one, so that nobody runs it."""
     return isinstance(wanted, TakeRun) and run.generation != row.generation
 
 

@@ -65,7 +65,7 @@ def lineage_text(parts: Sequence[Segment]) -> str:
 
 
 def new_branch(session: int, number: int, life: int, log: str, parts: Sequence[Segment]) -> BranchRow:
-    """Return a branch that goes on after `parts`, which its row stores flattened."""
+    """Return a branch that continues `parts`, which its row stores flattened."""
     return BranchRow(
         session=session,
         branch=number,

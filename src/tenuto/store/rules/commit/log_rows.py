@@ -22,7 +22,7 @@ REKEY_AT_MOST = 1000
 
 
 def is_run_log(name: str) -> bool:
-    """Tell whether a log lives on a run's branches only: its name has a frame path."""
+    """Return whether a log lives on a run's branches only: its name has a frame path."""
     return "/" in name
 
 
@@ -60,7 +60,7 @@ class LogWriter:
         self._rekeys: list[tuple[LogEnd, LogEnd, int]] = []
 
     def save(self, logs: Mapping[str, LogWrite], items: Mapping[str, list[str]], removed: frozenset[str]) -> None:
-        """Write to the head; what the run wrote on its own branches, or went on from, is folded in."""
+        """Write to the head; what the run wrote on its own branches, or continued from, is folded in."""
         for name in removed:
             self.heads.pop(name, None)
         if self._ahead:
@@ -125,7 +125,7 @@ class LogWriter:
     def _fold(self, name: str) -> None:
         end, head = self.ends[name], self.heads.get(name)
         branch = self._found.branches.get((end.session, end.branch))
-        # Three cases: the branch is of this very commit or the log is new, or it does not go on from the head, or it is
+        # Three cases: the branch or the log is new in this commit, or it does not continue the head, or it is
         # too long or shared: the head moves to it. Otherwise its stored rows move onto the head's branch.
         if branch is None or head is None or branch.shared or end.position - branch.start > REKEY_AT_MOST:
             self.heads[name] = end

@@ -31,7 +31,7 @@ def check_next(commit: Commit, following: NextRun) -> None:
         raise InvalidInput("A next run follows on one that this commit ends: name that one, and its end.")
     if commit.generation is None or commit.disarm or not commit.save or commit.checkpoint:
         raise InvalidInput(
-            "A next run goes on under the lane, from the head: it needs the generation and save=True, and goes with "
+            "A next run continues under the lane, from the head: it needs the generation and save=True, and goes with "
             "neither disarm nor a checkpoint."
         )
     if not begin.fresh or begin.ends is not None or begin.base_ends is not None or begin.run_id == commit.run.run_id:

@@ -82,7 +82,7 @@ def check_shape(commit: Commit) -> None:
     """Refuse a commit whose parts are out of range or do not go together."""
     COMMIT(commit)
     if commit.heard is not None and commit.heard == commit.operation_id:
-        raise InvalidInput("A commit cannot have been heard of before it is made; `heard` names an earlier one.")
+        raise InvalidInput("A commit cannot name itself in `heard`, which is for an earlier one.")
     for name in commit.logs:
         if name in commit.document:
             raise InvalidInput(f"{name!r} is given both as a log and as a document field.", field=name)

@@ -17,7 +17,7 @@ from tenuto.store.rules.rows import RunRow, SessionRow
 
 
 def begin_stand(begin: BeginRun | TakeRun, row: SessionRow, found: Found) -> Stand:
-    """Return where a run begins, or goes on: at the head, or where the caller says, if that is there."""
+    """Return where a run begins, or continues: at the head, or where the caller says, if that is there."""
     if begin.ends is None and begin.base_ends is None:
         return Stand()
     base = None if begin.base_ends is None else dict(begin.base_ends)
@@ -126,7 +126,7 @@ def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: Lo
 
 
 def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | None, str | None]:
-    """Return base, ends and own logs as a run's row keeps them; a completed run is never gone on with and has none."""
+    """Return base, ends and own logs as a run's row keeps them; a completed run is never resumed and has none."""
     if end is not None and end.status == RunStatus.COMPLETED:
         return None, None, None
     return encode_ends(log.base), encode_ends(log.ends), encode(sorted(log.own)) if log.own else None

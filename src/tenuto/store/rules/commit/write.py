@@ -59,7 +59,7 @@ def ask_commit(packed: PackedCommit) -> Ask:
 
 
 def is_plain(commit: Commit) -> bool:
-    """Tell whether no branch row is needed: nothing moves, or the head is plainly appended to.
+    """Return whether no branch row is needed: nothing moves, or the head is plainly appended to.
 
     A run that is under way may stand elsewhere than the head; whoever looks at its row has to see to that.
     """
@@ -73,7 +73,7 @@ def is_plain(commit: Commit) -> bool:
 
 
 def is_warm(packed: PackedCommit) -> bool:
-    """Tell whether the session's row and the run's are all there is to see, and others are not likely to have come
+    """Return whether the session's row and the run's are all there is to see, and others are not likely to have come
     between: under a lane, or if the caller has just seen the version it names.
     """
     commit = packed.commit
@@ -201,7 +201,7 @@ def _check_kinds(commit: Commit, row: SessionRow, log: LogWriter) -> None:
     """Refuse a field that would change between document and log; that needs a migration, which removes it first.
 
     A run under another schema version than the head's may write ahead what its migration makes a log; its save, with
-    all the run wrote, is judged like any other.
+    all the run wrote, is checked like any other.
     """
     point = commit.checkpoint
     if not commit.save and (point is None or point.schema_version != row.schema_version):

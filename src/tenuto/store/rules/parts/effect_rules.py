@@ -79,7 +79,7 @@ def _meaning(each: PackedEffect) -> list[Any]:
 
 
 def is_settlement(given: EffectChange) -> bool:
-    """Tell whether a change is of an effect somebody else may have started, which has to be seen first."""
+    """Return whether a change needs the effect's row, since somebody else may have started the effect."""
     return isinstance(given, SettleEffect)
 
 
@@ -143,7 +143,7 @@ def check_effects(packed: list[PackedEffect], commit: Commit, run: RunRow | None
                     state = state if fits else f"started by run {known.run_id} at attempt {known.attempt}"
         if not fits:
             raise EffectNotOpen(
-                f"Effect {place.key!r} of {commit.key} (step {place.step}) is {state}; read it before going on.",
+                f"Effect {place.key!r} of {commit.key} (step {place.step}) is {state}; read it before you continue.",
                 key=commit.key,
                 place=place,
                 found=state,
@@ -230,7 +230,7 @@ def _bare(effect: EffectRow) -> EffectRow:
 def end_effects(before: RunRow | None, after: RunRow) -> list[Write]:
     """Return what the completion of an origin does to its effects: bodies go, digests stay.
 
-    What this very commit finishes was still started when it was found, and drops its bodies itself.
+    What this commit itself finishes was still started when it was found, and drops its bodies itself.
     """
     held = before is not None and before.holds & HOLDS_EFFECTS
     resumed = after.chain > 1 or after.origin_id not in (None, after.invocation_id)

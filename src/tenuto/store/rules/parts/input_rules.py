@@ -173,7 +173,7 @@ def input_writes(draft: Draft, packed: list[PackedInput], writes: list[Write]) -
 def end_inputs(run: RunRow, commit: Commit) -> list[Write]:
     """Return what the end of a run does to its input: what is open goes to the next turn, bodies it consumed go.
 
-    Rows this very commit consumes are left out; they are written once.
+    Rows that this commit itself consumes are left out; they are written once.
     """
     if not run.holds & HOLDS_INPUT:
         return []

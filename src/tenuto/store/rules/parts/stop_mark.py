@@ -16,7 +16,7 @@ def check_stop(commit: Commit, run: RunRow | None) -> None:
     stop = run.stop if run else None
     if stop is None:
         if commit.sees_stop:
-            raise StopWithdrawn(f"The stop of this run of {commit.key} was withdrawn; go on.", key=commit.key)
+            raise StopWithdrawn(f"The stop of this run of {commit.key} was withdrawn; continue.", key=commit.key)
         return
     if run and commit.end and commit.end.status in _REFUSES:
         known = stop_of(run.stop, f"run {run.run_id} stop")

@@ -1,7 +1,7 @@
 """The rule of collection: what of a family of forks nobody reaches, and since when.
 
 A family is a session and everything forked from it, however far: lineages never leave it. Heads, checkpoints and the
-runs that can still be gone on with are the roots.
+runs that can still be resumed are the roots.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Family:
 
 @dataclass(slots=True)
 class Collected:
-    """What one slice decided: `more` says that another is needed, `dropped` which values which session let go."""
+    """What one slice decided: `more` says that another is needed, `dropped` which values which session released."""
 
     report: GcReport
     more: bool = False

@@ -35,8 +35,8 @@ class Buried(NamedTuple):
 def decide_delete(cascade: bool, seed: str, found: Found) -> Plan[Buried]:
     """End the id's life: a tombstone keeps its numbers, everything else is unreachable from here on.
 
-    A cascade notes all it has to do with the tombstone, itself included: whoever repeats it goes on from there. The ids
-    of what is owed to a parent follow from `seed`, a new id.
+    A cascade notes all it has to do with the tombstone, itself included: whoever repeats it continues from there. The
+    ids of what is owed to a parent follow from `seed`, a new id.
     """
     row = found.session
     if row is None:

@@ -49,7 +49,7 @@ def decide_events(
 
 
 def read_events(rows: Iterable[EventRow], after: int) -> list[Event]:
-    """Unfold stored rows into the events after a cursor; what stands for several has the number of the last."""
+    """Unfold stored rows into the events after a cursor; a mark for several has the number of the last."""
     found = []
     for row in rows:
         seq, at = row.first_seq - 1, to_datetime(row.at)

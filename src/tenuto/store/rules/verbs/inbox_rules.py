@@ -106,7 +106,7 @@ def event_row(row: SessionRow, now: int, kind: str, data: Mapping[str, JSON], ru
 
 
 def decide_cancel(ids: Sequence[str], found: Found) -> Plan[dict[str, Cancelled]]:
-    """Cancel what is open of the named inputs and say for each what became of it."""
+    """Cancel what is open of the named inputs and say for each what happened to it."""
     row, rows = found.session, found.inputs or {}
     outcomes: dict[str, Cancelled] = {}
     for input_id in ids:
@@ -130,7 +130,7 @@ _CANCELLED = {
 
 
 def decide_refuse(key: SessionKey, input_id: str, error: JSON, found: Found) -> Plan[bool]:
-    """Settle an open input as refused, and keep why in the place of its body; any other is left as it is."""
+    """Settle an open input as refused, and keep why in the place of its body; any other is left unchanged."""
     row, known = found.session, (found.inputs or {}).get(input_id)
     if row is None or known is None or (known.session, known.life) != (row.sid, row.life):
         return Plan(False)

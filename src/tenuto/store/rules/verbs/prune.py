@@ -33,7 +33,7 @@ def gather_run(run_id: str) -> Script[OldRun]:
 def decide_prune_run(old: OldRun) -> Plan[dict[str, int]]:
     """Remove an ended run with its checkpoints, waits and known effects, and the session's checkpoint from before it.
 
-    One whose invocation may go on stays. What it left in doubt stays listed until somebody settles it.
+    One whose invocation may be resumed stays. What it left in doubt stays listed until somebody settles it.
     """
     run = old.run
     if run is None or run.status == RunStatus.RUNNING or old.last in {RunStatus.RUNNING, RunStatus.SUSPENDED}:
