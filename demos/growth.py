@@ -86,10 +86,7 @@ def growth(folder: Path, turns: int) -> Demonstration:
             return figures(call(target, folder=str(place), turns=turns, **options), place)
 
     ours, theirs = "demos.growth:converse", "demos.peer.growth:converse"
-    tenuto = {
-        "session": run(ours, "session"),
-        "checkpoints": run(ours, "checkpoints", checkpoints=True),
-    }
+    tenuto = {"session": run(ours, "session"), "checkpoints": run(ours, "checkpoints", checkpoints=True)}
     langgraph = {
         "plain": run(theirs, "langgraph"),
         "exit": run(theirs, "langgraph_exit", durability="exit"),

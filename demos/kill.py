@@ -240,11 +240,7 @@ def rows_in_a_node(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[Row, .
             tenuto=valid(ours["next"], ours["next_flaws"]),
             langgraph=valid(theirs["next"], theirs["next_flaws"]),
         ),
-        Row(
-            what="  the killed turn resumed after that",
-            tenuto=afterwards(ours),
-            langgraph=afterwards(theirs),
-        ),
+        Row(what="  the killed turn resumed after that", tenuto=afterwards(ours), langgraph=afterwards(theirs)),
     )
 
 

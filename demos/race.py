@@ -107,11 +107,7 @@ def rows(tenuto: dict[str, Any], langgraph: dict[str, Any]) -> tuple[Row, ...]:
     exclusive, plain = tenuto["exclusive"], langgraph["plain"]
     wins, cautious, again = (tenuto[mode] for mode in ("last_write_wins", "optimistic", "optimistic_tried_again"))
     return (
-        Row(
-            what="replies kept",
-            tenuto=f"{kept(exclusive)} (exclusive)",
-            langgraph=kept(plain),
-        ),
+        Row(what="replies kept", tenuto=f"{kept(exclusive)} (exclusive)", langgraph=kept(plain)),
         Row(
             what="each after its question, in the order sent",
             tenuto=yes(exclusive["in_order"]),

@@ -62,15 +62,7 @@ class Postgres:
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server: `fast` cuts its connections, `immediate` is a crash."""
-        command = [
-            str(self._server.bin_path / "pg_ctl"),
-            "-w",
-            "-m",
-            mode,
-            "-D",
-            str(self._server.pgdata),
-            "stop",
-        ]
+        command = [str(self._server.bin_path / "pg_ctl"), "-w", "-m", mode, "-D", str(self._server.pgdata), "stop"]
         subprocess.run(command, check=True, user=self._server.system_user, stdout=subprocess.DEVNULL)
 
     def fresh(self) -> str:

@@ -22,11 +22,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "tenuto"
 DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
 
-<<<<<<< HEAD
-NOT_YET = {"graph", "store", "clock", "codec", "errors", "observe", "docs/backends.md"}
-=======
-NOT_YET = {"graph", "testing", "clock", "codec"}
->>>>>>> store2
+NOT_YET: set[str] = set()
 """Rooms and documents that the tests skip until their wording is done."""
 
 PATTERNS = {

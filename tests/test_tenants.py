@@ -221,13 +221,10 @@ CASES: dict[str, list[Case]] = {
     "Inbox.cancel": [lambda w, i: w.store.inbox.cancel(w.key("waits"), [i.input_id])],
     "Inbox.enqueue": [
         lambda w, i: w.store.inbox.enqueue(
-            w.key("busy"),
-            NewInput(kind=InputKind.MESSAGE, body={}, boundary=Boundary.AFTER_STEP, run_id=i.run_id),
+            w.key("busy"), NewInput(kind=InputKind.MESSAGE, body={}, boundary=Boundary.AFTER_STEP, run_id=i.run_id)
         )
     ],
-    "Inbox.next": [
-        lambda w, i: w.store.inbox.next(w.key("busy"), boundary=Boundary.AFTER_STEP, run_id=i.run_id),
-    ],
+    "Inbox.next": [lambda w, i: w.store.inbox.next(w.key("busy"), boundary=Boundary.AFTER_STEP, run_id=i.run_id)],
     "Effects.get": [lambda w, i: w.store.effects.get(w.key("doubtful"), i.effect.origin_id, i.effect.effect_key)],
     "Effects.list": [lambda w, i: w.store.effects.list(w.key("doubtful"), origin_id=i.effect.origin_id)],
     "Usage.report": [lambda w, i: w.store.usage.report(w.key(), run_id=i.ended_run)],

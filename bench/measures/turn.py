@@ -88,10 +88,6 @@ MEASURES = (
     Measure(name="warm turn, SQLite: fsyncs", unit="per turn", run=fsyncs),
     Measure(name="warm turn, SQLite: statements", unit="per turn", run=statements),
     Measure(name="warm turn, SQLite: CPU against the raw floor", unit="x", run=processor),
-    Measure(
-        name="warm turn, SQLite: CPU against the floor's statements unawaited",
-        unit="x",
-        run=processor_unawaited,
-    ),
+    Measure(name="warm turn, SQLite: CPU against the floor's statements unawaited", unit="x", run=processor_unawaited),
     Measure(name="warm turn, SQLite FULL: wall against the raw floor", unit="x", run=waiting),
 )

@@ -56,9 +56,7 @@ def packer(folder: Path, *, dies: bool = False) -> ScriptedAgent:
         return "printed"
 
     model = Script(
-        calls(("call-1", "reserve", {"item": "lamp"})),
-        calls(("call-2", "label", {"to": "u-9"})),
-        "The lamp is packed.",
+        calls(("call-1", "reserve", {"item": "lamp"})), calls(("call-2", "label", {"to": "u-9"})), "The lamp is packed."
     )
     return ScriptedAgent(
         model, [Tool(name="reserve", run=reserve), Tool(name="label", run=label, idempotent=True)], name="packer"

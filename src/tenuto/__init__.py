@@ -29,14 +29,7 @@ from tenuto.model.event import NewEvent
 from tenuto.model.input import Boundary
 from tenuto.model.lane import Owner, Rearm
 from tenuto.model.run import RunRef, RunStatus, StopKind
-from tenuto.model.session import (
-    Kind,
-    Profile,
-    SessionFilter,
-    SessionKey,
-    SessionRecord,
-    SessionStatus,
-)
+from tenuto.model.session import Kind, Profile, SessionFilter, SessionKey, SessionRecord, SessionStatus
 from tenuto.runtime.change.hooks import At, HookStack, Stage
 from tenuto.runtime.conversation.frame import FrameKind
 from tenuto.runtime.program.program import program

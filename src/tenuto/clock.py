@@ -15,11 +15,11 @@ SECOND = 1_000_000
 """One second, in the store's unit."""
 
 since_boot: Callable[[], float] = time.monotonic if _BOOT is None else partial(time.clock_gettime, _BOOT)
-"""Returns the seconds since this machine was started, those it slept through included where it can tell."""
+"""Returns the seconds since this machine was started, including sleep where the system counts it."""
 
 
 class Clock(Protocol):
-    """Tell the time in microseconds since the epoch."""
+    """Gives the time in microseconds since the epoch."""
 
     def now(self) -> int:
         """Return the current time."""
@@ -27,7 +27,7 @@ class Clock(Protocol):
 
 
 class FakeClock:
-    """A clock that moves only when it is told to; given to a store it stands in for the database's."""
+    """A clock that moves only by `advance`; a store that gets one uses it instead of the database's."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = to_micros(start or datetime(2030, 1, 1, tzinfo=UTC))
@@ -55,7 +55,7 @@ _FIRST, _LAST = to_micros(datetime.min.replace(tzinfo=UTC)), to_micros(datetime.
 
 
 def is_in_calendar(micros: int) -> bool:
-    """Tell whether a time is of the years 1 to 9999 in UTC, which is all a datetime can show."""
+    """Return whether a time lies in the years 1 to 9999 in UTC, which is all a datetime can show."""
     return _FIRST <= micros <= _LAST
 
 

@@ -38,7 +38,7 @@ def dumps(value: JSON, where: str = "$") -> str:
 
 
 def is_json(value: JSON) -> bool:
-    """Tell whether a value is of JSON's own types all the way down; texts are not looked into."""
+    """Return whether a value has only JSON's own types all the way down; texts are not checked."""
     return _is_json(value, MAX_DEPTH)
 
 

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto import SessionRuntime, Store
-from tenuto.errors import (
-    InvalidHistory,
-    LaneBusy,
-    SessionExists,
-    SessionNotFound,
-    StatusRefused,
-    TenutoError,
-)
+from tenuto.errors import InvalidHistory, LaneBusy, SessionExists, SessionNotFound, StatusRefused, TenutoError
 from tests.chaos.cast import BY_SESSION, CAST, MEEK, MORTAL, WILD, Role
 from tests.chaos.deeds import Deeds
 from tests.chaos.ledger import ACK, CUT, FAULT, INTENT, REFUSED, UNKNOWN, UNTYPED, Ledger, Note, read_notes

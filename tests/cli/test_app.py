@@ -32,12 +32,7 @@ def test_a_graph_is_shown_as_mermaid_and_as_json() -> None:
     shown = CliRunner().invoke(app, ["graph", "show", "shown_graph:graph"])
     assert (shown.exit_code, shown.output.splitlines()[0]) == (0, "flowchart TD")
     told = CliRunner().invoke(app, ["graph", "show", "shown_graph:graph", "--json"])
-    assert json.loads(told.output) == {
-        "name": "counter",
-        "entry": "up",
-        "nodes": ["up"],
-        "edges": {"up": "END"},
-    }
+    assert json.loads(told.output) == {"name": "counter", "entry": "up", "nodes": ["up"], "edges": {"up": "END"}}
 
 
 @pytest.mark.parametrize("place", ["shown_graph", "nowhere:graph", "shown_graph:other", "shown_graph:missing"])

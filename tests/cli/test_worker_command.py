@@ -215,14 +215,7 @@ async def test_a_worker_drains_every_session_and_ends_with_zero_on_sigterm(place
         ]
         worker.signal(signal.SIGTERM)
         told = await worker.hear("ended")
-        assert told == {
-            "event": "ended",
-            "sessions": 3,
-            "completed": 6,
-            "failed": 3,
-            "interrupted": 0,
-            "suspended": 0,
-        }
+        assert told == {"event": "ended", "sessions": 3, "completed": 6, "failed": 3, "interrupted": 0, "suspended": 0}
         assert await worker.ended() == 0
 
 

@@ -250,9 +250,7 @@ async def test_a_killed_turn_can_be_resumed_from_its_checkpoint_after_others_use
     assert done["state"]["messages"] == ["second", "reply to second", "first", "reply to first"]
 
 
-async def test_a_resumed_run_that_failed_goes_on_from_its_checkpoint_with_the_answer_it_had(
-    database: Database,
-) -> None:
+async def test_a_resumed_run_that_failed_goes_on_from_its_checkpoint_with_the_answer_it_had(database: Database) -> None:
     async with outside() as world:
         plan: dict[str, Any] = {"port": world.port, "checkpoints": True}
         async with mates(Mate(database, **plan), Mate(database, **plan)) as (first, second):

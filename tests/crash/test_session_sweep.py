@@ -26,9 +26,7 @@ class Turn:
 
 
 SAVING = Turn(
-    graph="swept",
-    messages=["user", "read", "draft", "signed", "paid", "thank"],
-    asks=["read", "draft", "pay", "thank"],
+    graph="swept", messages=["user", "read", "draft", "signed", "paid", "thank"], asks=["read", "draft", "pay", "thank"]
 )
 NESTED = Turn(
     graph="nested", messages=["user", "read", "look", "granted", "thank"], asks=["read", "look", "decide", "thank"]

@@ -51,11 +51,7 @@ async def add(store: Store, *, session: str, times: int) -> None:
             assert record is not None
             total = record.state["total"] + 1
             commit = a_save(
-                key,
-                number,
-                document={"total": total},
-                operation_id=operation_id,
-                expected_version=record.version,
+                key, number, document={"total": total}, operation_id=operation_id, expected_version=record.version
             )
             try:
                 await store.commit(commit)

@@ -8,12 +8,7 @@ from tenuto.runtime.handle import RunHandle, SessionHandle
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.open import memory_store
 
-FACES: dict[str, type] = {
-    "runtime": SessionRuntime,
-    "session": SessionHandle,
-    "run": RunHandle,
-    "graph": CompiledGraph,
-}
+FACES: dict[str, type] = {"runtime": SessionRuntime, "session": SessionHandle, "run": RunHandle, "graph": CompiledGraph}
 
 
 def all_verbs() -> list[str]:

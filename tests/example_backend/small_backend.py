@@ -67,13 +67,7 @@ class SmallBackend:
         self._connection = database.connect()
 
     async def transact(
-        self,
-        read: Reading[F],
-        decide: Callable[[F], Plan[T]],
-        lock: Lock,
-        *,
-        size: int = 0,
-        warm: Warm | None = None,
+        self, read: Reading[F], decide: Callable[[F], Plan[T]], lock: Lock, *, size: int = 0, warm: Warm | None = None
     ) -> T:
         """Hold the file's write lock from the first read to the last write, so that what was found still stands."""
         await asyncio.sleep(0)  # a caller that was cancelled stops here; nothing is awaited from here on

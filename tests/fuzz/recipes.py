@@ -459,11 +459,7 @@ PARTS = [
     Part(SessionRecord, _given(session_id=_session_id, state={"a": 1}), _saved),
     Part(SessionFilter, _given(), _as("store.list", "filter")),
     Part(Owner, _given(owner_id="o", incarnation="i"), _owner),
-    Part(
-        HostProof,
-        _given(boot_id="b"),
-        _host,
-    ),
+    Part(HostProof, _given(boot_id="b"), _host),
 ]
 
 IN_LOGS = (commit_parts.Append, commit_parts.Reset)

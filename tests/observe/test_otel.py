@@ -383,11 +383,7 @@ async def test_a_run_that_is_told_to_stop_says_so(spans: Spans) -> None:
     root = spans.root()
     assert str(root) == "*(sub(x))"
     told = {each.span.name: (each.status, each.said("outcome")) for each in root}
-    assert told == {
-        "openarmature.invocation": ("OK", "interrupted"),
-        "sub": ("OK", "interrupted"),
-        "x": ("OK", None),
-    }
+    assert told == {"openarmature.invocation": ("OK", "interrupted"), "sub": ("OK", "interrupted"), "x": ("OK", None)}
 
 
 async def test_a_middleware_may_run_a_node_in_a_task_of_its_own(spans: Spans) -> None:

@@ -311,11 +311,7 @@ def _category(error: BaseException | None) -> str | None:
 
 
 def _finish(
-    span: Span,
-    ending: Ending,
-    error: BaseException | None = None,
-    category: str | None = None,
-    at: int | None = None,
+    span: Span, ending: Ending, error: BaseException | None = None, category: str | None = None, at: int | None = None
 ) -> None:
     match ending:
         case Ending.COMPLETED:

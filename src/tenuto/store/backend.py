@@ -69,13 +69,7 @@ class Backend(Protocol):
     name: str
 
     async def transact(
-        self,
-        read: Reading[F],
-        decide: Callable[[F], Plan[T]],
-        lock: Lock,
-        *,
-        size: int = 0,
-        warm: Warm | None = None,
+        self, read: Reading[F], decide: Callable[[F], Plan[T]], lock: Lock, *, size: int = 0, warm: Warm | None = None
     ) -> T:
         """Read, decide and write as one transaction, and return the plan's result once it is durable.
 

@@ -62,13 +62,7 @@ class FaultyBackend:
         self._losing.clear()
 
     async def transact(
-        self,
-        read: Reading[F],
-        decide: Callable[[F], Plan[T]],
-        lock: Lock,
-        *,
-        size: int = 0,
-        warm: Warm | None = None,
+        self, read: Reading[F], decide: Callable[[F], Plan[T]], lock: Lock, *, size: int = 0, warm: Warm | None = None
     ) -> T:
         """See `Backend.transact`."""
         await self._before()

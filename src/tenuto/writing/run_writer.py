@@ -13,15 +13,7 @@ from typing import Any
 from tenuto.codec import JSON
 from tenuto.errors import StoreError, TenutoError, VersionConflict
 from tenuto.ids import new_id
-from tenuto.model.commit import (
-    BeginRun,
-    Commit,
-    EndRun,
-    NewCheckpoint,
-    Receipt,
-    SettleWait,
-    TakeRun,
-)
+from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, Receipt, SettleWait, TakeRun
 from tenuto.model.lane import Lane, Rearm
 from tenuto.model.run import RunRef
 from tenuto.model.session import Ends, SessionKey

@@ -94,9 +94,7 @@ class Report:
 
 
 async def run_fixture(
-    fixture: Fixture,
-    stores: Stores | None = None,
-    deviations: Sequence[tuple[str, str, Decision]] | None = None,
+    fixture: Fixture, stores: Stores | None = None, deviations: Sequence[tuple[str, str, Decision]] | None = None
 ) -> Report:
     """Run every case of a fixture, each with a store of its own where it needs one: by default, a file.
 

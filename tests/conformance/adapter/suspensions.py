@@ -10,12 +10,7 @@ from tests.conformance.adapter.mocks import Directive, Place
 from tests.conformance.adapter.records import Record, Run
 from tests.conformance.adapter.vocabulary import DirectiveUnknown, FixtureProblem, known
 
-WORDS = (
-    "conditional_suspend",
-    "pre_next_calls_suspend_with_descriptor",
-    "signal_payload",
-    "suspend_with_descriptor",
-)
+WORDS = ("conditional_suspend", "pre_next_calls_suspend_with_descriptor", "signal_payload", "suspend_with_descriptor")
 """The words of a case whose graph needs a store to be paused in."""
 _SUSPENDED = re.compile(r"<from (.+) suspended outcome>")
 _COMPLETED = re.compile(r"<invocation_id from (.+) completed invoke>")

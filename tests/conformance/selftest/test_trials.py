@@ -25,8 +25,7 @@ async def test_what_does_not_hold_fails(trial: Trial, true: str, false: str, tmp
 
 
 @pytest.mark.parametrize(
-    ("trial", "known", "unknown"),
-    [(each, *change) for each in TRIALS for change in each.names_the_unknown],
+    ("trial", "known", "unknown"), [(each, *change) for each in TRIALS for change in each.names_the_unknown]
 )
 async def test_a_name_that_is_not_known_fails(trial: Trial, known: str, unknown: str, tmp_path: Path) -> None:
     report = await report_of(trial.changed(known, unknown), tmp_path)

@@ -11,13 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Sk
 from typing_extensions import TypeAliasType
 
 from tenuto import SessionRuntime
-from tenuto.errors import (
-    GraphCompileError,
-    InvalidInput,
-    InvocationInterrupted,
-    RoutingError,
-    StateMigrationError,
-)
+from tenuto.errors import GraphCompileError, InvalidInput, InvocationInterrupted, RoutingError, StateMigrationError
 from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.reducers import Reducer, append, bounded_append, dedupe_append, merge_by_key

@@ -16,19 +16,7 @@ from tenuto.model.run import RunStatus
 from tenuto.runtime.change.actions import WriteMetadata
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import OutcomeStatus
-from tests.graph.desk import (
-    Desk,
-    adds,
-    answers,
-    both,
-    desk,
-    line,
-    runs_of,
-    says,
-    texts,
-    turn_here,
-    waits,
-)
+from tests.graph.desk import Desk, adds, answers, both, desk, line, runs_of, says, texts, turn_here, waits
 from tests.graph.talking import Body
 from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
 

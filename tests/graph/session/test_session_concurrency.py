@@ -58,12 +58,7 @@ async def test_the_last_write_wins_with_its_own_view_of_every_field_it_names(sto
     graph = line(meanwhile(other, aside, messages=["mine"]), store=store, state=Both, checkpoints=kept)
     await graph.invoke({"messages": ["asked"]}, session_id="s")
     # The untouched log goes back to where this run found it; a field it does not name is left as it is now.
-    assert await held(store) == {
-        "messages": ["old", "asked", "mine"],
-        "notes": ["n old"],
-        "mood": "old",
-        "count": 7,
-    }
+    assert await held(store) == {"messages": ["old", "asked", "mine"], "notes": ["n old"], "mood": "old", "count": 7}
     assert (await line(nothing, store=store, state=Both).invoke(session_id="s")).notes == ["n old"]
 
 

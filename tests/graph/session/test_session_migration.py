@@ -106,11 +106,7 @@ class Kept(SessionState):
 
 
 @pytest.mark.parametrize(
-    ("stored", "category"),
-    [
-        ("k1", "session_state_migration_failed"),
-        ("k9", "session_state_migration_missing"),
-    ],
+    ("stored", "category"), [("k1", "session_state_migration_failed"), ("k9", "session_state_migration_missing")]
 )
 async def test_what_cannot_be_migrated_is_refused_before_anything_runs(
     store: Store, stored: str, category: str

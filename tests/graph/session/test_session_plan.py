@@ -65,8 +65,7 @@ async def test_mapped_fields_have_the_sessions_names_at_rest_and_come_back_warm_
 
 
 @pytest.mark.parametrize(
-    ("names", "fault"),
-    [({"nothing": "mood"}, "does not declare"), ({"feeling": "absent"}, "absent"), ({}, "feeling")],
+    ("names", "fault"), [({"nothing": "mood"}, "does not declare"), ({"feeling": "absent"}, "absent"), ({}, "feeling")]
 )
 def test_a_mapping_that_does_not_fit_is_refused_when_the_graph_is_built(names: dict[str, str], fault: str) -> None:
     class Named(SessionState):

@@ -70,12 +70,7 @@ async def test_what_the_table_forbids_raises_and_changes_nothing(store: Store, c
             continue
         with pytest.raises(StatusRefused) as refused:
             await runtime.execute("s", action)
-        assert refused.value.details() == {
-            "key": SessionKey("s"),
-            "found": closed,
-            "wanted": word,
-            "version": 1,
-        }
+        assert refused.value.details() == {"key": SessionKey("s"), "found": closed, "wanted": word, "version": 1}
         assert heard.names == ["SessionLoaded", "ActionFailed"]
     for door in (runtime.send, runtime.start):
         with pytest.raises(StatusRefused):

@@ -24,12 +24,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.model.session import Profile, SessionKey, SessionRecord
-from tenuto.runtime.change.actions import (
-    ChangeModel,
-    SendMessage,
-    SuspendSession,
-    WriteMetadata,
-)
+from tenuto.runtime.change.actions import ChangeModel, SendMessage, SuspendSession, WriteMetadata
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import Session

@@ -19,13 +19,7 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.model.session import SessionKey
-from tenuto.runtime.change.actions import (
-    ChangeModel,
-    ClearSession,
-    ForkSession,
-    RewindSession,
-    SuspendSession,
-)
+from tenuto.runtime.change.actions import ChangeModel, ClearSession, ForkSession, RewindSession, SuspendSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn

@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 from tenuto import Store
-from tenuto.errors import (
-    InvalidInput,
-    SessionExists,
-    SessionNotFound,
-    StatusRefused,
-    StoreUnavailable,
-    VersionConflict,
-)
+from tenuto.errors import InvalidInput, SessionExists, SessionNotFound, StatusRefused, StoreUnavailable, VersionConflict
 from tenuto.model.commit import Commit
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.change.actions import SendMessage, SuspendSession, WriteMetadata

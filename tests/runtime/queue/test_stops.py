@@ -56,11 +56,7 @@ class TestWhatIsKept:
         assert outcome.status is OutcomeStatus.INTERRUPTED
         assert outcome.error == {"category": "run_interrupted", "message": "enough"}
         assert list((await runtime.get("s")).messages)[1:] == [
-            {
-                "role": "assistant",
-                "content": "half a sentence",
-                "metadata": {"interrupted": {"stop": "interrupt"}},
-            }
+            {"role": "assistant", "content": "half a sentence", "metadata": {"interrupted": {"stop": "interrupt"}}}
         ]
 
     async def test_a_message_with_calls_is_kept_and_each_call_answered_as_not_executed(self, store: Store) -> None:

@@ -234,9 +234,7 @@ class TestWorking:
                 await SessionRuntime(store).drain(concurrency)  # type: ignore[arg-type]
 
 
-async def test_a_lost_run_whose_session_was_deleted_meanwhile_is_nobodys_and_harms_no_worker(
-    harness: Harness,
-) -> None:
+async def test_a_lost_run_whose_session_was_deleted_meanwhile_is_nobodys_and_harms_no_worker(harness: Harness) -> None:
     store = await harness.open(clock=FakeClock())
     await store.create("s")
     lane = await store.lanes.acquire("s", this_owner(), ttl=1)

@@ -51,11 +51,7 @@ POISON: dict[str, tuple[InputKind, Any, str]] = {
     "a wake with a notice that is none": (InputKind.WAKE, {"notice": 7}, "invalid_input"),
     "a command that is none": (InputKind.COMMAND, [1], "invalid_input"),
     "a command without values": (InputKind.COMMAND, {"action": "SuspendSession"}, "invalid_input"),
-    "a command its class refuses": (
-        InputKind.COMMAND,
-        {"action": "FailSession", "values": {"reason": 7}},
-        "",
-    ),
+    "a command its class refuses": (InputKind.COMMAND, {"action": "FailSession", "values": {"reason": 7}}, ""),
 }
 
 

@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 
 from tenuto import Store
-from tenuto.errors import (
-    StatusRefused,
-    StoreUnavailable,
-)
+from tenuto.errors import StatusRefused, StoreUnavailable
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.change.actions import SendMessage
 from tenuto.runtime.program.program import program
@@ -17,13 +14,7 @@ from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.session_view import Session
-from tenuto.runtime.stream.notices import (
-    ActionFailed,
-    Failure,
-    RunEnded,
-    SaveFailed,
-    SessionSaved,
-)
+from tenuto.runtime.stream.notices import ActionFailed, Failure, RunEnded, SaveFailed, SessionSaved
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.runtime.talking import (

@@ -288,9 +288,7 @@ async def test_a_parent_that_was_interrupted_owes_its_child_a_stop_and_hears_of_
     assert [each.status for each in await runtime.store.outbox.of_session("p")] == [OutgoingStatus.DONE] * 2
 
 
-async def test_a_child_that_ends_while_its_parent_is_live_is_heard_when_the_parent_goes_on(
-    harness: OurHarness,
-) -> None:
+async def test_a_child_that_ends_while_its_parent_is_live_is_heard_when_the_parent_goes_on(harness: OurHarness) -> None:
     database, gate = Database(harness), Gate()
     made = busy_agent(gate)
     runtime = await database.runtime(made, child)

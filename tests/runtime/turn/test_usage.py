@@ -119,10 +119,7 @@ async def test_calls_with_reasoning_alone_are_kept_and_models_are_told_apart(har
     await runtime.create("asks", session_id="s")
     await runtime.send("s", "hi")
     report = await runtime.usage_report("s")
-    assert report.by_model == {
-        "thinker": UsageTotals(calls=2, reasoning=40),
-        "writer": UsageTotals(calls=1, output=2),
-    }
+    assert report.by_model == {"thinker": UsageTotals(calls=2, reasoning=40), "writer": UsageTotals(calls=1, output=2)}
 
 
 @in_memory

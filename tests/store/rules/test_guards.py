@@ -179,11 +179,7 @@ REFUSED: dict[str, tuple[type[TenutoError], Found, dict[str, Any]]] = {
         nothing(session=session(), waits={"wait-1": wait()}),
         {"settle_waits": (SettleWait(wait_id="wait-1"), SettleWait(wait_id="wait-1"))},
     ),
-    "another request": (
-        EffectMismatch,
-        laned(effects={PLACE: effect(digest="other")}),
-        LANED | {"effects": (ASKED,)},
-    ),
+    "another request": (EffectMismatch, laned(effects={PLACE: effect(digest="other")}), LANED | {"effects": (ASKED,)}),
     "an effect that is done": (
         EffectNotOpen,
         laned(effects={PLACE: effect(status="done")}),

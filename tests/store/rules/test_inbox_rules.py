@@ -120,11 +120,7 @@ def test_at_a_boundary_nothing_passes_an_older_command() -> None:
 
 @pytest.mark.parametrize(
     ("seen", "reason"),
-    [
-        (look(open=False), Nothing.EMPTY),
-        (look(), Nothing.NOT_HERE),
-        (look(next_due=NOW), Nothing.NOT_DUE),
-    ],
+    [(look(open=False), Nothing.EMPTY), (look(), Nothing.NOT_HERE), (look(next_due=NOW), Nothing.NOT_DUE)],
 )
 def test_where_nothing_is_taken_it_says_why(seen: InboxLook, reason: Nothing) -> None:
     assert decide_take(None, seen, [], KEY).reason is reason

@@ -7,14 +7,7 @@ import pytest
 from tenuto.errors import CommitRefused, InvalidInput
 from tenuto.model.commit import Append, LogWrite, Reset
 from tenuto.model.session import LogEnd
-from tenuto.store.rules.commit.log_rows import (
-    REKEY_AT_MOST,
-    LogWriter,
-    Stand,
-    check_point,
-    is_run_log,
-    stand_of,
-)
+from tenuto.store.rules.commit.log_rows import REKEY_AT_MOST, LogWriter, Stand, check_point, is_run_log, stand_of
 from tenuto.store.rules.limits import MAX_COUNT
 from tenuto.store.rules.plan import Found
 from tests.store.rules.found import LIFE, SID, branch, nothing, run, session

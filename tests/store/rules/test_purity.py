@@ -7,17 +7,7 @@ from typing import Any
 import pytest
 
 from tenuto.ids import new_id
-from tenuto.model.commit import (
-    Append,
-    BeginRun,
-    Budget,
-    EndRun,
-    NewCheckpoint,
-    NextRun,
-    OpenWait,
-    Reset,
-    SettleWait,
-)
+from tenuto.model.commit import Append, BeginRun, Budget, EndRun, NewCheckpoint, NextRun, OpenWait, Reset, SettleWait
 from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput

@@ -66,11 +66,11 @@ class ResumePoints:
         for name in plan.logs:
             field = plan.fields[name]
             begins = base.ends[name].position if name in base.ends else 0
-            self._ledger.anew.pop(name, None)
+            self._ledger.rewrites.pop(name, None)
             if own := point.state.__dict__[field][begins:]:
                 values[field] = [*values.get(field, []), *own]
             if loaded.rewrite is not None:
-                self._ledger.anew[name] = (0, None)
+                self._ledger.rewrites[name] = (0, None)
         state = rebuilt(point.state, {**point.state.__dict__, **values})
         self.replace((), state, [name for name in values if not point.schema.fields[name].reducer.is_log])
         self._rebased = loaded.base.ends

@@ -216,7 +216,7 @@ class GraphJournal:
                 raise save_error(error, session.key, self.writer.run.operation_id, None, None) from error
             session.migrate_with_save()
             # Others changed the session; the run's own view of all of it will overwrite theirs.
-            self.ledger.anew |= dict.fromkeys(session.plan.logs, (0, None))
+            self.ledger.rewrites |= dict.fromkeys(session.plan.logs, (0, None))
         self._unsure = None
         session.migrated()
 

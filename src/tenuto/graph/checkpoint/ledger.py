@@ -40,16 +40,16 @@ class _Log(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """The fields of a run where its cursor points, and what of them is not stored as it is there.
+    """The fields of a run at its cursor, and which of them still have to be written.
 
-    `names` are those that a session has other names for. `anew` are the logs that the next write begins anew, each with
-    how many entries it keeps, at which end if not its present one. A preview is stored, and is compared with what its
-    node returns in the end.
+    `names` are those that a session has other names for. `rewrites` are the logs that the next write rewrites, each
+    with how many entries it keeps, and at which end if not its present one. A preview is stored, and is compared with
+    what its node returns in the end.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     document: dict[str, Any] = field(default_factory=dict)
-    anew: dict[str, tuple[int, LogEnd | None]] = field(default_factory=dict)
+    rewrites: dict[str, tuple[int, LogEnd | None]] = field(default_factory=dict)
     _logs: dict[str, _Log] = field(default_factory=dict)
     _previews: dict[str, Preview] = field(default_factory=dict)
     _dumps: dict[str, tuple[Any, Any]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Ledger:
                 self._logs[key] = _Log(None, value, column)
                 if name in changed:
                     column.dump(value)  # what cannot be written is refused here, before anything is
-                    self.anew[key] = (0, None)
+                    self.rewrites[key] = (0, None)
             elif name in changed:
                 self.document[key] = self._dumped(key, value, column)
 
@@ -92,7 +92,7 @@ class Ledger:
                 self._previews[name] = Preview(known[name].position if name in known else 0, [_UNKNOWN])
 
     def collect(self, frames: Iterable[tuple[JournalFrame, Any]]) -> None:
-        """Move on to the fields of these frames; a preview that turns out to differ from them is written anew."""
+        """Move on to the fields of these frames; a preview that turns out to differ from them is written again."""
         self.document, before, self._logs = {}, self._logs, {}
         for frame, state in frames:
             for name, column in frame.graph.schema.fields.items():
@@ -104,11 +104,11 @@ class Ledger:
                 self._logs[key] = _Log(frame, value, column)
                 preview = self._previews.pop(key, None)
                 if key not in before or before[key].frame is not frame:
-                    self.anew[key] = (0, None)
-                elif preview is not None and key not in self.anew:
+                    self.rewrites[key] = (0, None)
+                elif preview is not None and key not in self.rewrites:
                     same = common(preview.items, column.dump(value[preview.settled :], preview.settled))
                     if same < len(preview.items):
-                        self.anew[key] = (preview.settled + same, None)
+                        self.rewrites[key] = (preview.settled + same, None)
 
     def changes(self, tracker: LogTracker) -> dict[str, LogChange]:
         """Return what is to be written of all logs; of one with a preview nothing, before its node has returned."""
@@ -121,8 +121,8 @@ class Ledger:
 
     def change(self, key: str, value: Any, column: Field, tracker: LogTracker) -> tuple[LogChange | None, Preview]:
         """Return what is to be written of a log that is this list, and what it has then beyond what is settled."""
-        if key in self.anew:
-            kept, keep = self.anew[key]
+        if key in self.rewrites:
+            kept, keep = self.rewrites[key]
             items = column.dump(value[kept:], kept)
             settled = len(self._logs[key].value)
             return LogChange(items, True, kept, keep), Preview(settled, items[settled - kept :])
@@ -136,7 +136,7 @@ class Ledger:
     def landed(self, logs: Iterable[str], previews: Mapping[str, Preview] | None = None) -> None:
         """Note that these logs are written, with these previews."""
         for key in logs:
-            self.anew.pop(key, None)
+            self.rewrites.pop(key, None)
         for key, preview in (previews or {}).items():
             if preview.items:
                 self._previews[key] = preview

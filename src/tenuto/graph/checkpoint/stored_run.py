@@ -4,10 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import (
-    CheckpointNotFound,
-    SuspensionRecordInvalid,
-)
+from tenuto.errors import CheckpointNotFound, SuspensionRecordInvalid
 from tenuto.ids import new_id
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import Commit, SettleWait

@@ -2,12 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tenuto.errors import (
-    CheckpointRecordInvalid,
-    CheckpointSaveFailed,
-    NodeException,
-    SuspensionInUnsupportedContext,
-)
+from tenuto.errors import CheckpointRecordInvalid, CheckpointSaveFailed, NodeException, SuspensionInUnsupportedContext
 
 NOT_THE_NODES = (CheckpointSaveFailed, CheckpointRecordInvalid, SuspensionInUnsupportedContext)
 """Errors that pass through nodes without being theirs: the run cannot continue, so nothing catches them."""

@@ -227,8 +227,7 @@ class GraphFrame:
         edge = graph.edges.get(name)
         if edge is None:
             raise RoutingError(
-                f"Node {name!r} of graph {graph.name!r} has no outgoing edge.",
-                **place_of(graph.name, name, state),
+                f"Node {name!r} of graph {graph.name!r} has no outgoing edge.", **place_of(graph.name, name, state)
             )
         if not callable(edge):
             return edge

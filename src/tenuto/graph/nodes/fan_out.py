@@ -158,13 +158,7 @@ class FanOutNode(Node):
         return Series(parts)
 
     async def graph_instance(
-        self,
-        frame: GraphFrame,
-        graph: GraphPlan[Any],
-        state: Any,
-        index: int,
-        item: Any,
-        again: Callable[[], None],
+        self, frame: GraphFrame, graph: GraphPlan[Any], state: Any, index: int, item: Any, again: Callable[[], None]
     ) -> Update:
         """Run one instance of a graph and return its final fields; `again` is called before another attempt."""
         plan = self.plan
@@ -216,8 +210,7 @@ class FanOutNode(Node):
         count = self.plan.count(state) if callable(self.plan.count) else self.plan.count
         if type(count) is not int or count < 0:
             raise FanOutInvalidCount(
-                f"Fan-out {self.name!r} has the count {count!r}; it must be 0 or more.",
-                node_name=self.name,
+                f"Fan-out {self.name!r} has the count {count!r}; it must be 0 or more.", node_name=self.name
             )
         return count
 

@@ -216,7 +216,7 @@ def _continue_from_head(
 
     If the session has changed, its fields are those it has now, and what the run had added is added to them.
     """
-    points, anew = restored.points, restored.ledger.anew
+    points, anew = restored.points, restored.ledger.rewrites
     cursor: Any = found.checkpoint.cursor
     if moved:
         base = Base(ends={name: LogEnd(0, 0, length) for name, length in cursor["base"].items()})

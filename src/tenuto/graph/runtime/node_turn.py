@@ -60,15 +60,7 @@ class NodeTurn:
         place = self._place(scope, key)
         try:
             return await call_effect(
-                live,
-                place,
-                call,
-                request,
-                kind=kind,
-                idempotent=idempotent,
-                call_id=call_id,
-                record=None,
-                caller=scope,
+                live, place, call, request, kind=kind, idempotent=idempotent, call_id=call_id, record=None, caller=scope
             )
         except TurnSuspended as signal:
             frame = scope.frame

@@ -137,8 +137,7 @@ class SessionPlan:
             return key
         if key.tenant:
             raise InvalidInput(
-                f"{type(self.store).__name__} keeps sessions by id alone; it cannot have those of a tenant.",
-                key=key,
+                f"{type(self.store).__name__} keeps sessions by id alone; it cannot have those of a tenant.", key=key
             )
         return key.session_id
 
@@ -298,11 +297,7 @@ class SessionPlan:
         """Return the whole record, for a store of the user's own; `version` is the one the save gives the session."""
         values = {name: self._schema.fields[field].dump(state.__dict__[field]) for name, field in self.fields.items()}
         return SessionRecord(
-            session_id=session_id,
-            state=values,
-            schema_version=self.schema_version,
-            logs=self.logs,
-            version=version,
+            session_id=session_id, state=values, schema_version=self.schema_version, logs=self.logs, version=version
         )
 
     def values(self, state: State) -> dict[str, Any]:

@@ -65,8 +65,7 @@ async def call_effect(
     begins = known is None or not known.mine
     if begins and kind is EffectKind.MODEL and not turn.call_under_way() and (left := turn.open_calls):
         raise InvalidHistory(
-            f"Call {left[0]['id']!r} has no result; append it before calling the model.",
-            call_id=left[0]["id"],
+            f"Call {left[0]['id']!r} has no result; append it before calling the model.", call_id=left[0]["id"]
         )
     if begins:
         started = turn.journal.start(place, kind, request, idempotent=idempotent, call_id=call_id)

@@ -75,9 +75,7 @@ async def refuse_open(store: Store, replica: Replica, at: int | None, history: H
     call = next(iter(history.open))
     near = f"; fork it at {', '.join(map(str, nearest))} instead" if nearest else ""
     return InvalidHistory(
-        f"{replica.key} cannot be forked there: call {call!r} has no result yet{near}.",
-        call_id=call,
-        nearest=nearest,
+        f"{replica.key} cannot be forked there: call {call!r} has no result yet{near}.", call_id=call, nearest=nearest
     )
 
 

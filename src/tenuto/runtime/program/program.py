@@ -146,8 +146,4 @@ class Programs:
 
     def _unknown(self, name: str | None, what: str) -> ProgramNotRegistered:
         registered = ", ".join(self.names) or "none"
-        return ProgramNotRegistered(
-            f"{what}. Registered: {registered}.",
-            program=name,
-            registered=self.names,
-        )
+        return ProgramNotRegistered(f"{what}. Registered: {registered}.", program=name, registered=self.names)

@@ -56,10 +56,7 @@ async def resume_run(
         writer.stand(replica.base)
         turn = await rebuild(factory, replica, writer, run, resumes=run.run_id)
         writer.begins(
-            invocation_id=run.invocation_id,
-            correlation_id=run.correlation_id,
-            origin_id=run.origin_id,
-            fresh=False,
+            invocation_id=run.invocation_id, correlation_id=run.correlation_id, origin_id=run.origin_id, fresh=False
         )
         notices: list[Notice] = [await factory.run_load_hooks(turn)]
         _settle(turn, run.run_id, wakes)

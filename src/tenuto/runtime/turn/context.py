@@ -134,11 +134,7 @@ class TurnContext:
         return self.writer.store.budget.max_bytes // 4
 
     async def commit(
-        self,
-        *,
-        end: EndRun | None = None,
-        waits: tuple[OpenWait, ...] = (),
-        settled: Iterable[SettleWait] = (),
+        self, *, end: EndRun | None = None, waits: tuple[OpenWait, ...] = (), settled: Iterable[SettleWait] = ()
     ) -> Receipt:
         """Write everything pending in one commit; a lost reply is resolved under the same operation id."""
         self.pending.settled.extend(settled)

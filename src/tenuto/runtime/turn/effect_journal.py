@@ -11,15 +11,7 @@ from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
 from tenuto.errors import EffectFailed, EffectMismatch, EffectResultDropped
-from tenuto.model.effect import (
-    Effect,
-    EffectChange,
-    EffectKind,
-    EffectStatus,
-    FinishEffect,
-    SettleEffect,
-    StartEffect,
-)
+from tenuto.model.effect import Effect, EffectChange, EffectKind, EffectStatus, FinishEffect, SettleEffect, StartEffect
 from tenuto.store.bounds import request_digest
 
 ONCE = "/once"

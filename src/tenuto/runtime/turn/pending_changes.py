@@ -159,7 +159,7 @@ class Pending:
     def run_logs(self, head: Mapping[str, LogChange]) -> Mapping[str, LogChange]:
         """Return what a commit writes to the logs of its run, given what it does to those of the session's head.
 
-        The two differ where the run has written entries ahead of the head, which a save takes along only if the
+        The two differ where the run has written entries ahead of the head, which a save includes only if the
         program's engine handed them over. Entries added after that are written too.
         """
         tracker, handover = self.tracker, self.handover
@@ -213,11 +213,7 @@ class Pending:
         self.replica.reindex()
 
     def parts(
-        self,
-        logs: Mapping[str, LogChange],
-        waits: tuple[OpenWait, ...],
-        *,
-        saves: bool = True,
+        self, logs: Mapping[str, LogChange], waits: tuple[OpenWait, ...], *, saves: bool = True
     ) -> dict[str, Any]:
         """Return the other parts of a commit with these changes of the head's logs.
 

@@ -62,12 +62,7 @@ class Lanes:
         return await self._acquire(key, owner, nonce, ttl, life, alive, dead)
 
     async def renew(
-        self,
-        lanes: Iterable[Lane],
-        *,
-        ttl: float = DEFAULT_TTL,
-        runs: Iterable[RunRef] = (),
-        tenant: Tenant = "",
+        self, lanes: Iterable[Lane], *, ttl: float = DEFAULT_TTL, runs: Iterable[RunRef] = (), tenant: Tenant = ""
     ) -> Renewal:
         """Renew many lanes, and runs of a tenant without a lane, in one statement each.
 

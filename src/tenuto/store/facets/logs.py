@@ -40,12 +40,7 @@ class Logs:
         found = [EntryRow(*row) for row in rows]
         values = loads_many([row.body for row in found], f"log {log!r} of {key}")
         return [
-            Entry(
-                position=row.position,
-                commit_number=row.commit_no,
-                schema_version=row.schema_version,
-                value=value,
-            )
+            Entry(position=row.position, commit_number=row.commit_no, schema_version=row.schema_version, value=value)
             for row, value in zip(found, values, strict=True)
         ]
 

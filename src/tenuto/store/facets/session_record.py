@@ -47,11 +47,7 @@ async def read_record(view: View, key: SessionKey) -> tuple[SessionRecord, Run |
         bodies = await read_bodies(view, end)
         state[name] = loads_many(bodies, f"log {name!r} of {key}")
     record = SessionRecord(
-        session_id=key.session_id,
-        state=state,
-        schema_version=head.schema_version,
-        logs=frozenset(head.ends),
-        head=head,
+        session_id=key.session_id, state=state, schema_version=head.schema_version, logs=frozenset(head.ends), head=head
     )
     return record, None if run[0] is None else run_of(RunRow(*run), key)
 

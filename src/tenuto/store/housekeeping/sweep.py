@@ -87,9 +87,7 @@ class Sweep:
         dropped: list[tuple[int, str]] = []
         while more:
             collected = await self._store.backend.transact(
-                partial(gather_family, family, self._store.now()),
-                partial(decide_collect, grace),
-                family_lock(family),
+                partial(gather_family, family, self._store.now()), partial(decide_collect, grace), family_lock(family)
             )
             report, more = collected.report, collected.more
             progress.add(entries=report.entries, branches=report.branches)

@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tenuto.errors import (
-    SessionNotFound,
-    StoreUnavailable,
-    UpkeepFailed,
-)
+from tenuto.errors import SessionNotFound, StoreUnavailable, UpkeepFailed
 from tenuto.model.commit import BeginRun, NewCheckpoint, OpenWait
 from tenuto.model.event import NewEvent
 from tenuto.model.report import DeleteReport, GcReport

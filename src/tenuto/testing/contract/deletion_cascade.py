@@ -5,11 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tenuto.errors import (
-    DeliveryLost,
-    SessionNotFound,
-    StoreUnavailable,
-)
+from tenuto.errors import DeliveryLost, SessionNotFound, StoreUnavailable
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, EndRun, OpenWait, SettleWait
 from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus

@@ -5,14 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import (
-    EffectMismatch,
-    EffectNotOpen,
-    InvalidInput,
-    LaneLost,
-    OperationConflict,
-    RunNotLive,
-)
+from tenuto.errors import EffectMismatch, EffectNotOpen, InvalidInput, LaneLost, OperationConflict, RunNotLive
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, Commit, EndRun, TakeRun
 from tenuto.model.effect import Effect, EffectChange, EffectKind, EffectStatus, FinishEffect, SettleEffect, StartEffect

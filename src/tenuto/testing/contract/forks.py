@@ -273,9 +273,7 @@ async def test_a_checkpoint_from_before_is_the_same_where_the_commit_needed_no_l
     assert seen == [["a"], ["a", "turn-0"], ["a", "turn-0", "turn-1"]]
 
 
-async def test_a_run_taken_over_elsewhere_leaves_its_former_place_in_a_checkpoint_from_before(
-    harness: Harness,
-) -> None:
+async def test_a_run_taken_over_elsewhere_leaves_its_former_place_in_a_checkpoint_from_before(harness: Harness) -> None:
     """It has what the run had written, although the run continues at a head that has moved."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
@@ -287,10 +285,7 @@ async def test_a_run_taken_over_elsewhere_leaves_its_former_place_in_a_checkpoin
     take = TakeRun(run_id=begin.run_id, attempt=1, ends=moved.ends, base_ends=moved.ends, base_version=moved.version)
     done = await store.commit(
         a_commit(
-            key,
-            run=take,
-            logs={"messages": Append(items=("again",))},
-            checkpoint=NewCheckpoint(step=1, before=True),
+            key, run=take, logs={"messages": Append(items=("again",))}, checkpoint=NewCheckpoint(step=1, before=True)
         )
     )
     point = await store.checkpoints.get(key, done.commit_number)

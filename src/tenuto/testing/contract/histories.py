@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import (
-    SessionNotFound,
-    StoredDataCorrupt,
-    TenutoError,
-    VersionConflict,
-)
+from tenuto.errors import SessionNotFound, StoredDataCorrupt, TenutoError, VersionConflict
 from tenuto.model.commit import Append, BeginRun, EndRun, NewCheckpoint, Receipt, Reset
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Key, SessionKey
@@ -272,12 +267,7 @@ async def test_a_run_resumed_from_a_failed_ones_checkpoint_builds_on_its_entries
     first = await _run(store, key, "r-1", "b")
     await _step(store, key, "r-1", end=FAILED, checkpoint=None)
     begin = BeginRun(
-        run_id="r-2",
-        invocation_id="inv-r-1",
-        fresh=False,
-        ends=first.ends,
-        base_ends=created.ends,
-        base_version=1,
+        run_id="r-2", invocation_id="inv-r-1", fresh=False, ends=first.ends, base_ends=created.ends, base_version=1
     )
     logs = {"messages": Append(items=("c",))}
     await store.commit(a_commit(key, run=begin, logs=logs, checkpoint=NewCheckpoint(step=2)))

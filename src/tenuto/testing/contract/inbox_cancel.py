@@ -4,24 +4,14 @@ import asyncio
 
 import pytest
 
-from tenuto.errors import (
-    ClaimLost,
-)
+from tenuto.errors import ClaimLost
 from tenuto.model.input import Cancelled, Consume, InputStatus
 from tenuto.store.store import Store
 from tenuto.testing.checks import unchanged
 from tenuto.testing.factories import a_key, a_save, a_session, a_turn, an_owner
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import fail_at_each_statement
-from tenuto.testing.scenes.inbox_scene import (
-    AFTER,
-    a_live_run,
-    a_message,
-    an_ending,
-    ids_of,
-    input_of,
-    send,
-)
+from tenuto.testing.scenes.inbox_scene import AFTER, a_live_run, a_message, an_ending, ids_of, input_of, send
 
 
 async def test_cancelling_tells_for_each_id_what_became_of_it(store: Store) -> None:
@@ -132,10 +122,7 @@ async def test_a_refused_input_is_settled_once_with_its_reason(harness: Harness)
     assert not await store.inbox.refuse(a_key(), behind.input_id, reason)
     assert await store.dump() == dumped
     (told,) = (await store.events.read(key, after=head.event_seq)).events
-    assert (told.type, told.data) == (
-        "input_refused",
-        {"input_id": bad.input_id, "kind": "message", "error": reason},
-    )
+    assert (told.type, told.data) == ("input_refused", {"input_id": bad.input_id, "kind": "message", "error": reason})
     found = await input_of(await harness.open(), bad.input_id)
     assert (found.status, found.error, found.body, found.has_body) == (InputStatus.REFUSED, reason, None, False)
     assert (found.seq, found.input_key, found.digest) == (bad.seq, "k", bad.digest)

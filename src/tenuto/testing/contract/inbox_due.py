@@ -6,9 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tenuto.clock import to_datetime
-from tenuto.errors import (
-    InvalidInput,
-)
+from tenuto.errors import InvalidInput
 from tenuto.model.input import Consume, InputKind, NewInput, Nothing
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.store.host import this_process

@@ -6,13 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from tenuto.errors import (
-    ClaimLost,
-    InvalidInput,
-    OperationConflict,
-    SessionNotFound,
-    StatusRefused,
-)
+from tenuto.errors import ClaimLost, InvalidInput, OperationConflict, SessionNotFound, StatusRefused
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun
 from tenuto.model.input import Boundary, Cancelled, Consume, Enqueued, InputKind, InputStatus, NewInput

@@ -5,12 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tenuto.errors import (
-    ClaimLost,
-    InvalidInput,
-    LaneLost,
-    RunNotLive,
-)
+from tenuto.errors import ClaimLost, InvalidInput, LaneLost, RunNotLive
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Reset, TakeRun
 from tenuto.model.input import Consume, InputKind, InputStatus, NewInput, Nothing

@@ -9,17 +9,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import InvalidInput, NotJson, TenutoError
-from tenuto.model.commit import (
-    Append,
-    BeginRun,
-    EndRun,
-    Held,
-    NewCheckpoint,
-    OpenWait,
-    Reset,
-    SettleWait,
-    TakeRun,
-)
+from tenuto.model.commit import Append, BeginRun, EndRun, Held, NewCheckpoint, OpenWait, Reset, SettleWait, TakeRun
 from tenuto.model.effect import EffectKind, FinishEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import InputKind, NewInput

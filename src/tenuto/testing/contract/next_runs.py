@@ -98,12 +98,7 @@ async def test_a_next_run_consumes_its_input_at_its_entry(store: Store) -> None:
     await store.commit(_passing_on(key, lane, _next(key, input_id)))
     found = await store.inbox.get(input_id)
     assert found is not None
-    assert (found.status, found.run_id, found.log, found.position) == (
-        InputStatus.CONSUMED,
-        _two(key),
-        "messages",
-        2,
-    )
+    assert (found.status, found.run_id, found.log, found.position) == (InputStatus.CONSUMED, _two(key), "messages", 2)
     assert not found.has_body
 
 

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import (
-    InvalidInput,
-    LaneLost,
-    OperationConflict,
-    SessionExists,
-    StoreContended,
-    VersionConflict,
-)
+from tenuto.errors import InvalidInput, LaneLost, OperationConflict, SessionExists, StoreContended, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, Held, NewCheckpoint, OpenWait, Receipt, Reset
 from tenuto.model.event import NewEvent

@@ -6,12 +6,7 @@ from typing import Any
 import pytest
 
 from tenuto.clock import to_datetime
-from tenuto.errors import (
-    InvalidInput,
-    StoreUnavailable,
-    Unsupported,
-    UpkeepFailed,
-)
+from tenuto.errors import InvalidInput, StoreUnavailable, Unsupported, UpkeepFailed
 from tenuto.model.commit import Reset
 from tenuto.model.event import NewEvent
 from tenuto.model.input import InputKind, NewInput

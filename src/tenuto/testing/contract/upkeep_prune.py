@@ -6,12 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tenuto.clock import to_datetime
-from tenuto.errors import (
-    CursorBeyondTail,
-    LaneLost,
-    RunNotLive,
-    SessionDeleted,
-)
+from tenuto.errors import CursorBeyondTail, LaneLost, RunNotLive, SessionDeleted
 from tenuto.model.commit import BeginRun, EndRun, NewCheckpoint, SettleWait
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, InputKind, NewInput

@@ -54,10 +54,7 @@ def check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
             seen.add(settled.wait_id)
             continue
         raise WaitNotOpen(
-            f"Wait {settled.wait_id} of {commit.key} is {state}.",
-            key=commit.key,
-            wait_id=settled.wait_id,
-            found=state,
+            f"Wait {settled.wait_id} of {commit.key} is {state}.", key=commit.key, wait_id=settled.wait_id, found=state
         )
 
 

@@ -165,10 +165,7 @@ def _bury(row: SessionRow, seed: str, found: Found) -> tuple[DeleteReport, list[
         *(Write(_REMOVAL.get(table, f"delete_{table}_of"), [(row.sid,)]) for table in (*COUNTED, "profiles")),
     ]
     report = DeleteReport(
-        sessions=1,
-        children=tuple(map(key_of, found.children)),
-        forks=tuple(map(key_of, found.forks)),
-        **found.counts,
+        sessions=1, children=tuple(map(key_of, found.children)), forks=tuple(map(key_of, found.forks)), **found.counts
     )
     if owed := _owed(row, seed, found):
         writes.append(Write("insert_outgoing", owed))

@@ -46,11 +46,7 @@ def decide_acquire(
         raise busy(key, row)
     displaced = None
     if holder:
-        displaced = Displaced(
-            owner=holder,
-            generation=row.generation,
-            expires_at=to_datetime(row.lane_expires_at or 0),
-        )
+        displaced = Displaced(owner=holder, generation=row.generation, expires_at=to_datetime(row.lane_expires_at or 0))
     granted = row._replace(
         generation=next_count(row.generation, "the generation"),
         armed=1,
