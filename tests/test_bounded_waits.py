@@ -19,10 +19,9 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
     "the caller's own function, graph, program or observer, which may take as long as it likes": (
         "cli/state_commands.py:_run.run",
         "cli/worker_command.py:_program",
-        "graph/nodes/branches.py:BranchesNode.execute",
-        "graph/nodes/call.py:FunctionCall.__call__",
+        "graph/nodes/error_policy.py:outcomes_of",
+        "graph/nodes/function.py:FunctionCall.__call__",
         "graph/invocation/execution.py:_observed",
-        "graph/nodes/fan_out.py:_Instances.run",
         "graph/middleware/isolation.py:FailureIsolation.__call__",
         "graph/middleware/retry.py:Retry.__call__",
         "graph/middleware/timing.py:Timing._report",

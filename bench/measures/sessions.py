@@ -15,8 +15,7 @@ from tenuto import SignalDescriptor, Store, open_store, suspend
 from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
-from tenuto.graph.session.session_state import SessionState
-from tenuto.graph.state import State
+from tenuto.graph.state import SessionState, State
 from tenuto.model.session import SessionKey
 
 _BATCH = 100

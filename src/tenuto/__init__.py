@@ -8,9 +8,8 @@ from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.engine.suspend import save_session, suspend
 from tenuto.graph.graph_outcome import Outcome
 from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.signal import SignalDescriptor
-from tenuto.graph.state import State
+from tenuto.graph.state import SessionState, State
 from tenuto.model.commit import (
     Append,
     BeginRun,

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 
-from tenuto.graph.engine.scope import Metadata, Scope, scope_variable, set_invocation_metadata
+from tenuto.graph.engine.scope import Scope, scope_variable, set_invocation_metadata
 from tenuto.observe.log_records import InvocationLogs
 from tests.observe.graphs import Count, around, line, spread
 from tests.observe.trees import Branch, Spans
@@ -76,7 +76,7 @@ async def test_without_an_observer_the_ids_of_the_invocation_are_there_all_the_s
 
 
 async def test_the_session_is_named_if_there_is_one(kept: Kept) -> None:
-    scope = Scope(invocation_id="i", correlation_id="c", session_id="s-1", metadata=Metadata({}))
+    scope = Scope(invocation_id="i", correlation_id="c", session_id="s-1", metadata={})
     token = scope_variable.set(scope)
     logger.info("in a session")
     scope_variable.reset(token)

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import get_current_span
 
 from tenuto import END, Branch, GraphBuilder
-from tenuto.graph.engine.scope import Metadata, Scope, set_invocation_metadata
+from tenuto.graph.engine.scope import Scope, set_invocation_metadata
 from tenuto.graph.events.event_queue import subscription, trace_context
 from tenuto.graph.events.node_event import InvocationEvent, NodeEvent
 from tenuto.graph.middleware.isolation import FailureIsolation
@@ -280,7 +280,7 @@ async def test_a_resumed_invocation_links_to_the_one_it_goes_on_from(spans: Span
     context = root.span.get_span_context()
     assert context is not None
     assert told == [f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"]
-    scope = Scope(invocation_id="i", correlation_id="c", session_id=None, metadata=Metadata({}))
+    scope = Scope(invocation_id="i", correlation_id="c", session_id=None, metadata={})
     for resumed_from in (told[0], "no such thing"):
         event = InvocationEvent("started", line("a"), scope, resumed_from=resumed_from)
         spans.observer(event)
@@ -317,7 +317,7 @@ async def test_a_node_that_suspended_says_what_it_waits_for(spans: Spans) -> Non
 
 
 async def test_a_session_is_named_on_every_span_if_there_is_one(spans: Spans) -> None:
-    scope = Scope(invocation_id="i", correlation_id="c", session_id="s-1", metadata=Metadata({}))
+    scope = Scope(invocation_id="i", correlation_id="c", session_id="s-1", metadata={})
     event = InvocationEvent("started", line("a"), scope)
     spans.observer(event)
     spans.observer(event._replace(phase="completed"))

@@ -7,7 +7,7 @@ from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, InvocationInterrupted, InvocationSuspended, SessionSaveFailed
 from tenuto.graph.checkpoint.stored_run import cancel_paused
 from tenuto.graph.engine.graph_plan import GraphPlan
-from tenuto.graph.engine.scope import Metadata, Scope, checked_metadata
+from tenuto.graph.engine.scope import Scope, checked_metadata
 from tenuto.graph.events.event_queue import Attachment, DrainSummary, Observer, Subscription, subscription
 from tenuto.graph.graph_outcome import Outcome
 from tenuto.graph.invocation import execution
@@ -110,7 +110,7 @@ class CompiledGraph(GraphPlan[S]):
             invocation_id=check_id(invocation_id, "invocation_id"),
             correlation_id=correlation_id or random_id(),
             session_id=None if session_id is None else check_id(session_id),
-            metadata=Metadata(checked_metadata(metadata or {})),
+            metadata=checked_metadata(metadata or {}),
             callbacks=callbacks,
         )
         return await execution.run(self, request, scope)

@@ -37,6 +37,18 @@ class State(BaseModel):
     __str__ = __repr__
 
 
+class SessionState(BaseModel):
+    """Names the fields of a graph's state that are kept between turns; all others are scratch.
+
+    A field is the state's field of the same name, unless the builder is given a mapping. Its reducer, type and default
+    are those the state declares. `schema_version` is the version session records are kept under.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    schema_version: ClassVar[str] = ""
+
+
 class Series(dict[str, Any]):
     """Several updates that are applied one after the other; as a mapping it shows the last value of each field."""
 

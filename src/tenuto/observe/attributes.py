@@ -18,7 +18,7 @@ def cross_cutting(scope: Scope) -> dict[str, Any]:
     found: dict[str, Any] = {"openarmature.correlation_id": scope.correlation_id}
     if scope.session_id is not None:
         found["openarmature.session_id"] = scope.session_id
-    return found | user(scope.metadata.values)
+    return found | user(scope.metadata)
 
 
 def user(values: Mapping[str, Any]) -> dict[str, Any]:

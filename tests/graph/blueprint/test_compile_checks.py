@@ -16,8 +16,7 @@ from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.reducers import Reducer, append, bounded_append, dedupe_append, merge_by_key
 from tenuto.graph.session.migration import MigrationRegistry
-from tenuto.graph.session.session_state import SessionState
-from tenuto.graph.state import State
+from tenuto.graph.state import SessionState, State
 from tenuto.store.open import memory_store
 
 

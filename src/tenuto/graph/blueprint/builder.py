@@ -19,13 +19,11 @@ from tenuto.graph.nodes.branches import Branch, BranchesNode
 from tenuto.graph.nodes.error_policy import ErrorPolicy
 from tenuto.graph.nodes.fan_out import Call, FanOutNode, FanOutPlan, OnEmpty
 from tenuto.graph.nodes.function import FunctionNode
-from tenuto.graph.nodes.projection import projection_of
-from tenuto.graph.nodes.subgraph import SubgraphNode
+from tenuto.graph.nodes.subgraph import Projection, SubgraphNode
 from tenuto.graph.session.foreign_store import SessionStore, check_session_store
 from tenuto.graph.session.migration import Migrate, MigrationRegistry
 from tenuto.graph.session.session_plan import Concurrency, SessionPlan
-from tenuto.graph.session.session_state import SessionState
-from tenuto.graph.state import Schema, State, schema_of
+from tenuto.graph.state import Schema, SessionState, State, schema_of
 from tenuto.store.store import Store, check_whole_store
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT
 
@@ -65,7 +63,7 @@ class GraphBuilder(Generic[S]):
         """Add a node whose work is an async function from the state to a partial update."""
         if not callable(body):
             raise InvalidInput(f"Node {name!r} needs an async function of the state, got {body!r}.")
-        return self._add(FunctionNode(name, body, tuple(middleware)))
+        return self._add(FunctionNode(name, tuple(middleware), body))
 
     def add_subgraph_node(
         self: B,
@@ -81,9 +79,10 @@ class GraphBuilder(Generic[S]):
         """Add a compiled graph as a node; see `Projection` for which fields it shares with this one."""
         if not isinstance(graph, CompiledGraph):
             raise InvalidInput(f"Subgraph node {name!r} needs a compiled graph, got {graph!r}.")
-        return self._add(
-            SubgraphNode(name, graph, projection_of(inputs, outputs, projects_in, projects_out), tuple(middleware))
-        )
+        into = None if projects_in is None else frozenset(projects_in)
+        out = None if projects_out is None else frozenset(projects_out)
+        projection = Projection(inputs=inputs, outputs=outputs, projects_in=into, projects_out=out)
+        return self._add(SubgraphNode(name, tuple(middleware), graph, projection))
 
     def add_fan_out_node(
         self: B,
@@ -129,7 +128,7 @@ class GraphBuilder(Generic[S]):
             extra_outputs=dict(extra_outputs or {}),
             instance_middleware=tuple(instance_middleware),
         )
-        return self._add(FanOutNode(name, plan, tuple(middleware)))
+        return self._add(FanOutNode(name, tuple(middleware), plan))
 
     def add_parallel_branches_node(
         self: B,
@@ -144,7 +143,7 @@ class GraphBuilder(Generic[S]):
         policy = word_of(ErrorPolicy, error_policy, f"The error_policy of branches {name!r}")
         if not isinstance(branches, Mapping) or not all(isinstance(each, Branch) for each in branches.values()):
             raise InvalidInput(f"Branches node {name!r} needs a mapping of names to Branch, got {branches!r}.")
-        return self._add(BranchesNode(name, branches, policy, errors_field, tuple(middleware)))
+        return self._add(BranchesNode(name, tuple(middleware), dict(branches), policy, errors_field))
 
     def add_edge(self: B, source: str, target: Any) -> B:
         """Let one node, or END, follow another."""

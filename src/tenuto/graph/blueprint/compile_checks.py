@@ -10,8 +10,7 @@ from tenuto.graph.engine.node import Node
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.nodes.branches import BranchesNode
 from tenuto.graph.nodes.fan_out import FanOutNode, FanOutPlan
-from tenuto.graph.nodes.projection import check_declared
-from tenuto.graph.nodes.subgraph import SubgraphNode
+from tenuto.graph.nodes.subgraph import SubgraphNode, check_declared
 from tenuto.graph.reducers import misplaced
 from tenuto.graph.state import Schema
 from tenuto.graph.warnings import GraphCompileWarning

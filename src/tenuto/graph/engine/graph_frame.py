@@ -4,6 +4,7 @@ Per step: middleware, `started`, the body, merge, edge, `completed`. A run is a 
 being executed; each has its place, its observers and the states above it.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from tenuto.errors import EdgeException, GraphRunError, RoutingError, SuspensionInUnsupportedContext
@@ -23,52 +24,36 @@ from tenuto.model.commit import OpenWait
 from tenuto.writing.error_record import shown
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GraphFrame:
-    """One graph being executed, and where: the names above it, their states, and its part of the chains."""
+    """One graph being executed, and where: the names above it, their states, and its part of the chains.
 
-    __slots__ = (
-        "_audience",
-        "_scopes",
-        "attempt",
-        "durable",
-        "graph",
-        "linear",
-        "observers",
-        "parent",
-        "parent_states",
-        "rounds",
-        "run",
-        "scope",
-        "unsuspendable",
-    )
+    `linear` means neither in an instance nor in a branch, so that a cursor can point here. `unsuspendable` names what
+    is around it that would continue without it, if anything. `attempt` is what runs a node's body; None while only
+    middleware runs.
+    """
 
-    def __init__(
-        self,
-        run: GraphRun,
-        graph: GraphPlan[Any],
-        scope: Scope,
-        parent_states: tuple[Any, ...] = (),
-        parent: "GraphFrame | None" = None,
-        linear: bool = True,
-        collecting: str | None = None,
-    ) -> None:
-        self.run = run
-        self.parent = parent
-        # Neither in an instance nor in a branch, so that a cursor can point here.
-        self.linear = linear
-        self.durable = linear and run.journal is not None and run.journal.every_node
-        self.unsuspendable: str | None = collecting or (parent.unsuspendable if parent else None)
-        # What runs a node's body now; None while only middleware runs.
-        self.attempt: Any = None
-        self.graph = graph
-        self.scope = scope
-        self.parent_states = parent_states
+    run: GraphRun
+    graph: GraphPlan[Any]
+    scope: Scope
+    parent_states: tuple[Any, ...] = ()
+    parent: "GraphFrame | None" = None
+    linear: bool = True
+    unsuspendable: str | None = None
+    attempt: Any = None
+    durable: bool = field(init=False)
+    observers: tuple[Subscription, ...] = field(init=False)
+    rounds: dict[str, int] = field(default_factory=dict)
+    _audience: tuple[Subscription, ...] = field(init=False)
+    _scopes: dict[str, Scope] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        run, parent = self.run, self.parent
+        self.durable = self.linear and run.journal is not None and run.journal.every_node
         # A function that runs as a branch or an instance is in its parent's own graph: no observer is added twice.
-        own = () if parent is not None and parent.graph is graph else tuple(graph.observers)
-        self.observers: tuple[Subscription, ...] = (parent.observers if parent else ()) + own
+        own = () if parent is not None and parent.graph is self.graph else tuple(self.graph.observers)
+        self.observers = (parent.observers if parent else ()) + own
         self._audience = self.observers + run.observers
-        self._scopes: dict[str, Scope] = {}
-        self.rounds: dict[str, int] = {}
 
     def inside(
         self,
@@ -92,8 +77,8 @@ class GraphFrame:
             attempt_index=scope.attempt_index,
             metadata=scope.metadata if index is None and branch is None else scope.metadata.copy(),
         )
-        linear = self.linear and index is None and branch is None
-        return GraphFrame(self.run, graph, inner, (*self.parent_states, state), self, linear, collecting)
+        linear, above = self.linear and index is None and branch is None, (*self.parent_states, state)
+        return GraphFrame(self.run, graph, inner, above, self, linear, collecting or self.unsuspendable)
 
     def above(self) -> "list[tuple[GraphFrame, Any]]":
         """Return the frames this one runs inside, outermost first, with their states."""

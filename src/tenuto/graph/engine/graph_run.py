@@ -1,6 +1,7 @@
 """One invocation under way, as all its frames share it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tenuto.errors import StepLimitReached
@@ -25,24 +26,23 @@ class Interrupted(BaseException):
         self.state = state
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GraphRun:
-    """One invocation being executed: its counters, its observers, its stop check."""
+    """One invocation being executed: its counters, its observers, its stop check.
 
-    def __init__(
-        self,
-        delivery: Delivery | None,
-        observers: tuple[Subscription, ...],
-        step_limit: int,
-        stop: Callable[[], bool] | None,
-        journal: GraphJournal | None = None,
-    ) -> None:
-        self.delivery = delivery
-        self.journal = journal
-        self.observers = observers
-        self.stop = stop
-        self._limit = step_limit
-        self._executed = 0
-        self._step = journal.step if journal and journal.points else -1
+    `step` is the number of the last node execution.
+    """
+
+    delivery: Delivery | None
+    observers: tuple[Subscription, ...]
+    step_limit: int
+    stop: Callable[[], bool] | None
+    journal: GraphJournal | None = None
+    step: int = field(init=False)
+    _executed: int = 0
+
+    def __post_init__(self) -> None:
+        self.step = self.journal.step if self.journal and self.journal.points else -1
 
     def audience(self, graph: GraphPlan[Any]) -> tuple[Subscription, ...]:
         """Return the observers of the outermost graph, and of this invocation."""
@@ -50,23 +50,18 @@ class GraphRun:
 
     def next_step(self) -> int:
         """Return the number of the next node execution."""
-        self._step += 1
-        return self._step
-
-    @property
-    def step(self) -> int:
-        """The number of the last node execution."""
-        return self._step
+        self.step += 1
+        return self.step
 
     def count(self, graph: str, node: str, state: Any) -> None:
         """Count a node execution against the limit."""
         self._executed += 1
-        if self._executed > self._limit:
+        if self._executed > self.step_limit:
             raise StepLimitReached(
-                f"Graph {graph!r} executed {self._limit} nodes and is at {node!r}; raise step_limit if this is not an "
-                "endless loop.",
+                f"Graph {graph!r} executed {self.step_limit} nodes and is at {node!r}; raise step_limit if this is not "
+                "an endless loop.",
                 **place_of(graph, node, state),
-                limit=self._limit,
+                limit=self.step_limit,
             )
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """What every kind of node does: given a state, return a partial update. The engine does everything around it."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenuto.errors import InvalidInput
 from tenuto.graph.state import State
@@ -18,14 +19,14 @@ Middleware = Callable[[Any, Next], Awaitable[Update]]
 Body = Callable[[Any], Awaitable[Update]]
 
 
+@dataclass(eq=False, repr=False)
 class Node:
     """A node of a graph. `has_events` is False for one that only stands for what runs inside it."""
 
-    has_events = True
+    has_events: ClassVar[bool] = True
 
-    def __init__(self, name: str, middleware: tuple[Middleware, ...]) -> None:
-        self.name = name
-        self.middleware = middleware
+    name: str
+    middleware: tuple[Middleware, ...]
 
     def describe(self, state: State) -> dict[str, Any]:  # noqa: ARG002 - for the kinds that have something to add
         """Return what the node adds to its events, worked out before it runs."""
@@ -54,18 +55,16 @@ def through(chain: tuple[Middleware, ...], call: Next) -> Next:
     return call
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Link:
     """One middleware and what it calls."""
 
-    __slots__ = ("_middleware", "_next")
-
-    def __init__(self, middleware: Middleware, following: Next) -> None:
-        self._middleware = middleware
-        self._next = following
+    middleware: Middleware
+    following: Next
 
     async def __call__(self, state: Any) -> Update:
-        update: Any = await self._middleware(state, self._next)
+        update: Any = await self.middleware(state, self.following)
         if not isinstance(update, Mapping):
-            name = getattr(self._middleware, "__name__", type(self._middleware).__name__)
+            name = getattr(self.middleware, "__name__", type(self.middleware).__name__)
             raise TypeError(f"middleware {name} returned {type(update).__name__}; it must return the update")
         return update

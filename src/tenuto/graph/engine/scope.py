@@ -30,26 +30,16 @@ def _flat(name: str) -> str:
 _TAKEN = frozenset(map(_flat, RESERVED))
 
 
-class Metadata:
-    """The caller's metadata of one line of execution; instances, branches and attempts each get a copy."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values = dict(values)
-
-    def copy(self) -> "Metadata":
-        """Return an independent copy."""
-        return Metadata(self.values)
-
-
 class Scope(NamedTuple):
-    """The identities and the place of the code that runs now."""
+    """The identities and the place of the code that runs now.
+
+    `metadata` is the caller's, of one line of execution: instances, branches and attempts each get a copy.
+    """
 
     invocation_id: str
     correlation_id: str
     session_id: str | None
-    metadata: Metadata
+    metadata: dict[str, Any]
     namespace: tuple[str, ...] = ()
     fan_out_index_chain: tuple[int | None, ...] = ()
     branch_name_chain: tuple[str | None, ...] = ()
@@ -104,7 +94,7 @@ def current_attempt_index() -> int:
 def get_invocation_metadata() -> Mapping[str, Any]:
     """Return the caller's metadata as this line of execution sees it; empty outside an invocation."""
     scope = scope_variable.get()
-    return MappingProxyType(dict(scope.metadata.values) if scope else {})
+    return MappingProxyType(dict(scope.metadata) if scope else {})
 
 
 def set_invocation_metadata(**values: Any) -> None:
@@ -112,7 +102,7 @@ def set_invocation_metadata(**values: Any) -> None:
     scope = scope_variable.get()
     if scope is None:
         raise InvalidInput("There is no running invocation to set metadata on.")
-    scope.metadata.values.update(checked_metadata(values))
+    scope.metadata.update(checked_metadata(values))
     if scope.frame is not None:
         scope.frame.metadata_set(scope, values)
 

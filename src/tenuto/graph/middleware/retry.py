@@ -53,7 +53,7 @@ class Retry:
                 failure = error
             else:
                 if outer and inner:
-                    outer.metadata.values = inner.metadata.values
+                    outer.metadata.update(inner.metadata)
                 return update
             finally:
                 scope_variable.reset(token)

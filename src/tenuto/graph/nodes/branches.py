@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tenuto.errors import BranchFailed
@@ -13,10 +14,9 @@ from tenuto.graph.engine.node import Middleware, Node, Update, through
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import ParallelBranchesConfig
-from tenuto.graph.nodes.call import FunctionCall
-from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error
-from tenuto.graph.nodes.projection import Projection
-from tenuto.graph.nodes.subgraph import project_out
+from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error, outcomes_of
+from tenuto.graph.nodes.function import FunctionCall
+from tenuto.graph.nodes.subgraph import Projection, run_inside
 from tenuto.graph.state import Series, State, place_of
 
 
@@ -37,21 +37,13 @@ class Branch:
         return Projection(inputs=self.inputs, outputs=self.outputs)
 
 
+@dataclass(eq=False, repr=False)
 class BranchesNode(Node):
     """Runs its branches at the same time; one whose `when` returns False is left out, without a trace."""
 
-    def __init__(
-        self,
-        name: str,
-        branches: Mapping[str, Branch],
-        error_policy: ErrorPolicy,
-        errors_field: str | None,
-        middleware: tuple[Middleware, ...],
-    ) -> None:
-        super().__init__(name, middleware)
-        self.branches = dict(branches)
-        self.error_policy = error_policy
-        self.errors_field = errors_field
+    branches: Mapping[str, Branch]
+    error_policy: ErrorPolicy
+    errors_field: str | None
 
     def graphs(self) -> list[GraphPlan[Any]]:
         """See `Node.graphs`."""
@@ -75,15 +67,9 @@ class BranchesNode(Node):
         if not tasks:
             return {}
         policy = asyncio.FIRST_EXCEPTION if self.error_policy is ErrorPolicy.FAIL_FAST else asyncio.ALL_COMPLETED
-        try:
-            await asyncio.wait(tasks.values(), return_when=policy)
-        finally:
-            for task in tasks.values():
-                task.cancel()
-            outcomes = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
         parts: list[Update] = []
         errors = []
-        for name, outcome in outcomes.items():
+        for name, outcome in zip(tasks, await outcomes_of(tasks.values(), policy), strict=True):
             if not isinstance(outcome, BaseException):
                 parts.append(outcome)
             elif isinstance(outcome, NOT_THE_NODES) or not isinstance(outcome, Exception | asyncio.CancelledError):
@@ -111,17 +97,9 @@ class BranchesNode(Node):
             raise
 
     async def _graph(self, frame: GraphFrame, state: Any, name: str, branch: Branch, graph: GraphPlan[Any]) -> Update:
-        projection = branch.projection
-        inner = self._inside(frame, graph, state, name)
-
-        async def run(start: Any) -> Update:
-            scope = scope_variable.get()
-            again = self._inside(frame, graph, state, name) if scope and scope.attempt_index else inner
-            return dict((await again.execute(start)).__dict__)
-
-        scope_variable.set(inner.scope._replace(frame=inner))
-        values = dict(await through(branch.middleware, run)(graph.schema.initial(projection.into(state))))
-        return project_out(projection, frame.graph.schema, graph.schema, values)
+        projection, start = branch.projection, graph.schema.initial(branch.projection.into(state))
+        values = await run_inside(partial(self._inside, frame, graph, state, name), start, branch.middleware)
+        return projection.out_of(values, frame.graph.schema, graph.schema)
 
     async def _call(self, frame: GraphFrame, state: Any, name: str, branch: Branch) -> Update:
         assert branch.call is not None

@@ -26,8 +26,9 @@ from tenuto.graph.engine.node import Middleware, Node, Update, through
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import FanOutConfig
-from tenuto.graph.nodes.call import FunctionCall
-from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error
+from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error, outcomes_of
+from tenuto.graph.nodes.function import FunctionCall
+from tenuto.graph.nodes.subgraph import run_inside
 from tenuto.graph.plain_data import difference, plain
 from tenuto.graph.state import Field, Series, State, place_of
 
@@ -116,12 +117,11 @@ def _plain_result(value: Any, merged: Callable[[Any], Any], where: str) -> JSON:
     return data
 
 
+@dataclass(eq=False, repr=False)
 class FanOutNode(Node):
     """Starts instances in index order, a bounded number at a time, and merges their results once all are done."""
 
-    def __init__(self, name: str, plan: FanOutPlan, middleware: tuple[Middleware, ...]) -> None:
-        super().__init__(name, middleware)
-        self.plan = plan
+    plan: FanOutPlan
 
     def graphs(self) -> list[GraphPlan[Any]]:
         """See `Node.graphs`."""
@@ -162,26 +162,11 @@ class FanOutNode(Node):
     ) -> Update:
         """Run one instance of a graph and return its final fields; `again` is called before another attempt."""
         plan = self.plan
-        inner = self._inside(frame, graph, state, index)
         values = {child: state.__dict__[parent] for child, parent in plan.inputs.items()}
         if plan.item_field:
             values[plan.item_field] = item
-        tried = False
-
-        async def call(start: Any) -> Update:
-            nonlocal tried
-            if tried:
-                again()
-            tried = True
-            scope = scope_variable.get()
-            fresh = self._inside(frame, graph, state, index) if scope and scope.attempt_index else inner
-            return dict((await fresh.execute(start)).__dict__)
-
-        token = scope_variable.set(inner.scope._replace(frame=inner))
-        try:
-            return await through(plan.instance_middleware, call)(graph.schema.initial(values))
-        finally:
-            scope_variable.reset(token)
+        inside = partial(self._inside, frame, graph, state, index)
+        return await run_inside(inside, graph.schema.initial(values), plan.instance_middleware, again)
 
     async def call_instance(self, frame: GraphFrame, work: Call, state: Any, index: int, item: Any) -> Update:
         """Run one instance that is a function."""
@@ -224,60 +209,50 @@ class FanOutNode(Node):
         return given
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Instances:
     """The instances of one running fan-out. A few workers take them in order, so ten thousand need no more tasks."""
 
-    def __init__(
-        self,
-        node: FanOutNode,
-        frame: GraphFrame,
-        state: Any,
-        items: list[Any],
-        concurrency: int | None,
-        kept: FanOutRun | None,
-    ) -> None:
-        self.results: dict[int, Update] = {}
-        self.errors: dict[int, dict[str, str]] = {}
-        self._node = node
-        self._frame = frame
-        self._state = state
-        self._kept = kept
-        done = kept.done if kept else {}
-        self._waiting: Iterator[tuple[int, Any]] = (
-            (index, item) for index, item in enumerate(items) if index not in done
-        )
-        self._workers = min(len(items) - len(done), concurrency or len(items))
+    node: FanOutNode
+    frame: GraphFrame
+    state: Any
+    items: list[Any]
+    concurrency: int | None
+    kept: FanOutRun | None
+    results: dict[int, Update] = field(default_factory=dict)
+    errors: dict[int, dict[str, str]] = field(default_factory=dict)
+    waiting: Iterator[tuple[int, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        done = self.kept.done if self.kept else {}
         for index, record in done.items():
             if "error" in record:
                 self.errors[index] = record["error"]
             else:
-                self.results[index] = node.plan.loaded(record["result"])
+                self.results[index] = self.node.plan.loaded(record["result"])
+        self.waiting = ((index, item) for index, item in enumerate(self.items) if index not in done)
 
     async def run(self) -> None:
         """Run them all; under fail_fast the first failure cancels the others and waits for them to end."""
-        tasks = [asyncio.create_task(self._work()) for _ in range(self._workers)]
+        left = len(self.items) - len(self.results) - len(self.errors)
+        tasks = [asyncio.create_task(self._work()) for _ in range(min(left, self.concurrency or left))]
         if not tasks:
             return
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        finally:
-            for task in tasks:
-                task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        outcomes = await outcomes_of(tasks, asyncio.FIRST_EXCEPTION)
         failure = next((o for o in outcomes if isinstance(o, BaseException) and not _is_cancel(o)), None)
         if failure is None:
-            if self._kept:
-                await self._kept.close()
+            if self.kept:
+                await self.kept.close()
             return
         if not isinstance(failure, Exception) or isinstance(failure, NOT_THE_NODES):
             raise failure
         raise NodeException(
-            f"An instance of fan-out {self._node.name!r} failed: {failure}",
-            **place_of(self._frame.graph.name, self._node.name, self._state),
+            f"An instance of fan-out {self.node.name!r} failed: {failure}",
+            **place_of(self.frame.graph.name, self.node.name, self.state),
         ) from failure
 
     async def _work(self) -> None:
-        for index, item in self._waiting:
+        for index, item in self.waiting:
             try:
                 result = await self._instance(index, item)
             except Suspending as signal:
@@ -286,30 +261,30 @@ class _Instances:
             except NOT_THE_NODES:
                 raise
             except Exception as error:
-                if self._node.plan.error_policy is not ErrorPolicy.COLLECT:
+                if self.node.plan.error_policy is not ErrorPolicy.COLLECT:
                     raise
                 self.errors[index] = collected_error(error, fan_out_index=str(index))
-                if self._kept:
-                    await self._kept.keep(index, {"error": self.errors[index]})
+                if self.kept:
+                    await self.kept.keep(index, {"error": self.errors[index]})
             else:
                 self.results[index] = result
-                if self._kept:
-                    await self._kept.keep(index, {"result": self._dumped(result)})
+                if self.kept:
+                    await self.kept.keep(index, {"result": self._dumped(result)})
 
     def _instance(self, index: int, item: Any) -> Awaitable[Update]:
-        node, plan = self._node, self._node.plan
+        node, plan = self.node, self.node.plan
         if plan.graph is None:
             assert plan.call is not None
-            return node.call_instance(self._frame, plan.call, self._state, index, item)
-        return node.graph_instance(self._frame, plan.graph, self._state, index, item, lambda: self._again(index))
+            return node.call_instance(self.frame, plan.call, self.state, index, item)
+        return node.graph_instance(self.frame, plan.graph, self.state, index, item, lambda: self._again(index))
 
     def _dumped(self, result: Update) -> JSON:
-        name = self._node.plan.target_field
-        return self._node.plan.dumped(result, self._frame.graph.schema.fields[name], self._state.__dict__[name])
+        name = self.node.plan.target_field
+        return self.node.plan.dumped(result, self.frame.graph.schema.fields[name], self.state.__dict__[name])
 
     def _again(self, index: int) -> None:
-        if self._kept:
-            self._kept.try_again(index)
+        if self.kept:
+            self.kept.try_again(index)
 
 
 def _is_cancel(outcome: BaseException) -> bool:

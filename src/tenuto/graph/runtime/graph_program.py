@@ -17,7 +17,7 @@ from tenuto.errors import InvalidInput, MessageRefused, SuspensionResumePayloadI
 from tenuto.graph.checkpoint.graph_journal import GraphJournal
 from tenuto.graph.checkpoint.stored_run import StoredRun, stored_run
 from tenuto.graph.engine.graph_plan import GraphPlan
-from tenuto.graph.engine.scope import Metadata, Scope
+from tenuto.graph.engine.scope import Scope
 from tenuto.graph.invocation import execution
 from tenuto.graph.invocation.graph_resume import overlay
 from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
@@ -142,7 +142,7 @@ class GraphProgram:
             invocation_id=turn.invocation.invocation_id,
             correlation_id=turn.invocation.correlation_id,
             session_id=turn.key.session_id,
-            metadata=Metadata({}),
+            metadata={},
             turn=Turn(turn),
         )
         outcome = await execution.run(graph, request, scope, partial(_open, turn, writer, again))

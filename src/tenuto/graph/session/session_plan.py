@@ -13,9 +13,8 @@ from tenuto.errors import InvalidInput, SessionLoadFailed, StateValidationError,
 from tenuto.graph.plain_data import common
 from tenuto.graph.session.foreign_store import check_session_store
 from tenuto.graph.session.migration import MigrationRegistry
-from tenuto.graph.session.session_state import SessionState
 from tenuto.graph.session.state_cache import StateCache, WarmState
-from tenuto.graph.state import Schema, State, rebuilt
+from tenuto.graph.state import Schema, SessionState, State, rebuilt
 from tenuto.graph.warnings import SessionStateDoubled, outside
 from tenuto.model.session import SessionKey, SessionRecord
 from tenuto.store.store import Store
