@@ -52,10 +52,6 @@ class LogTracker:
         end = self.base.ends.get(name)
         return 0 if end is None else end.position
 
-    def has(self, name: str) -> bool:
-        """Return whether the session has a log, even an empty one."""
-        return name in self.base.ends
-
     def position(self, name: str) -> int:
         """Return how many entries of a log the run has written; parts of a commit that failed do not count."""
         end = self._partly[name] if name in self._partly else self._ends.get(name)
