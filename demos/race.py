@@ -13,9 +13,10 @@ from typing import Annotated, Any
 from demos.history import Said
 from demos.processes import call
 from demos.show import Claim, Demonstration, Row, arguments, doing, present, yes
-from tenuto import END, GraphBuilder, SessionKey, SessionState, State, open_store
+from tenuto import END, GraphBuilder, SessionState, State, open_store
 from tenuto.errors import VersionConflict
 from tenuto.graph.reducers import append
+from tenuto.model.session import SessionKey
 
 QUESTIONS = [f"question {number}" for number in range(1, 6)]
 THINKING = 0.02

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.clock import FakeClock, to_datetime, to_duration, to_micros
+from tenuto.clock import to_datetime, to_duration, to_micros
+from tenuto.testing.fake_clock import FakeClock
 
 
 @given(st.datetimes(timezones=st.just(UTC)))

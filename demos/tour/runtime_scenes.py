@@ -7,7 +7,8 @@ from typing import Any
 
 from demos.tour.shop import cashier, desk, packer, world
 from demos.tour.stage import check, run_and_kill, run_to_its_end, say
-from tenuto import SessionKey, SessionRuntime, open_store
+from tenuto import SessionRuntime, open_store
+from tenuto.model.session import SessionKey
 from tenuto.store.schemes import sqlite_path
 
 QUESTIONS = ("one", "two", "three", "four", "five")

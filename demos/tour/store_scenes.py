@@ -6,23 +6,12 @@ import os
 from rich.table import Table
 
 from demos.tour.stage import console, run_and_kill, say, title
-from tenuto import (
-    Append,
-    BeginRun,
-    Commit,
-    EndRun,
-    NewCheckpoint,
-    NewEvent,
-    Owner,
-    Profile,
-    RunRef,
-    RunStatus,
-    SessionKey,
-    Store,
-    TakeRun,
-    open_store,
-)
-from tenuto.model.lane import Lane
+from tenuto import Store, open_store
+from tenuto.model.commit import Append, BeginRun, Commit, EndRun, NewCheckpoint, TakeRun
+from tenuto.model.event import NewEvent
+from tenuto.model.lane import Lane, Owner
+from tenuto.model.run import RunRef, RunStatus
+from tenuto.model.session import Profile, SessionKey
 from tenuto.store.host import this_process
 
 KEY = SessionKey("customer-42")

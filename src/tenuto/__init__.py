@@ -10,25 +10,8 @@ from tenuto.graph.graph_outcome import Outcome
 from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.signal import SignalDescriptor
 from tenuto.graph.state import SessionState, State
-from tenuto.model.commit import (
-    Append,
-    BeginRun,
-    Budget,
-    Commit,
-    EndRun,
-    Held,
-    NewCheckpoint,
-    OpenWait,
-    Receipt,
-    Reset,
-    SettleWait,
-    TakeRun,
-)
-from tenuto.model.event import NewEvent
 from tenuto.model.input import Boundary
-from tenuto.model.lane import Owner, Rearm
-from tenuto.model.run import RunRef, RunStatus, StopKind
-from tenuto.model.session import Kind, Profile, SessionFilter, SessionKey, SessionRecord, SessionStatus
+from tenuto.model.run import StopKind
 from tenuto.runtime.change.hooks import At, HookStack, Stage
 from tenuto.runtime.conversation.frame import FrameKind
 from tenuto.runtime.program.program import program
@@ -46,48 +29,25 @@ from tenuto.store.store import Store
 
 __all__ = [
     "END",
-    "Append",
     "At",
-    "BeginRun",
     "Boundary",
     "Branch",
     "Bucket",
-    "Budget",
-    "Commit",
     "Definition",
-    "EndRun",
     "FrameKind",
     "GraphBuilder",
-    "Held",
     "HookStack",
     "InDoubt",
-    "Kind",
-    "NewCheckpoint",
-    "NewEvent",
-    "OpenWait",
     "Outcome",
-    "Owner",
-    "Profile",
-    "Rearm",
-    "Receipt",
-    "Reset",
-    "RunRef",
-    "RunStatus",
     "Session",
-    "SessionFilter",
-    "SessionKey",
-    "SessionRecord",
     "SessionRuntime",
     "SessionState",
-    "SessionStatus",
-    "SettleWait",
     "SignalDescriptor",
     "Stage",
     "State",
     "StopKind",
     "Store",
     "StreamFrame",
-    "TakeRun",
     "TenutoError",
     "Tool",
     "Turn",

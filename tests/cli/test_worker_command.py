@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tenuto import RunStatus, SessionRuntime, open_store, program
+from tenuto import SessionRuntime, open_store, program
 from tenuto.cli.app import app
-from tenuto.model.run import Run
+from tenuto.model.run import Run, RunStatus
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.outcome import FINAL, OutcomeStatus
 from tenuto.runtime.session.session_view import Session

@@ -11,9 +11,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tenuto import Receipt, Store, open_store
+from tenuto import Store, open_store
 from tenuto.errors import StoreClosed
 from tenuto.ids import new_id
+from tenuto.model.commit import Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.session import SessionKey
 from tenuto.testing.factories import a_save, a_session, an_owner

@@ -6,8 +6,9 @@ from threading import Event
 
 import pytest
 
-from tenuto import Commit, Receipt, Store, open_store
+from tenuto import Store, open_store
 from tenuto.errors import StoreFull
+from tenuto.model.commit import Commit, Receipt
 from tenuto.model.session import SessionKey
 from tenuto.store.backends.sqlite.backend import SqliteBackend
 from tenuto.testing.factories import a_save

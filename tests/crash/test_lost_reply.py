@@ -2,8 +2,9 @@
 
 import pytest
 
-from tenuto import Receipt, Store
+from tenuto import Store
 from tenuto.errors import OperationConflict, StoreUnavailable
+from tenuto.model.commit import Receipt
 from tenuto.model.session import SessionKey
 from tenuto.testing.factories import a_save, a_session, an_id, an_owner
 from tenuto.testing.faults import FaultyBackend

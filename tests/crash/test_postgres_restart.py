@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenuto import Commit, Store, open_store
+from tenuto import Store, open_store
 from tenuto.errors import StoreContended, StoreUnavailable, TenutoError
+from tenuto.model.commit import Commit
 from tenuto.model.session import SessionKey
 from tests.crash.turns import a_whole_turn, check_whole, numbers_of, this_owner
 from tests.servers import Postgres, running_postgres

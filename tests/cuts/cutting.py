@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tenuto import Store
-from tenuto.clock import FakeClock
 from tenuto.errors import TenutoError
 from tenuto.model.session import SessionKey
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.housekeeping.sweep import Sweep
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.faults import FaultyBackend
 from tests.cuts.programs import PROGRAMS, graph_on
 from tests.runtime.seams import clock_of

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tenuto import Store, open_store
-from tenuto.clock import FakeClock
+from tenuto.testing.fake_clock import FakeClock
 from tests.cuts.cutting import Cutting, World
 from tests.cuts.entries import ENTRIES
 

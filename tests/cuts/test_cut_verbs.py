@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tenuto import Store
-from tenuto.clock import FakeClock
 from tenuto.ids import new_id
+from tenuto.testing.fake_clock import FakeClock
 from tests.conftest import OurHarness
 from tests.cuts.cutting import AFTER, BEFORE, KILLED, Cutting, Entry, Essence, World, cut, repeated, uncut
 from tests.cuts.entries import ENTRIES, OTHERS, READS, talked

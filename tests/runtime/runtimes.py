@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tenuto.clock import FakeClock
 from tenuto.errors import TenutoError
 from tenuto.model.wait import Wait
 from tenuto.runtime.program.program import Program
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.testing.agent import Script, ScriptedAgent
+from tenuto.testing.fake_clock import FakeClock
 from tests.conftest import OurHarness
 
 on_disk = pytest.mark.parametrize("harness", ["sqlite", "postgres"], indirect=True)

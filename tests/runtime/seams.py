@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tenuto.clock import FakeClock
 from tenuto.model.outgoing_item import Outgoing
 from tenuto.model.run import Stop
 from tenuto.model.session import SessionKey
@@ -18,6 +17,7 @@ from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store import host
 from tenuto.store.store import Store
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.writing import lane_claim
 
 

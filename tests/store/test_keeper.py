@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from tenuto import Owner, RunRef, SessionKey, Store
+from tenuto import Store
 from tenuto.errors import StoreUnavailable
 from tenuto.graph.engine.scope import current_scope
+from tenuto.model.lane import Owner
+from tenuto.model.run import RunRef
+from tenuto.model.session import SessionKey
 from tenuto.store.facets.lanes import Lanes
 from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend

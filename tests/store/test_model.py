@@ -10,24 +10,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tenuto import (
-    Append,
-    Commit,
-    NewCheckpoint,
-    NewEvent,
-    Owner,
-    Reset,
-    SessionKey,
-    SessionRecord,
-    SessionStatus,
-    Store,
-    TenutoError,
-    open_store,
-)
-from tenuto.clock import FakeClock, to_datetime
+from tenuto import Store, TenutoError, open_store
+from tenuto.clock import to_datetime
 from tenuto.ids import new_id
-from tenuto.model.commit import LogWrite, Receipt
-from tenuto.model.lane import Lane
+from tenuto.model.commit import Append, Commit, LogWrite, NewCheckpoint, Receipt, Reset
+from tenuto.model.event import NewEvent
+from tenuto.model.lane import Lane, Owner
+from tenuto.model.session import SessionKey, SessionRecord, SessionStatus
+from tenuto.testing.fake_clock import FakeClock
 from tests.servers import Postgres
 from tests.store.model import Change, Model, Refused
 

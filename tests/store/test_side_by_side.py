@@ -14,37 +14,18 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tenuto import (
-    Append,
-    BeginRun,
-    Commit,
-    EndRun,
-    NewCheckpoint,
-    NewEvent,
-    OpenWait,
-    Owner,
-    Rearm,
-    Reset,
-    RunRef,
-    RunStatus,
-    SessionKey,
-    SessionRecord,
-    SessionStatus,
-    SettleWait,
-    Store,
-    TakeRun,
-    TenutoError,
-    open_store,
-)
-from tenuto.clock import FakeClock
+from tenuto import Store, TenutoError, open_store
 from tenuto.ids import new_id
+from tenuto.model.commit import Append, BeginRun, Commit, EndRun, NewCheckpoint, OpenWait, Reset, SettleWait, TakeRun
 from tenuto.model.effect import EffectChange, EffectKind, FinishEffect, SettleEffect, StartEffect
+from tenuto.model.event import NewEvent
 from tenuto.model.input import Boundary, Consume, InputKind, NewInput
-from tenuto.model.lane import Lane
+from tenuto.model.lane import Lane, Owner, Rearm
 from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
-from tenuto.model.run import StopKind
-from tenuto.model.session import LogEnd
+from tenuto.model.run import RunRef, RunStatus, StopKind
+from tenuto.model.session import LogEnd, SessionKey, SessionRecord, SessionStatus
 from tenuto.model.token_usage import NewUsage
+from tenuto.testing.fake_clock import FakeClock
 from tests.servers import Postgres
 
 IDS = ("ada", "bea", "cyd")

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from tenuto import Owner, SessionKey, Store
+from tenuto import Store
 from tenuto.errors import LaneBusy
+from tenuto.model.lane import Owner
+from tenuto.model.session import SessionKey
 from tenuto.testing.fake_clock import FakeClock
 from tenuto.writing.lane_claim import in_line, take_lane, this_owner
 from tests.conftest import OurHarness

@@ -2,10 +2,13 @@
 
 import pytest
 
-from tenuto import EndRun, Kind, RunStatus, SessionKey, Store
+from tenuto import Store
 from tenuto.codec import JSON
 from tenuto.errors import CheckpointNotFound, RunNotLive
 from tenuto.graph.checkpoint.stored_run import find_resumable
+from tenuto.model.commit import EndRun
+from tenuto.model.run import RunStatus
+from tenuto.model.session import Kind, SessionKey
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.run_writer import RunWriter
 from tests.conftest import OurHarness

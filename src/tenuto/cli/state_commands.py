@@ -12,7 +12,7 @@ from rich.progress import Progress
 from tenuto.cli.exit_code import ExitCode, run_or_exit
 from tenuto.cli.parameters import Address, AsJson, Schema, compiled_graph, load_graph_source, open_existing
 from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.stored_states import DEFAULT_BATCH, Reason, Step, StoredStates, Tally
+from tenuto.graph.stored_states import DEFAULT_BATCH, Step, StoredStates, Tally
 from tenuto.model.session import ANY_TENANT
 
 states = typer.Typer(help="Check and migrate stored sessions after a state change.", no_args_is_help=True)
@@ -172,7 +172,8 @@ def _print_tally(tally: Tally, passed: str, failed: str) -> None:
     typer.echo(f"  version {tally.version!r}: {', '.join(counts)}")
     for reason in tally.reasons.values():
         typer.secho(f"    {reason.count} x {reason.category}: {reason.text}", fg="red")
-        typer.echo(f"      {', '.join(map(str, reason.examples))}{', ...' if _has_more(reason) else ''}")
+        more = ["..."] if reason.count > len(reason.examples) else []
+        typer.echo(f"      {', '.join([*map(str, reason.examples), *more])}")
 
 
 def _tally_json(tally: Tally) -> dict[str, Any]:
@@ -192,7 +193,3 @@ def _tally_json(tally: Tally) -> dict[str, Any]:
         "left": tally.left,
         "reasons": reasons,
     }
-
-
-def _has_more(reason: Reason) -> bool:
-    return reason.count > len(reason.examples)

@@ -95,16 +95,8 @@ class GraphRunError(GraphError):
     node_name: Public[str | None]
     recoverable_state: Any
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        graph: str | None = None,
-        node_name: str | None = None,
-        recoverable_state: Any = None,
-        **details: Any,
-    ) -> None:
-        super().__init__(message, graph=graph, node_name=node_name, recoverable_state=recoverable_state, **details)
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message, **dict.fromkeys(("graph", "node_name", "recoverable_state")) | details)
 
 
 class NodeException(GraphRunError):

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewUsage:
-    """The tokens of one call, as the provider counts them."""
+class TokenCounts:
+    """Tokens, as the provider counts them."""
 
-    model: str
-    source: str = ""
     input: int = 0
     output: int = 0
     cache_read: int = 0
@@ -18,15 +16,18 @@ class NewUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageTotals:
+class NewUsage(TokenCounts):
+    """The tokens of one call."""
+
+    model: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageTotals(TokenCounts):
     """Sums over some calls."""
 
     calls: int = 0
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    reasoning: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

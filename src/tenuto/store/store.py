@@ -59,7 +59,6 @@ from tenuto.store.housekeeping.deletions import Deletions
 from tenuto.store.housekeeping.sweep import Sweep
 from tenuto.store.housekeeping.upkeep import Upkeep
 from tenuto.store.keeper import Keeper
-from tenuto.store.rules.commit.commit_text import PackedCommit
 from tenuto.store.rules.commit.pack import pack
 from tenuto.store.rules.commit.write import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.fields import RECORD
@@ -73,7 +72,7 @@ from tenuto.store.rules.limits import (
     if_given,
 )
 from tenuto.store.rules.parts.profile_rules import check_profile
-from tenuto.store.rules.plan import Ask, Found, Script, gather
+from tenuto.store.rules.plan import Ask, gather
 from tenuto.store.rules.rows import ReceiptRow
 from tenuto.store.rules.session_row import receipt_of
 from tenuto.store.rules.verbs.lifecycle import Forking, decide_create, decide_fork
@@ -187,8 +186,8 @@ class Store(StoreContext):
         rows = await self.backend.glance("stamp_by_key", *columns_of(as_key(key)))
         if not rows:
             return None
-        found = Stamp(*rows[0])
-        return found._replace(has_input=bool(found.has_input), steers=bool(found.steers))
+        life, version, commit, generation, schema, has_input, steers, event_seq = rows[0]
+        return Stamp(life, version, commit, generation, schema, bool(has_input), bool(steers), event_seq)
 
     async def load(self, key: Key) -> SessionRecord | None:
         """Return the whole session, as at one instant; None if there is no live session.
@@ -247,7 +246,7 @@ class Store(StoreContext):
         if is_warm(packed):
             warm = Warm(commit.key, run.run_id if run else "", isinstance(run, BeginRun), commit.save, now)
         receipt: Receipt = await self.backend.transact(
-            partial(_gather_commit, packed, now),
+            lambda: gather(ask_commit(packed), now),  # what a commit needs is worked out only when it is read
             partial(decide_commit, packed),
             session_lock(commit.key),
             size=packed.size,
@@ -357,11 +356,6 @@ class Store(StoreContext):
     async def dump(self) -> Dump:
         """Return every row of every table, for tests, exports and repair; it can be as big as the store."""
         return await read_dump(self.backend)
-
-
-def _gather_commit(packed: PackedCommit, now: int | None) -> Script[Found]:
-    """Read what a commit needs; what that is, is worked out only when it is read."""
-    return gather(ask_commit(packed), now)
 
 
 def _parent(child: SessionKey, profile: Profile | None) -> SessionKey | None:

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import pytest
 
-from tenuto import BeginRun, Store
+from tenuto import Store
 from tenuto.errors import CheckpointSaveFailed, InvalidInput, StoreUnavailable
 from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tenuto.graph.state import State
-from tenuto.model.commit import Reset
+from tenuto.model.commit import BeginRun, Reset
 
 
 class Crash(BaseException):

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tenuto import Bucket, Commit, Store, save_session
+from tenuto import Bucket, Store, save_session
 from tenuto.errors import SessionMoved
+from tenuto.model.commit import Commit
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Body, Ran, ended, fails, gate, held, line, nothing, resumed, says
 

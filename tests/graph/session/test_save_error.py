@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tenuto import Owner, Store, TenutoError, save_session
+from tenuto import Store, TenutoError, save_session
 from tenuto.errors import InvalidInput, LaneBusy, SessionSaveFailed, StoreUnavailable, VersionConflict
 from tenuto.graph.graph_outcome import Outcome
+from tenuto.model.lane import Owner
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import ended, held, line, nothing, says

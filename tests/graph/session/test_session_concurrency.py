@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tenuto import Owner, SessionState, Store
+from tenuto import SessionState, Store
 from tenuto.errors import InvalidInput, LaneBusy
+from tenuto.model.lane import Owner
 from tests.conftest import OurHarness
 from tests.graph.talking import Body, ended, held, line, nothing, says
 

@@ -5,10 +5,11 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 
-from tenuto import Budget, GraphBuilder, SessionState, State, Store
+from tenuto import GraphBuilder, SessionState, State, Store
 from tenuto.errors import StateMigrationError
 from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
+from tenuto.model.commit import Budget
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Body, Ran, ended, gate, held, line, nothing, resumed, says

@@ -69,26 +69,22 @@ def current_scope() -> Scope | None:
 
 def current_invocation_id() -> str | None:
     """Return the id of the running invocation."""
-    scope = scope_variable.get()
-    return scope.invocation_id if scope else None
+    return getattr(scope_variable.get(), "invocation_id", None)
 
 
 def current_correlation_id() -> str | None:
     """Return the id that joins the attempts and resumes of the running invocation."""
-    scope = scope_variable.get()
-    return scope.correlation_id if scope else None
+    return getattr(scope_variable.get(), "correlation_id", None)
 
 
 def current_session_id() -> str | None:
     """Return the id of the session the running invocation is bound to, if any."""
-    scope = scope_variable.get()
-    return scope.session_id if scope else None
+    return getattr(scope_variable.get(), "session_id", None)
 
 
 def current_attempt_index() -> int:
     """Return which attempt of the node runs, counted from 0."""
-    scope = scope_variable.get()
-    return scope.attempt_index if scope else 0
+    return getattr(scope_variable.get(), "attempt_index", 0)
 
 
 def get_invocation_metadata() -> Mapping[str, Any]:

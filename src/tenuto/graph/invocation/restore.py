@@ -1,6 +1,6 @@
 """Restoring the frames of a stored run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +13,7 @@ from tenuto.graph.checkpoint.journal_writer import JournalWriter
 from tenuto.graph.checkpoint.ledger import Ledger, Path, log_name
 from tenuto.graph.checkpoint.stored_run import StoredRun
 from tenuto.graph.engine.graph_plan import GraphPlan
+from tenuto.graph.invocation.opened_run import fresh_journal
 from tenuto.graph.session.foreign_session import ForeignSession
 from tenuto.graph.session.own_session import OwnSession
 
@@ -29,18 +30,13 @@ class RestoredRun:
 
     def journal(self, writer: JournalWriter, session: OwnSession | ForeignSession | None) -> GraphJournal:
         """Return the journal of the run that resumes it."""
-        graph, named = self.graph, self.cursor.get("session_id")
-        return GraphJournal(
-            writer=writer,
-            graph=graph.name,
-            schema_version=graph.kind.schema_version,
-            every_node=graph.store is not None,
-            session=session,
+        named = self.cursor.get("session_id")
+        return replace(
+            fresh_journal(self.graph, writer, session, {"session_id": named} if named else None),
             progress=self.progress,
             ledger=self.ledger,
             points=self.points,
             step=self.cursor["step"],
-            beside={"session_id": named} if named else {},
             cursor={"frames": self.cursor["frames"]},
         )
 

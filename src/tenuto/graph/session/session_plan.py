@@ -106,14 +106,13 @@ class SessionPlan:
         """Return the session, migrated in memory and validated; an id without a session has no values."""
         self.address(key)
         try:
-            found = await (self._load_own(self.own, key) if self.own else self._load_foreign(key))
+            return await (self._load_own(self.own, key) if self.own else self._load_foreign(key))
         except TenutoError as error:
             if isinstance(error, SessionLoadFailed) or error.category.startswith("session_state_migration"):
                 raise
             raise SessionLoadFailed(f"{key} could not be loaded: {error.message}", key=key) from error
         except Exception as error:
             raise SessionLoadFailed(f"{key} could not be loaded: {error!r}", key=key) from error
-        return found
 
     async def _load_own(self, store: Store, key: SessionKey) -> LoadedSession:
         while True:

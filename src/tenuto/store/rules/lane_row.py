@@ -22,14 +22,14 @@ def sealed(nonce: str) -> str:
 
 def busy(key: SessionKey, row: SessionRow) -> LaneBusy:
     """Say that somebody holds the lane and until when; the details name the holder, for an operator."""
-    expires_at = to_datetime(row.lane_expires_at or 0)
+    expires_at, holder = to_datetime(row.lane_expires_at or 0), owner_of(row.holder)[0] if row.holder else None
     return LaneBusy(
         f"{key} is held by another runner until {expires_at:%H:%M:%S} unless renewed; repeat when its turn has ended.",
         key=key,
-        owner=_holder_name(row),
+        owner=holder.owner_id if holder else "nobody",
         generation=row.generation,
         expires_at=expires_at,
-        holder=owner_of(row.holder)[0] if row.holder else None,
+        holder=holder,
     )
 
 
@@ -54,7 +54,3 @@ def view_of(row: SessionRow, now: int) -> LaneView:
         owner=owner_of(row.holder)[0] if row.holder else None,
         expires_at=to_datetime(row.lane_expires_at) if row.lane_expires_at is not None else None,
     )
-
-
-def _holder_name(row: SessionRow) -> str:
-    return owner_of(row.holder)[0].owner_id if row.holder else "nobody"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tenuto.clock import FakeClock
 from tenuto.errors import InvalidInput, StoredDataCorrupt
 from tenuto.model.commit import BeginRun, EndRun, OpenWait, Reset
 from tenuto.model.effect import EffectKind, StartEffect
@@ -18,6 +17,7 @@ from tenuto.model.session import Profile
 from tenuto.store.store import Store
 from tenuto.testing.checks import damaged, not_refused
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 
 NOT_A_DATE = 900_000_000_000_000_000

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tenuto.clock import FakeClock
 from tenuto.errors import (
     ClaimLost,
     CommitRefused,
@@ -28,6 +27,7 @@ from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.store.store import Store
 from tenuto.testing.checks import unchanged
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message
+from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Capability, Harness, needs
 from tenuto.testing.probes import fail_at_each_statement
 

@@ -26,7 +26,7 @@ from tenuto.store.rules.parts.profile_rules import changed_profile, new_profile
 from tenuto.store.rules.parts.usage_rules import usage_writes
 from tenuto.store.rules.parts.wait_rules import wait_writes
 from tenuto.store.rules.plan import Ask, Draft, Found, Plan, Write, found_after
-from tenuto.store.rules.rows import CheckpointRow, EventRow, ProfileRow, RunRow, SessionRow
+from tenuto.store.rules.rows import CheckpointRow, EventRow, RunRow, SessionRow
 from tenuto.store.rules.session_row import blank_row, check_life, new_receipt, receipt_row, replay, session_write
 
 
@@ -275,17 +275,13 @@ def content_writes(row: SessionRow, documents: list[PackedDocument]) -> list[Wri
     return writes
 
 
-def _birth(packed: PackedCommit, draft: Draft) -> ProfileRow:
-    return new_profile(draft.row.sid, packed.birth or Profile(), parent=draft.found.parent)
-
-
 def _profile_writes(packed: PackedCommit, draft: Draft) -> list[Write]:
     changes, born = packed.profile, draft.row.alive and not draft.old.alive
     if not (changes or born):
         return []
     row = None if born else draft.found.profile
-    profile = changed_profile(row or _birth(packed, draft), changes)
-    return [Write("put_profile", [profile])]
+    row = row or new_profile(draft.row.sid, packed.birth or Profile(), parent=draft.found.parent)
+    return [Write("put_profile", [changed_profile(row, changes)])]
 
 
 def _checkpoint_row(packed: PackedCommit, draft: Draft, log: LogWriter) -> CheckpointRow:
