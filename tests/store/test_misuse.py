@@ -352,7 +352,7 @@ async def test_a_file_that_is_gone_from_its_place_is_noticed_before_anything_is_
         verbs: list[Callable[[], Awaitable[object]]] = [
             lambda: store.commit(a_commit(key, events=(NewEvent(type="e"),))),
             lambda: store.load(key),
-            lambda: store.stamp(key),
+            lambda: store.head(key),
             lambda: store.lanes.renew([]),
         ]
         for verb in verbs:

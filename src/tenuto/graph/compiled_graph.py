@@ -110,7 +110,7 @@ class CompiledGraph(GraphPlan[S]):
             invocation_id=check_id(invocation_id, "invocation_id"),
             correlation_id=correlation_id or random_id(),
             session_id=None if session_id is None else check_id(session_id),
-            metadata=checked_metadata(metadata or {}),
+            metadata=checked_metadata(metadata) if metadata else {},
             callbacks=callbacks,
         )
         return await execution.run(self, request, scope)

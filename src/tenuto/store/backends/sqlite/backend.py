@@ -118,11 +118,11 @@ class SqliteBackend:
         """See `Backend.glance`.
 
         A row by its key is read here and now: that is quicker than handing it to a thread, and a reader never waits for
-        a writer. Where it would wait all the same, a thread does.
+        a writer. Where it would wait all the same, a thread does. The path is not checked: a row that is glanced at is
+        confirmed by the commit, or the longer read, that follows on it, and those check it.
         """
         self._home.check()
         self._execution.begins(name)
-        self._file.check()
         try:
             if self._glancing is None:
                 self._glancing = self._database.open_reader()
