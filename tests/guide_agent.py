@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from tenuto import Tool, Turn, program, run_calls
+from tenuto import Tool, Turn, program, run_tools
 from tenuto.runtime.program.program import Program
 
 
@@ -12,13 +12,13 @@ def guide_agent(model: Callable[[Turn], Awaitable[Any]], tools: Sequence[Tool]) 
 
     @program
     async def agent(turn: Turn) -> None:
-        async for _ in turn.each_step():
+        async for _ in turn.steps():
             if not turn.open_calls:
                 upto = {"upto": len(turn.messages)}
                 message: Any = await turn.effect("model", lambda: model(turn), upto, kind="model")
                 turn.append(message)
                 if not message.get("tool_calls"):
                     return
-            await run_calls(turn, tools)
+            await run_tools(turn, tools)
 
     return agent

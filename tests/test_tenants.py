@@ -10,7 +10,7 @@ from tenuto.errors import TenutoError
 from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, EndRun, Held, SettleWait, TakeRun
-from tenuto.model.effect import Effect, EffectKind, SettleEffect, StartEffect
+from tenuto.model.effect import Effect, SettleEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
@@ -27,6 +27,7 @@ from tenuto.testing.factories import a_commit, an_owner
 from tenuto.testing.fake_clock import FakeClock
 from tests.conftest import OurHarness
 from tests.graph.talking import gate, line, says
+from tests.runtime.runtimes import opened
 
 MINE, THEIRS = "mine", "theirs"
 SECRET = "their secret"
@@ -36,9 +37,9 @@ SECRET = "their secret"
 async def desk(turn: Turn) -> None:
     """Answer at once, or ask first."""
     if turn.input and turn.input["content"] == "ask":
-        await turn.wait(f"signal-{turn.key.tenant}", metadata={"note": f"{turn.key.tenant} secret"})
-    turn.use("model", input=3)
-    turn.append({"role": "assistant", "content": f"{turn.key.tenant} secret"})
+        await turn.wait(f"signal-{turn.tenant}", metadata={"note": f"{turn.tenant} secret"})
+    turn.record_usage("model", input=3)
+    turn.append({"role": "assistant", "content": f"{turn.tenant} secret"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +112,7 @@ async def tenant_with_everything(runtime: SessionRuntime, graph: CompiledGraph[A
     )
     doubtful = replace(key, session_id="doubtful")
     await view.create("desk", session_id="doubtful")
-    effect = StartEffect(key=f"pay-{tenant}", kind=EffectKind.TOOL, request={"note": SECRET})
+    effect = StartEffect(key=f"pay-{tenant}", kind="tool", request={"note": SECRET})
     failed = _begun()
     await store.commit(a_commit(doubtful, run=failed, effects=(effect,)))
     end = EndRun(status=RunStatus.FAILED)
@@ -138,14 +139,14 @@ async def tenant_with_everything(runtime: SessionRuntime, graph: CompiledGraph[A
         waiting=waiting.invocation_id,
         wait_id=wait.wait_id,
         signal_id=f"signal-{tenant}",
-        input_id=await view.enqueue("waits", SECRET, delay=1e6),
+        input_id=await view.session("waits").enqueue(SECRET, delay=1e6),
         outbox_id=receipt.outgoing_ids[0],
         invocation_id=begin.invocation_id,
         paused=paused.invocation_id,
         operation_id=operation,
         hash=contents[0],
         end=head.ends["messages"],
-        effect=(await view.effects_in_doubt("doubtful"))[0],
+        effect=(await view.session("doubtful").effects_in_doubt())[0],
         lane=lane,
     )
 
@@ -237,29 +238,29 @@ CASES: dict[str, list[Case]] = {
         lambda w, i: w.view.answer(i.wait_id, "L", kind="approval", run_id="x"),
         lambda w, i: w.runtime.answer(i.wait_id, "L"),
     ],
-    "SessionRuntime.cancel": [lambda w, i: w.view.cancel("waits", i.input_id)],
+    "SessionRuntime.cancel": [lambda w, i: w.view.session("waits").cancel(i.input_id)],
     "SessionRuntime.create": [
         lambda w, i: w.view.create("desk", session_id=i.session),
         lambda w, i: w.view.create("desk", session_id="child", parent=i.session),
         lambda w, i: w.runtime.create("desk", session_id=w.key("child"), parent=i.session),
     ],
-    "SessionRuntime.events": [lambda w, i: _all(w.view.events("shared", run=i.ended_run, live=False))],
+    "SessionRuntime.events": [lambda w, i: _all(w.view.session("shared").events(run=i.ended_run, live=False))],
     "SessionRuntime.fork": [
-        lambda w, i: w.view.fork("shared", at=i.ended_run),
-        lambda w, i: w.view.fork("shared", target=i.session),
-        lambda w, i: w.runtime.fork(w.key(), target=i.session),
+        lambda w, i: w.view.session("shared").fork(at=i.ended_run),
+        lambda w, i: w.view.session("shared").fork(target=i.session),
+        lambda w, i: w.runtime.session(w.key()).fork(target=i.session),
     ],
     "SessionRuntime.outcome": [
         lambda w, i: w.view.outcome(i.input_id),
         lambda w, i: w.view.outcome(i.ended_run),
         lambda w, i: w.runtime.outcome(i.input_id),
     ],
-    "SessionRuntime.rewind": [lambda w, i: w.view.rewind("shared", i.ended_run)],
+    "SessionRuntime.rewind": [lambda w, i: w.view.session("shared").rewind(i.ended_run)],
     "SessionRuntime.settle_effect": [lambda w, i: w.view.settle_effect(i.effect, result="paid")],
     "SessionRuntime.stop": [
-        lambda w, i: w.view.stop("busy", run_id=i.run_id),
-        lambda w, i: w.view.stop("busy", run_id=i.run_id, tree=True),
-        lambda w, i: w.runtime.stop("nowhere", run_id=i.run_id, kind="abort"),
+        lambda w, i: w.view.session("busy").stop(run_id=i.run_id),
+        lambda w, i: w.view.session("busy").stop(run_id=i.run_id, tree=True),
+        lambda w, i: w.runtime.session("nowhere").stop(run_id=i.run_id, kind="abort"),
     ],
     "SessionRuntime.withdraw_stop": [lambda w, i: w.view.withdraw_stop(i.run_id)],
     "CompiledGraph.cancel": [lambda w, i: w.graph.cancel(i.paused, tenant=MINE)],
@@ -353,7 +354,7 @@ def _without(text: str, words: list[str]) -> str:
 
 async def world_of(harness: OurHarness) -> tuple[World, Ids]:
     store = await harness.open(clock=FakeClock())
-    runtime = SessionRuntime(store, [desk])
+    runtime = await opened(store, [desk])
     graph = line(gate("approval"), says("done"), store=store)
     mine, theirs = [await tenant_with_everything(runtime, graph, tenant) for tenant in (MINE, THEIRS)]
     return World(runtime=runtime, graph=graph, mine=mine), theirs

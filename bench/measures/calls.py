@@ -8,7 +8,6 @@ from bench.talk import Talk
 from bench.workload import WarmSession, message, messages
 from tenuto import open_store
 from tenuto.codec import JSON
-from tenuto.model.effect import EffectKind
 from tenuto.runtime.calls.steps import begin_step, finish_step
 from tenuto.runtime.program.program import Program, program
 from tenuto.runtime.program.turn import Turn, context_of
@@ -41,7 +40,7 @@ async def models(turn: Turn) -> None:
     with Stopwatch(wall) as watch:
         for number in range(_CALLS):
             await begin_step(context_of(turn))
-            turn.append(await turn.effect("model", _outside, {"number": number}, kind=EffectKind.MODEL))
+            turn.append(await turn.effect("model", _outside, {"number": number}, kind="model"))
             await finish_step(context_of(turn))
     _spent.append(watch.seconds)
 
@@ -56,7 +55,7 @@ async def asks(turn: Turn) -> None:
             turn.emit(word)
         return reply
 
-    turn.append(await turn.effect("model", ask, {"upto": len(turn.messages)}, kind=EffectKind.MODEL))
+    turn.append(await turn.effect("model", ask, {"upto": len(turn.messages)}, kind="model"))
 
 
 async def tool(scene: Scene) -> float:

@@ -40,7 +40,7 @@ async def _held(scene: Scene, *, warm_bytes: int) -> float:
             before, _ = tracemalloc.get_traced_memory()
             handles = []
             for number in scene.rounds(_HANDLES):
-                handles.append(runtime.open(f"session-{number}"))
+                handles.append(runtime.session(f"session-{number}"))
                 await runtime.create("greets", session_id=handles[-1].session_id)
                 await handles[-1].send("hi")
             gc.collect()

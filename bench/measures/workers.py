@@ -102,7 +102,7 @@ async def _queued(runtime: SessionRuntime) -> None:
     session_id = a_key().session_id
     await runtime.create(sleeps.name, session_id=session_id)
     for _ in range(_TURNS_EACH):
-        await runtime.enqueue(session_id, message("user"))
+        await runtime.session(session_id).enqueue(message("user"))
 
 
 class _Worker:

@@ -18,7 +18,9 @@ async def queue(url: str) -> None:
     """Send five messages at once to one session."""
     async with open_store(url) as store, SessionRuntime(store, [desk]) as runtime:
         await runtime.create("desk", session_id="customer-43")
-        started = [await runtime.start("customer-43", text, key=f"msg-{text}", when_busy="queue") for text in QUESTIONS]
+        started = [
+            await runtime.session("customer-43").start(text, key=f"msg-{text}", when_busy="queue") for text in QUESTIONS
+        ]
         waiting = len(await store.inbox.list(SessionKey("customer-43")))
         say(f"all five are stored; {waiting} wait in the inbox while the first is answered")
         outcomes = await asyncio.gather(*(each.wait() for each in started))
@@ -43,7 +45,7 @@ async def ask_for_approval(url: str) -> None:
 async def approve(url: str) -> None:
     """Answer the approval, which resumes the turn."""
     async with open_store(url) as store, SessionRuntime(store, [cashier(_folder(url))]) as runtime:
-        (wait,) = await runtime.waits("refund-7")
+        (wait,) = await runtime.session("refund-7").waits()
         answered = await runtime.answer(wait.wait_id, True, session_id="refund-7")
         assert answered.outcome is not None
         print(f"approved; the turn is {answered.outcome.status}: {answered.outcome.output}")
@@ -68,7 +70,7 @@ async def work(url: str) -> None:
     """Run whatever is due, as a worker does."""
     async with open_store(url) as store, SessionRuntime(store, [packer(_folder(url))]) as runtime:
         await runtime.drain()
-        (run,) = await runtime.runs("parcel-9")
+        (run,) = await runtime.session("parcel-9").runs()
         session = await runtime.get("parcel-9")
         print(f"found the orphaned turn and finished it (attempt {run.run.attempt}): {session.messages[-1]['content']}")
 

@@ -3,60 +3,68 @@
 One identity, one typed state, one transcript, across turns, crashes, deploys and workers.
 """
 
-from tenuto.errors import Bucket, TenutoError
+from importlib.metadata import version as _version
+
+from tenuto.codec import JSON
+from tenuto.errors import TenutoError
 from tenuto.graph.blueprint.builder import END, GraphBuilder
 from tenuto.graph.engine.suspend import save_session, suspend
-from tenuto.graph.graph_outcome import Outcome
+from tenuto.graph.graph_outcome import Outcome as GraphOutcome
 from tenuto.graph.nodes.branches import Branch
 from tenuto.graph.signal import SignalDescriptor
 from tenuto.graph.state import SessionState, State
-from tenuto.model.input import Boundary
-from tenuto.model.run import StopKind
-from tenuto.runtime.change.hooks import At, HookStack, Stage
-from tenuto.runtime.conversation.frame import FrameKind
-from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.messages import Message
+from tenuto.model.wait import Wait
+from tenuto.runtime.change.hooks import on
+from tenuto.runtime.handle import Session
+from tenuto.runtime.program.program import Program, program
+from tenuto.runtime.program.tools import Tool, run_tools
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.queue.sender import WhenBusy
+from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.session_view import Session
-from tenuto.runtime.stream.reader import StreamFrame, fold
-from tenuto.runtime.turn.effect_journal import InDoubt
+from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.session_view import SessionView
+from tenuto.runtime.sessions import Sessions
+from tenuto.runtime.stream.notices import Notice
+from tenuto.runtime.stream.reader import StreamItem, fold
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.open import open_store
 from tenuto.store.store import Store
 
+__version__ = _version("tenuto")
+
 __all__ = [
     "END",
-    "At",
-    "Boundary",
+    "JSON",
     "Branch",
-    "Bucket",
     "Definition",
-    "FrameKind",
     "GraphBuilder",
-    "HookStack",
-    "InDoubt",
+    "GraphOutcome",
+    "Message",
+    "Notice",
     "Outcome",
+    "Program",
+    "RunHandle",
     "Session",
     "SessionRuntime",
     "SessionState",
+    "SessionView",
+    "Sessions",
     "SignalDescriptor",
-    "Stage",
     "State",
-    "StopKind",
     "Store",
-    "StreamFrame",
+    "StreamItem",
     "TenutoError",
     "Tool",
     "Turn",
+    "Wait",
     "WaitFor",
-    "WhenBusy",
     "fold",
+    "on",
     "open_store",
     "program",
-    "run_calls",
+    "run_tools",
     "save_session",
     "suspend",
 ]

@@ -135,7 +135,7 @@ class Client:
         facts = self._message(dice.choice(_TALKED_TO), dice)
         heard = await self._performer.repeat(facts, dice)
         if heard.get("status") == "suspended" and dice.random() < 0.7:
-            for wait in await self._looked(self._runtime.waits(facts["session"]), []):
+            for wait in await self._looked(self._runtime.session(facts["session"]).waits(), []):
                 await self._answer(facts["session"], wait, dice)
 
     async def overrule(self, dice: random.Random) -> None:
@@ -145,7 +145,7 @@ class Client:
         if role.program == "agent":
             first |= {"verb": "send", "text": f"{first['key']} {dice.choice(('ask look', 'ship', 'pay+ask pay'))}"}
         await self._performer.repeat(first, dice)
-        for wait in await self._looked(self._runtime.waits(role.session), []):
+        for wait in await self._looked(self._runtime.session(role.session).waits(), []):
             await self._answer(role.session, wait, dice)
         await asyncio.sleep(dice.uniform(0, 0.15))
         await self._performer.repeat(self._message(role, dice) | {"verb": "send", "when_busy": "rollback"}, dice)
@@ -175,7 +175,7 @@ class Client:
     async def answer(self, dice: random.Random) -> None:
         """Answer something that some session waits for, children included."""
         session = await self._any_session(dice)
-        waits = [] if session is None else await self._looked(self._runtime.waits(session), [])
+        waits = [] if session is None else await self._looked(self._runtime.session(session).waits(), [])
         if not waits:
             return
         await self._answer(str(session), dice.choice(waits), dice)
@@ -231,7 +231,7 @@ class Client:
         role = dice.choice(CAST)
         self._said += 1
         target = f"fork.{self._name}.{self._said}"
-        runs = await self._looked(self._runtime.runs(role.session, limit=5), [])
+        runs = await self._looked(self._runtime.session(role.session).runs(limit=5), [])
         at = dice.choice(runs).run_id if runs and dice.random() < 0.5 else None
         facts: Note = {"deed": "fork", "session": role.session, "target": target, "point": at, "repeats": True}
         if dice.random() < 0.4:
@@ -241,7 +241,7 @@ class Client:
     async def rewind(self, dice: random.Random) -> None:
         """Take a wild session back to before one of its last runs."""
         role = dice.choice([role for role in CAST if role.nature == WILD])
-        runs = await self._looked(self._runtime.runs(role.session, limit=4), [])
+        runs = await self._looked(self._runtime.session(role.session).runs(limit=4), [])
         if runs:
             facts: Note = {"deed": "rewind", "session": role.session, "to": dice.choice(runs).run_id}
             await self._performer.do(facts, cut=_cut(dice))
@@ -293,7 +293,7 @@ class Client:
     async def settle(self, dice: random.Random) -> None:
         """Say what became of a call in doubt."""
         session = await self._any_session(dice)
-        found = () if session is None else await self._looked(self._runtime.effects_in_doubt(session), ())
+        found = () if session is None else await self._looked(self._runtime.session(session).effects_in_doubt(), ())
         if not found:
             return
         effect = dice.choice(found)

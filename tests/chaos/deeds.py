@@ -33,9 +33,9 @@ class Deeds:
         session, text, key = facts["session"], facts["text"], facts["key"]
         if facts["verb"] == "enqueue":
             options = {name: facts[name] for name in ("boundary", "delay")}
-            return {"input": await self._runtime.enqueue(session, text, key, **options)}
+            return {"input": await self._runtime.session(session).enqueue(text, key, **options)}
         if facts["verb"] == "start":
-            started = await self._runtime.start(session, text, key, facts["when_busy"])
+            started = await self._runtime.session(session).start(text, key, facts["when_busy"])
             return {"input": started.input_id}
         outcome = await self._runtime.send(session, text, key, facts["when_busy"])
         return {"input": outcome.input_id, "run": outcome.run_id, "status": outcome.status, "output": outcome.output}
@@ -56,31 +56,31 @@ class Deeds:
         return {}
 
     async def _stop(self, facts: Note) -> Note:
-        reply = await self._runtime.stop(facts["session"], kind=facts["kind"], reason="chaos")
+        reply = await self._runtime.session(facts["session"]).stop(kind=facts["kind"], reason="chaos")
         return {"answer": str(reply.answer)}
 
     async def _resume(self, facts: Note) -> Note:
-        outcome = await self._runtime.resume(facts["session"])
+        outcome = await self._runtime.session(facts["session"]).resume()
         return {"run": outcome.run_id, "status": outcome.status}
 
     async def _cancel_waits(self, facts: Note) -> Note:
-        return {"count": await self._runtime.cancel_waits(facts["session"])}
+        return {"count": await self._runtime.session(facts["session"]).abandon_waits()}
 
     async def _cancel(self, facts: Note) -> Note:
-        told = await self._runtime.cancel(facts["session"], facts["input"])
+        told = await self._runtime.session(facts["session"]).cancel(facts["input"])
         return {"cancelled": {each: str(what) for each, what in told.items()}}
 
     async def _fork(self, facts: Note) -> Note:
         text = facts.get("text")
         if text is None:
-            await self._runtime.fork(facts["session"], at=facts["point"], target=facts["target"])
+            await self._runtime.session(facts["session"]).fork(at=facts["point"], target=facts["target"])
         else:
             forking = ForkSession(at=facts["point"], session_id=facts["target"], message=text, key=facts["target"])
             await self._runtime.execute(facts["session"], forking)
         return {}
 
     async def _rewind(self, facts: Note) -> Note:
-        session = await self._runtime.rewind(facts["session"], facts["to"])
+        session = await self._runtime.session(facts["session"]).rewind(facts["to"])
         return {"messages": len(session.messages)}
 
     async def _clear(self, facts: Note) -> Note:
@@ -88,7 +88,7 @@ class Deeds:
         return {}
 
     async def _delete(self, facts: Note) -> Note:
-        report = await self._runtime.delete(facts["session"], cascade=facts["cascade"])
+        report = await self._runtime.session(facts["session"]).delete(cascade=facts["cascade"])
         return {"sessions": report.sessions}
 
     async def _create(self, facts: Note) -> Note:
@@ -112,7 +112,7 @@ class Deeds:
 
     async def _command(self, facts: Note) -> Note:
         action = WriteMetadata({"commanded": facts["key"]})
-        return {"input": await self._runtime.enqueue(facts["session"], action, facts["key"])}
+        return {"input": await self._runtime.session(facts["session"]).enqueue(action, facts["key"])}
 
     async def _upkeep(self, facts: Note) -> Note:
         upkeep = self._runtime.store.upkeep
@@ -128,7 +128,7 @@ class Deeds:
         return {}
 
     async def _settle(self, facts: Note) -> Note:
-        for effect in await self._runtime.effects_in_doubt(facts["session"]):
+        for effect in await self._runtime.session(facts["session"]).effects_in_doubt():
             if facts["call"] in (effect.call_id, effect.effect_key):
                 await self._runtime.settle_effect(effect, result="settled by hand")
         return {}

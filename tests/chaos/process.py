@@ -20,6 +20,7 @@ from tests.chaos.client import Client
 from tests.chaos.ledger import FAULT, UNTYPED, Ledger
 from tests.chaos.programs import World, programs
 from tests.chaos.reader import Reader
+from tests.runtime.runtimes import opened
 
 TTL, RENEW = 1.5, 0.4
 """How long a lane lives here: short, so that many are taken over."""
@@ -109,7 +110,7 @@ async def _until(leaving: asyncio.Event, work: Any) -> None:
 async def _opened(post: Post, ledger: Ledger) -> AsyncIterator[tuple[Store, SessionRuntime]]:
     async with opened(post.address, post.options) as store:
         store.backend = Losing(store.backend, ledger)
-        yield store, SessionRuntime(store, programs(World(post.folder, post.name)))
+        yield store, await opened(store, programs(World(post.folder, post.name)))
 
 
 @asynccontextmanager

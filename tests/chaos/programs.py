@@ -80,7 +80,7 @@ def _agent(world: World) -> Program:
             await asyncio.sleep(dice(arguments["call"], 30) / 1000)
             world.act(name, arguments["call"], turn)
             await asyncio.sleep(dice(arguments["call"] + "after", 250) / 1000)
-            turn.update("acts", lambda count: count + 1, 0)
+            turn.update(lambda state: {"acts": state.get("acts", 0) + 1})
             if name == "flaky":
                 raise ValueError("it does not work today")
             return f"did {name}"
@@ -91,7 +91,7 @@ def _agent(world: World) -> Program:
 
     async def model(turn: Turn) -> Any:
         nonce = secrets.randbits(40)
-        turn.use("chaos", input=nonce, output=1)
+        turn.record_usage("chaos", input=nonce, output=1)
         await asyncio.sleep(dice(str(nonce), 20) / 1000)
         said: Any = turn.input or GONE
         since = list(turn.messages)
@@ -134,13 +134,13 @@ async def chief(turn: Turn) -> None:
     """Ask a child, a new one or the one from before."""
     said: Any = turn.input or GONE
     marker = marker_of(said["content"])
-    known: Any = turn.get("kid")
+    known: Any = turn.state.get("kid")
     again = known if known is not None and dice(marker, 2) else None
     token = f"{marker}.kid"
     how = "wait" if dice(marker, 5) == 0 else "now"
     answer: Any = await turn.child("kid", f"{token} {how}", session_id=again)
     if "error" not in answer:
-        turn.set(kid=answer["session_id"])
+        turn.state.update(kid=answer["session_id"])
     turn.append({"role": "assistant", "content": f"re: {marker}"}, once="done")
 
 
@@ -174,7 +174,7 @@ async def talker(turn: Turn) -> None:
     said: Any = turn.input or GONE
     marker = marker_of(said["content"])
     lines = 2 + dice(marker, 3)
-    async for number in turn.each_step():
+    async for number in turn.steps():
         for line in range(6):
             turn.emit(f"{marker}/{number}/{line} ")
             await asyncio.sleep(0.01)

@@ -28,7 +28,7 @@ async def play(folder: Path, bug: str | None) -> list[Violation]:
     with planted(bug):
         async with opened(f"sqlite:///{path}", {}) as store, opened(f"sqlite:///{path}", {}) as other:
             store.backend = faults = Meddled(store.backend)
-            runtime = SessionRuntime(store, programs(World(folder)))
+            runtime = await opened(store, programs(World(folder)))
             await _Script(runtime, other, faults, ledger).play()
             await runtime.drain()
             left = await Closing(Site(path=path), runtime, ledger, []).drain(_DRAIN, runtime.drain)

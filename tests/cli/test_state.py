@@ -17,7 +17,7 @@ import apsw
 import pytest
 from typer.testing import CliRunner
 
-from tenuto import END, GraphBuilder, SessionRuntime, SessionState, SignalDescriptor, State, Store, open_store, suspend
+from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, open_store, suspend
 from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
 from tenuto.graph.compiled_graph import CompiledGraph
@@ -34,6 +34,7 @@ from typing import Annotated, Any, ClassVar
 from tenuto import END, GraphBuilder, SessionState, State, Store
 from tenuto.graph.reducers import append
 from tenuto.store.open import memory_store
+from tests.runtime.runtimes import opened
 
 class Chat(State):
     schema_version: ClassVar[str] = "3"
@@ -592,7 +593,7 @@ async def test_what_others_made_is_neither_judged_nor_touched_and_is_counted(sto
     mine, theirs = billing(store, Bill, "mine"), billing(store, Bill, "theirs")
     await mine.run(session_id="m")
     await theirs.run(session_id="t")
-    runtime = SessionRuntime(store, [billing(store, Bill, "mine").as_program(name="talker", input="log", entry=str)])
+    runtime = await opened(store, [billing(store, Bill, "mine").as_program(name="talker", input="log", entry=str)])
     await runtime.create("talker", session_id="p")
     await runtime.send("p", "hi")
     await store.create("u", state={"log": []}, logs={"log"}, schema_version="1")

@@ -17,8 +17,8 @@ from tenuto import SessionRuntime, open_store, program
 from tenuto.cli.app import app
 from tenuto.model.run import Run, RunStatus
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.session.outcome import FINAL, OutcomeStatus
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.outcome import FINAL
+from tenuto.runtime.session.session_view import SessionView
 from tests.servers import SCHEMA
 
 PATIENCE = 120.0
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from tenuto import END, GraphBuilder, State, program
 from tenuto.graph.reducers import append
+from tests.runtime.runtimes import opened
 
 async def answered(turn):
     word = turn.input["content"]
@@ -196,17 +197,17 @@ async def until_there(path: Path, lines: int = 1) -> None:
 
 
 async def only_run(runtime: SessionRuntime, session_id: str) -> Run:
-    (info,) = await runtime.runs(session_id)
+    (info,) = await runtime.session(session_id).runs()
     return info.run
 
 
 async def test_a_worker_drains_every_session_and_ends_with_zero_on_sigterm(place: Place, start: Start) -> None:
     async with place.open() as store:
-        runtime = SessionRuntime(store, [desk])
+        runtime = await opened(store, [desk])
         inputs = []
         for name in ("a", "b", "c"):
             await runtime.create("desk", session_id=name)
-            inputs += [await runtime.enqueue(name, word) for word in ("one", "fail", "two")]
+            inputs += [await runtime.session(name).enqueue(word) for word in ("one", "fail", "two")]
         worker = start(place, "--json", "--every", "0.05")
         assert (await worker.hear("started"))["programs"] == ["desk@1"]
         outcomes = await until_over(runtime, *inputs)
@@ -223,7 +224,7 @@ async def test_a_worker_drains_every_session_and_ends_with_zero_on_sigterm(place
 class Mark:
     """An action that no worker of the command line knows."""
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         return session.with_fields(marked=True)
 
 
@@ -235,33 +236,33 @@ async def test_a_worker_that_lacks_the_program_refuses_nothing_and_another_proce
         return f"{turn.session_id}: {turn.input['content']}"
 
     async with place.open() as store:
-        runtime = SessionRuntime(store, [here, other], actions=[Mark])
+        runtime = await opened(store, [here, other], actions=[Mark])
         inputs = []
         for name in ("a", "b"):
             await runtime.create("desk", session_id=name)
-            inputs += [await runtime.enqueue(name, word) for word in ("one", "two")]
+            inputs += [await runtime.session(name).enqueue(word) for word in ("one", "two")]
         await runtime.create("other", session_id="mine")
-        marked = await runtime.enqueue("mine", Mark())
+        marked = await runtime.session("mine").enqueue(Mark())
         lacking = start(place, "--json", "--every", "0.05", programs=("shop_desk:other",))
         # It works on its own sessions, past the action it does not know, and leaves the others alone.
-        (done,) = await until_over(runtime, await runtime.enqueue("mine", "here"))
+        (done,) = await until_over(runtime, await runtime.session("mine").enqueue("here"))
         assert done.output == "mine: here"
-        assert {(await runtime.outcome(each)).status for each in (*inputs, marked)} == {OutcomeStatus.QUEUED}
+        assert {(await runtime.outcome(each)).status for each in (*inputs, marked)} == {"queued"}
         await runtime.drain()
         outcomes = await until_over(runtime, *inputs, marked)
         assert [each.output for each in outcomes] == ["a: one", "a: two", "b: one", "b: two", None]
-        assert outcomes[-1].status is OutcomeStatus.EXECUTED
+        assert outcomes[-1].status == "executed"
         lacking.signal(signal.SIGTERM)
         assert (await lacking.hear("ended"))["completed"] == 1
 
 
 async def test_people_are_told_what_was_done(file: Place, start: Start) -> None:
     async with file.open() as store:
-        runtime = SessionRuntime(store, [desk])
+        runtime = await opened(store, [desk])
         await runtime.create("desk", session_id="a")
         worker = start(file, "--every", "0.05", programs=("shop_desk:desk", "shop_desk:other"))
         assert (await worker.line()).split(" for ")[1] == "desk@1, other@1\n"
-        await until_over(runtime, await runtime.enqueue("a", "one"))
+        await until_over(runtime, await runtime.session("a").enqueue("one"))
         assert (await worker.line()).split(" ", 1)[1] == "1 session advanced; turns: 1 completed\n"
         worker.signal(signal.SIGINT)
         last = [await worker.line()]
@@ -274,19 +275,19 @@ async def test_people_are_told_what_was_done(file: Place, start: Start) -> None:
 @pytest.mark.parametrize("place_in_module", ["made", "made_later"])
 async def test_a_function_of_the_store_makes_the_program(file: Place, start: Start, place_in_module: str) -> None:
     async with file.open() as store:
-        runtime = SessionRuntime(store, [desk])
+        runtime = await opened(store, [desk])
         await runtime.create("desk", session_id="a")
         start(file, programs=(f"shop_desk:{place_in_module}",))
-        (outcome,) = await until_over(runtime, await runtime.enqueue("a", "one"))
+        (outcome,) = await until_over(runtime, await runtime.session("a").enqueue("one"))
         assert outcome.output == "a: one"
 
 
 async def test_a_compiled_graph_is_a_program(file: Place, start: Start) -> None:
     async with file.open() as store:
-        runtime = SessionRuntime(store, [talk])
+        runtime = await opened(store, [talk])
         await runtime.create("talk", session_id="a")
         start(file, programs=("shop_desk:graph",))
-        (outcome,) = await until_over(runtime, await runtime.enqueue("a", "one"))
+        (outcome,) = await until_over(runtime, await runtime.session("a").enqueue("one"))
         assert outcome.output == "graph: one"
 
 
@@ -294,9 +295,9 @@ async def test_the_turn_under_way_ends_and_what_is_queued_behind_it_is_left(
     place: Place, start: Start, folder: Path
 ) -> None:
     async with place.open() as store:
-        runtime = SessionRuntime(store, [desk])
+        runtime = await opened(store, [desk])
         await runtime.create("desk", session_id="a")
-        held, queued = [await runtime.enqueue("a", word) for word in ("hold", "next")]
+        held, queued = [await runtime.session("a").enqueue(word) for word in ("hold", "next")]
         worker = start(place, "--json")
         await until_there(folder / "begun")
         worker.signal(signal.SIGTERM)
@@ -305,7 +306,7 @@ async def test_the_turn_under_way_ends_and_what_is_queued_behind_it_is_left(
         assert (await worker.hear("ended"))["completed"] == 1
         assert await worker.ended() == 0
         assert (await runtime.outcome(held)).output == "a: hold"
-        assert (await runtime.outcome(queued)).status is OutcomeStatus.QUEUED
+        assert (await runtime.outcome(queued)).status == "queued"
 
 
 @pytest.mark.parametrize(
@@ -315,9 +316,9 @@ async def test_a_worker_that_ends_in_a_turn_leaves_it_to_another_one(
     place: Place, start: Start, folder: Path, how: str, code: int
 ) -> None:
     async with place.open() as store:
-        runtime = SessionRuntime(store, [desk])
+        runtime = await opened(store, [desk])
         await runtime.create("desk", session_id="a")
-        held = await runtime.enqueue("a", "hold")
+        held = await runtime.session("a").enqueue("hold")
         first = start(place, "--json", *(["--grace", "0"] if how == "no grace" else []))
         await until_there(folder / "begun")
         if how == "killed":
@@ -393,7 +394,7 @@ async def clerk(turn: Turn) -> None:
 async def suspended(place: Place) -> tuple[str, str]:
     """Leave two sessions, one of which waits; return the wait and its run."""
     async with place.open() as store:
-        runtime = SessionRuntime(store, [clerk, desk])
+        runtime = await opened(store, [clerk, desk])
         await runtime.create("desk", session_id="idle", title="Nothing yet")
         await runtime.create("clerk", session_id="refund-7", metadata={"shop": "north"})
         outcome = await runtime.send("refund-7", "refund order 7")
@@ -404,7 +405,7 @@ async def suspended(place: Place) -> tuple[str, str]:
 
 async def drained(place: Place) -> list[Any]:
     async with place.open() as store:
-        runtime = SessionRuntime(store, [clerk])
+        runtime = await opened(store, [clerk])
         await runtime.drain()
         return [each["content"] for each in (await runtime.get("refund-7")).messages]
 

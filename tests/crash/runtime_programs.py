@@ -21,11 +21,12 @@ from tenuto.runtime.program.program import Program, program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper
 from tenuto.testing.agent import Request, Script, ScriptedAgent, calls
-from tests.runtime.seams import leave_no_trace_of_the_host
+from tests.runtime.runtimes import opened
+from tests.runtime.seams import advance, deliver_due, leave_no_trace_of_the_host
 
 TOOLS = ("look", "pay", "note")
 SHIP = "ship"
@@ -219,7 +220,7 @@ def _teller(world: World) -> Program:
     @program
     async def teller(turn: Turn) -> None:
         """Tell a story in steps, each of them line by line; each line says which attempt tells it."""
-        async for _ in turn.each_step():
+        async for _ in turn.steps():
             told = sum(message["role"] == "assistant" for message in turn.messages)
             if told == STORY:
                 return
@@ -282,16 +283,16 @@ async def reference(runtime: SessionRuntime, session: str, way: str) -> None:
     if way == "sent":
         await runtime.send(session, "go", key=f"go {session}")
     else:
-        await runtime.enqueue(session, "go", key=f"go {session}")
-        await runtime.advance(session)
-    waits = await runtime.waits(session)
+        await runtime.session(session).enqueue("go", key=f"go {session}")
+        await advance(runtime, session)
+    waits = await runtime.session(session).waits()
     if [wait.kind for wait in waits] != ["approval"]:
         raise Unfinished
     await runtime.answer(waits[0].wait_id, True, run=way == "sent")
     if way != "sent":
-        await runtime.deliver()
-        await runtime.advance(session)
-    if [run.status for run in await runtime.runs(session)] != [RunStatus.COMPLETED, RunStatus.SUSPENDED]:
+        await deliver_due(runtime)
+        await advance(runtime, session)
+    if [run.status for run in await runtime.session(session).runs()] != [RunStatus.COMPLETED, RunStatus.SUSPENDED]:
         raise Unfinished
 
 
@@ -306,7 +307,7 @@ async def recovered(runtime: SessionRuntime, world: World, session: str, moment:
     """Go on with what another process left of a turn, and die at the moment named."""
     world.probe = Probe(moment)
     runtime.store.backend = Probed(runtime.store.backend, world.probe)
-    await runtime.advance(session)
+    await advance(runtime, session)
 
 
 async def send(runtime: SessionRuntime, _: World, session: str, text: str, **options: Any) -> Any:
@@ -331,9 +332,9 @@ async def answer_all(runtime: SessionRuntime, _: World, sessions: Sequence[str])
     """Answer what each session waits for, all at once, and return how many turns came to their end."""
 
     async def one(session: str) -> bool:
-        (wait,) = await runtime.waits(session)
+        (wait,) = await runtime.session(session).waits()
         answered = await runtime.answer(wait.wait_id, f"word for {session}")
-        return answered.outcome is not None and answered.outcome.status is OutcomeStatus.COMPLETED
+        return answered.outcome is not None and answered.outcome.status == "completed"
 
     return sum(await asyncio.gather(*(one(session) for session in sessions)))
 
@@ -344,7 +345,7 @@ async def follow(runtime: SessionRuntime, _: World, session: str, run: str, seed
     for left in reversed(range(times + 1)):
         after = dice.randint(0, max(seen, default=0)) if left else 0
         patience = dice.randint(1, 15)
-        async for frame in runtime.events(session, after=after, run=run):
+        async for frame in runtime.session(session).events(after=after, run=run):
             if frame.name:
                 shown = [str(frame.type), frame.name, frame.run_id, frame.data, frame.attempt, frame.step]
                 assert seen.setdefault(frame.seq, shown) == shown
@@ -387,7 +388,7 @@ async def _serve(line: Connection, post: Post) -> None:
     async with open_store(post.address, **post.options) as store:
         if post.keeper:
             store.keeper = Keeper(store, **post.keeper)
-        runtime = SessionRuntime(store, [each for each in programs(world) if not post.only or each.name in post.only])
+        runtime = await opened(store, [each for each in programs(world) if not post.only or each.name in post.only])
         line.send("ready")
         while True:
             try:

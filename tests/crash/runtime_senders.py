@@ -151,7 +151,9 @@ async def send(runtime: SessionRuntime, line: Connection, session: str, texts: l
 
 async def enqueue(runtime: SessionRuntime, line: Connection, session: str, count: int) -> None:
     """Queue messages for much later at once, and tell their ids."""
-    line.send(await asyncio.gather(*(runtime.enqueue(session, f"message {n}", delay=3600) for n in range(count))))
+    line.send(
+        await asyncio.gather(*(runtime.session(session).enqueue(f"message {n}", delay=3600) for n in range(count)))
+    )
 
 
 async def outcome(runtime: SessionRuntime, line: Connection, input_id: str) -> None:
@@ -162,7 +164,7 @@ async def outcome(runtime: SessionRuntime, line: Connection, input_id: str) -> N
 
 async def stop(runtime: SessionRuntime, line: Connection, session: str, kind: str) -> None:
     """Ask a session's run to stop, and tell the answer."""
-    line.send(str((await runtime.stop(session, kind=kind, reason="from another process")).answer))
+    line.send(str((await runtime.session(session).stop(kind=kind, reason="from another process")).answer))
 
 
 async def drain(runtime: SessionRuntime, line: Connection, concurrency: int) -> None:

@@ -16,7 +16,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.stream.reader import FrameType, fold
+from tenuto.runtime.stream.reader import fold
 from tenuto.store.keeper import Keeper
 from tenuto.testing.faults import FaultyBackend
 from tenuto.writing import lost_reply as retry
@@ -34,6 +34,8 @@ from tests.crash.runtime_programs import (
     programs,
     reference,
 )
+from tests.runtime.runtimes import opened
+from tests.runtime.seams import advance
 from tests.sampling import ALL, EIGHTH, MATRIX, sample
 
 ONCE = {"pay", "note", SHIP}
@@ -89,7 +91,7 @@ class Sweep:
     async def _answered(self, session: str) -> set[str]:
         """Answer what the session waits for, truthfully, and return the calls in doubt."""
         asked = set()
-        for wait in await self.runtime.waits(session):
+        for wait in await self.runtime.session(session).waits():
             call = str(wait.metadata["call_id"])
             if wait.kind == "approval":
                 await self.runtime.answer(wait.wait_id, True, run=False)
@@ -108,7 +110,7 @@ class Sweep:
         assert statuses == [RunStatus.SUSPENDED] * (len(runs) - 1) + [RunStatus.COMPLETED], session
         assert not await self.store.waits.of_session(session)
         assert not await self.store.inbox.list(session)
-        assert not await self.runtime.effects_in_doubt(session)
+        assert not await self.runtime.session(session).effects_in_doubt()
         effects = await self.store.effects.list(session)
         assert all(effect.status is not EffectStatus.STARTED for effect in effects), session
         acts = self.world.acts(session)
@@ -122,15 +124,15 @@ class Sweep:
         assert [message["role"] for message in messages] == ["user", "assistant", *4 * ["tool"], "assistant"], session
         assert {message["tool_call_id"] for message in messages[2:6]} == {*TOOLS, SHIP}
         assert all(message["content"] == f'{{"did":"{message["tool_call_id"]}"}}' for message in messages[2:6])
-        usage = await self.runtime.usage_report(session)
+        usage = await self.runtime.session(session).usage()
         assert (usage.total.input, usage.total.output) == (6, 10), session
         await self._check_stream(session)
 
     async def _check_stream(self, session: str) -> None:
-        frames = [frame async for frame in self.runtime.events(session, live=False)]
-        stored = [frame.seq for frame in frames if frame.type is not FrameType.CAUGHT_UP]
+        frames = [frame async for frame in self.runtime.session(session).events(live=False)]
+        stored = [frame.seq for frame in frames if frame.type != "caught_up"]
         assert stored == list(range(1, len(stored) + 1)), session
-        assert tuple(frame.data for frame in fold(frames) if frame.type is FrameType.CHUNK) == SAID, session
+        assert tuple(frame.data for frame in fold(frames) if frame.type == "chunk") == SAID, session
         ends = [frame.run_id for frame in frames if frame.is_end]
         runs = await self.store.runs.of_session(session)
         assert ends == [run.run_id for run in reversed(runs)], session
@@ -163,7 +165,7 @@ async def test_killed_at_any_call_a_turn_comes_to_one_end_and_nothing_is_done_tw
 ) -> None:
     async with database.open() as store:
         world = World(folder=database.folder)
-        runtime = SessionRuntime(store, programs(world))
+        runtime = await opened(store, programs(world))
         sweep = Sweep(database, store, world, way, runtime)
         probe = await sweep.unbroken()
         await sweep.check("unbroken", set())
@@ -194,12 +196,12 @@ async def test_whoever_takes_a_turn_over_may_be_killed_at_any_call_too(
 ) -> None:
     async with database.open() as store:
         world = World(folder=database.folder)
-        runtime = SessionRuntime(store, programs(world))
+        runtime = await opened(store, programs(world))
         sweep = Sweep(database, store, world, "sent", runtime)
         assert await sweep.killed("unbroken", first)
         world.probe = probe = Probe()
         inner, store.backend = store.backend, Probed(store.backend, probe)
-        assert await runtime.advance("unbroken")
+        assert await advance(runtime, "unbroken")
         store.backend, world.probe = inner, Probe()
         await sweep.check("unbroken", await sweep.finished("unbroken"))
         for moment in sample(probe.moments, every, f"{database.name} {first}"):
@@ -257,7 +259,7 @@ async def test_the_reference_turn_makes_these_calls_and_no_others(database: Data
     """Whoever changes the calls of a turn does it on purpose, and here."""
     async with database.open() as store:
         world = World(folder=database.folder, probe=Probe())
-        runtime = SessionRuntime(store, programs(world))
+        runtime = await opened(store, programs(world))
         await runtime.create("desk", session_id="desk")
         inner, store.backend = store.backend, Probed(store.backend, world.probe)
         outcome = await runtime.send("desk", "go", key="k")
@@ -276,7 +278,7 @@ async def test_a_reply_lost_at_any_write_is_resolved_and_nothing_happens_twice(d
         faults = FaultyBackend(opened.backend)
         store = Store(faults)
         world = World(folder=database.folder)
-        runtime = SessionRuntime(store, programs(world))
+        runtime = await opened(store, programs(world))
         sweep = Sweep(database, store, world, way, runtime)
         await runtime.create("desk", session_id="unbroken")
         before = faults.transactions
@@ -349,7 +351,7 @@ async def test_a_store_that_goes_away_at_any_write_leaves_a_turn_that_comes_to_i
         store = Store(going)
         store.keeper = Keeper(store, ttl=0.3, every=0.1)
         world = World(folder=database.folder)
-        runtime = SessionRuntime(store, programs(world))
+        runtime = await opened(store, programs(world))
         sweep = Sweep(database, store, world, way, runtime)
         await runtime.create("desk", session_id="unbroken")
         before = going.transactions

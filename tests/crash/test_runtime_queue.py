@@ -5,10 +5,10 @@ import pytest
 from tenuto import Store
 from tenuto.model.run import RunStatus
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import Moment, Probe, Probed, World, runtime_of
+from tests.runtime.seams import advance
 from tests.sampling import ALL, EIGHTH, MATRIX, sample
 
 SAID = ("one", "two", "three")
@@ -17,7 +17,7 @@ COMMIT = "decide_commit"
 
 async def _queued(runtime: SessionRuntime, session: str) -> list[str]:
     await runtime.create("chat", session_id=session)
-    return [await runtime.enqueue(session, text) for text in SAID]
+    return [await runtime.session(session).enqueue(text) for text in SAID]
 
 
 async def _moments(runtime: SessionRuntime) -> list[Moment]:
@@ -25,7 +25,7 @@ async def _moments(runtime: SessionRuntime) -> list[Moment]:
     await _queued(runtime, "unbroken")
     inner, probe = runtime.store.backend, Probe()
     runtime.store.backend = Probed(inner, probe)
-    await runtime.advance("unbroken")
+    await advance(runtime, "unbroken")
     runtime.store.backend = inner
     assert probe.trace.count(COMMIT) == 1 + len(SAID)  # each turn begins in the commit that ends the one before it
     return probe.moments
@@ -39,11 +39,9 @@ async def _check(runtime: SessionRuntime, store: Store, session: str, ids: list[
     assert [run.status for run in runs] == [RunStatus.COMPLETED] * len(SAID), session
     assert sum(run.attempt - 1 for run in runs) <= 1, session
     outcomes = [await runtime.outcome(each) for each in ids]
-    assert [(each.status, each.output) for each in outcomes] == [
-        (OutcomeStatus.COMPLETED, f"re: {said}") for said in SAID
-    ]
+    assert [(each.status, each.output) for each in outcomes] == [("completed", f"re: {said}") for said in SAID]
     assert not await store.inbox.list(session)
-    frames = [frame async for frame in runtime.events(session, live=False)]
+    frames = [frame async for frame in runtime.session(session).events(live=False)]
     assert [frame.run_id for frame in frames if frame.is_end] == [run.run_id for run in reversed(runs)], session
 
 

@@ -13,6 +13,7 @@ from tenuto.model.run import RunStatus
 from tenuto.runtime.runtime import SessionRuntime
 from tests.crash.processes import Database
 from tests.crash.runtime_senders import Sender, clerk, noted, notes, senders
+from tests.runtime.runtimes import opened
 
 SHARES = (["one", "two"], ["three"], ["four"], ["five"])
 TEXTS = [text for share in SHARES for text in share]
@@ -22,7 +23,7 @@ TEXTS = [text for share in SHARES for text in share]
 async def here(database: Database, *sessions: str) -> AsyncIterator[tuple[Store, SessionRuntime]]:
     """A runtime of this process; it makes these sessions."""
     async with database.open() as store:
-        runtime = SessionRuntime(store, [clerk(database.folder)])
+        runtime = await opened(store, [clerk(database.folder)])
         for name in sessions:
             await runtime.create("clerk", session_id=name)
         yield store, runtime
@@ -80,7 +81,7 @@ async def test_queued_messages_all_get_their_turn_in_order_and_none_is_interleav
         await check_order(store, outcomes, ran)
         assert ran.index("one") < ran.index("two")
         assert await talk_of(runtime) == [word for text in ran for word in (text, f"re: {text}")]
-        assert [each.status for each in await runtime.runs("chat")] == [RunStatus.COMPLETED] * 5
+        assert [each.status for each in await runtime.session("chat").runs()] == [RunStatus.COMPLETED] * 5
         assert await store.inbox.list("chat") == ()
 
 
@@ -179,8 +180,8 @@ async def test_the_outcome_of_an_input_is_known_to_every_process(database: Datab
     async with here(database, "chat") as (_, runtime), senders(database, 2) as (sender, other):
         sender.order("send", session="chat", texts=["one"])
         await noted(database.folder, "begin one")
-        queued = await runtime.enqueue("chat", "two")
-        (run,) = await runtime.runs("chat")
+        queued = await runtime.session("chat").enqueue("two")
+        (run,) = await runtime.session("chat").runs()
         running = run.run_id
         assert await other.do("outcome", input_id=running) == ["running", run.run_id, None]
         assert await other.do("outcome", input_id=queued) == ["queued", None, None]
@@ -199,7 +200,7 @@ async def test_a_stop_outlives_the_process_that_asked_for_it(database: Database,
         assert await asker.do("stop", session="chat", kind=kind) == "recorded"
         asker.kill()
         assert (await sender.heard())["status"] == status
-        (info,) = await runtime.runs("chat")
+        (info,) = await runtime.session("chat").runs()
         assert info.run.error["message"] == "from another process"
         release(database)
         again = await sender.do("send", session="chat", texts=["two"])
@@ -223,7 +224,7 @@ async def test_workers_in_several_processes_do_every_turn_once(database: Databas
     names = [f"session {number}" for number in range(8)]
     async with here(database, *names) as (_, runtime), senders(database, 3) as processes:
         texts = [(name, f"{name} message {number}") for number in range(3) for name in names]
-        ids = [await runtime.enqueue(name, text) for name, text in texts]
+        ids = [await runtime.session(name).enqueue(text) for name, text in texts]
         for each in processes:
             each.order("drain", concurrency=3)
         assert [await each.heard() for each in processes] == ["drained"] * 3

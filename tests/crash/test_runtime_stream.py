@@ -7,7 +7,7 @@ from typing import Any
 from tenuto import Store
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
-from tenuto.runtime.stream.reader import FrameType, fold
+from tenuto.runtime.stream.reader import fold
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import LINES, STORY, World, runtime_of
@@ -44,7 +44,7 @@ async def test_readers_of_a_stream_whose_writer_is_killed_twice_end_with_the_sam
         runtime = runtime_of(store, World(folder=database.folder))
         await runtime.create("teller", session_id="story")
         async with mates(*writers, steady, restless):
-            await runtime.enqueue("story", "tell me")
+            await runtime.session("story").enqueue("tell me")
             for told, writer in ((1, writers[0]), (2, writers[1])):
                 world.requests.clear()
                 world.keep(_of_part(told))
@@ -60,13 +60,13 @@ async def test_readers_of_a_stream_whose_writer_is_killed_twice_end_with_the_sam
             writers[2].order("work", poll=0.05)
             one, other = await asyncio.gather(steady.heard(), restless.heard())
         assert (await _current(store)).attempt == 3
-        frames = [frame async for frame in runtime.events("story", run=run.run_id)]
+        frames = [frame async for frame in runtime.session("story").events(run=run.run_id)]
     assert one == other
     assert [each[0] for each in one] == [frame.seq for frame in frames if frame.name]
     assert [each[1] for each in one].count("rewound") == 2
     assert (one[-1][1], one[-1][4]["status"]) == ("end", "completed")
-    raw = [frame.data for frame in frames if frame.type is FrameType.CHUNK]
-    lines: list[Any] = [frame.data for frame in fold(frames) if frame.type is FrameType.CHUNK]
+    raw = [frame.data for frame in frames if frame.type == "chunk"]
+    lines: list[Any] = [frame.data for frame in fold(frames) if frame.type == "chunk"]
     assert len(raw) > len(lines)
     assert [line[:2] for line in lines] == [[told, line] for told in range(STORY) for line in range(LINES)]
     # Each part was told by one attempt alone, and later parts never by an earlier one.
@@ -79,7 +79,7 @@ async def test_a_reader_in_another_process_sees_chunks_before_the_turn_is_over(d
         runtime = runtime_of(store, World(folder=database.folder, port=world.port))
         await runtime.create("teller", session_id="story")
         world.keep(lambda request: request[0] == 0)
-        handle = await runtime.start("story", "tell me")
+        handle = await runtime.session("story").start("tell me")
         assert handle.run_id is not None
         async with mates(Colleague(database)) as (reader,):
             reader.order("follow", session="story", run=handle.run_id)

@@ -48,7 +48,7 @@ async def test_a_worker_killed_in_a_turn_is_taken_over_at_once_on_the_same_host(
         async with mates(first, second):
             runtime = runtime_of(store, World(folder=database.folder))
             await runtime.create("chat", session_id="chat")
-            given = await runtime.enqueue("chat", "hello")
+            given = await runtime.session("chat").enqueue("hello")
             world.keep(lambda request: request == ["hello", 1])
             first.order("work", poll=POLL)
             await world.asked(1)
@@ -59,7 +59,7 @@ async def test_a_worker_killed_in_a_turn_is_taken_over_at_once_on_the_same_host(
             assert time.monotonic() - killed < store.keeper.ttl / 3
             outcome = await runtime.outcome(given)
         (run,) = await store.runs.of_session("chat")
-        frames = [frame.name async for frame in runtime.events("chat", live=False)]
+        frames = [frame.name async for frame in runtime.session("chat").events(live=False)]
     assert (outcome.status, outcome.output, run.attempt) == ("completed", "re: hello", 2)
     assert world.requests == [["hello", 1], ["hello", 2]]
     assert frames.count("lane_taken_over") == frames.count("rewound") == frames.count("run_ended") == 1
@@ -72,7 +72,7 @@ async def test_without_proof_a_killed_worker_is_taken_over_once_its_lane_has_lap
         async with mates(first, second):
             runtime = runtime_of(store, World(folder=database.folder))
             await runtime.create("chat", session_id="chat")
-            await runtime.enqueue("chat", "hello")
+            await runtime.session("chat").enqueue("hello")
             world.keep(lambda request: request == ["hello", 1])
             first.order("work", poll=POLL)
             await world.asked(1)
@@ -115,9 +115,9 @@ async def test_after_three_lost_runners_a_run_is_abandoned_and_what_was_queued_i
     async with outside() as world, database.open() as store:
         runtime = runtime_of(store, World(folder=database.folder, port=world.port))
         await runtime.create("chat", session_id="chat")
-        first = await runtime.enqueue("chat", "deadly")
-        steering = await runtime.enqueue("chat", "meant for it", boundary="before_completion")
-        second = await runtime.enqueue("chat", "harmless")
+        first = await runtime.session("chat").enqueue("deadly")
+        steering = await runtime.session("chat").enqueue("meant for it", boundary="before_completion")
+        second = await runtime.session("chat").enqueue("harmless")
         world.keep(lambda request: request[0] == "deadly")
         for attempt in (1, 2, 3):
             async with mates(Colleague(database, port=world.port)) as (dying,):
@@ -127,7 +127,7 @@ async def test_after_three_lost_runners_a_run_is_abandoned_and_what_was_queued_i
         await runtime.drain()
         outcomes = [await runtime.outcome(each) for each in (first, steering, second)]
         runs = await store.runs.of_session("chat")
-        ends = [frame.data async for frame in runtime.events("chat", live=False) if frame.is_end]
+        ends = [frame.data async for frame in runtime.session("chat").events(live=False) if frame.is_end]
     assert world.requests[:3] == [["deadly", 1], ["deadly", 2], ["deadly", 3]]
     assert (outcomes[0].status, outcomes[0].error["category"]) == ("failed", "run_abandoned")
     assert [str(outcome.status) for outcome in outcomes[1:]] == ["completed", "completed"]
@@ -162,7 +162,7 @@ async def test_a_lost_run_of_a_graph_that_is_no_program_here_is_ended_and_so_is_
             dying.kill()
         run = await _until(ended)
         assert (run.status, run.error["category"]) == (RunStatus.INTERRUPTED, "run_lost")
-        last = [frame async for frame in runtime.events(run.key, run=run.run_id)][-1]
+        last = [frame async for frame in runtime.session(run.key).events(run=run.run_id)][-1]
         assert last.is_end
         assert last.data["status"] == "interrupted"
         async with mates(Mate(database, **plan)) as (other,):

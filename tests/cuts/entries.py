@@ -30,6 +30,7 @@ from tenuto.runtime.change.actions import ClearSession, ForkSession, WriteMetada
 from tenuto.runtime.handle import RunHandle
 from tenuto.testing.factories import an_owner
 from tests.cuts.cutting import Entry, Step, World
+from tests.runtime.seams import advance, deliver_due
 
 PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -72,7 +73,7 @@ async def sent(w: World) -> None:
 async def queued(w: World) -> None:
     """A session with something in its inbox."""
     await idle(w)
-    w.facts["input"] = await w.runtime.enqueue(w.id(), "hello", key="k")
+    w.facts["input"] = await w.runtime.session(w.id()).enqueue("hello", key="k")
 
 
 async def family(w: World) -> None:
@@ -175,18 +176,18 @@ def _commit(w: World) -> Commit:
 
 
 async def _started(w: World) -> None:
-    handle = await w.runtime.start(w.id(), "hello", key="k")
+    handle = await w.runtime.session(w.id()).start("hello", key="k")
     await handle.wait()
 
 
 async def _handle_started(w: World) -> None:
-    handle = await w.runtime.open(w.id()).start("hello", key="k")
+    handle = await w.runtime.session(w.id()).start("hello", key="k")
     await handle.wait()
 
 
 async def _whole_tree(w: World) -> None:
     """Delete a tree again: what is left of it goes now, and the report is of all of it."""
-    report = await w.runtime.delete(w.id(), cascade=True)
+    report = await w.runtime.session(w.id()).delete(cascade=True)
     assert (report.sessions, len(report.children)) == (3, 1)
     assert not any([await w.store.exists(w.id(each)) for each in ("s", "child", "grandchild")])
 
@@ -340,26 +341,28 @@ ENTRIES: dict[str, Entry] = {
         scene=waiting, call=lambda w: w.runtime.send(w.id(), "never mind", key="k"), runs_turns=True
     ),
     "runtime.start": Entry(scene=idle, call=_started, runs_turns=True),
-    "runtime.enqueue": Entry(scene=idle, call=lambda w: w.runtime.enqueue(w.id(), "hello", key="k")),
-    "runtime.cancel": Entry(scene=queued, call=lambda w: w.runtime.cancel(w.id(), w.facts["input"])),
+    "runtime.enqueue": Entry(scene=idle, call=lambda w: w.runtime.session(w.id()).enqueue("hello", key="k")),
+    "runtime.cancel": Entry(scene=queued, call=lambda w: w.runtime.session(w.id()).cancel(w.facts["input"])),
     "runtime.execute": Entry(scene=talked, call=lambda w: w.runtime.execute(w.id(), WriteMetadata({"n": 1}))),
     "runtime.execute, a change of state": Entry(
         scene=waiting, call=lambda w: w.runtime.execute(w.id(), ClearSession()), repeats=True
     ),
     "runtime.fork": Entry(
-        scene=talked, call=lambda w: w.runtime.fork(w.id(), at=w.facts["first"], target=w.id("fork"), key="k")
+        scene=talked, call=lambda w: w.runtime.session(w.id()).fork(at=w.facts["first"], target=w.id("fork"), key="k")
     ),
     "runtime.fork, with a message": Entry(
         scene=talked,
-        call=lambda w: w.runtime.fork(w.id(), target=w.id("fork"), message="or else", key="k"),
+        call=lambda w: w.runtime.session(w.id()).fork(target=w.id("fork"), message="or else", key="k"),
         runs_turns=True,
     ),
-    "runtime.rewind": Entry(scene=talked, call=lambda w: w.runtime.rewind(w.id(), w.facts["first"]), repeats=True),
+    "runtime.rewind": Entry(
+        scene=talked, call=lambda w: w.runtime.session(w.id()).rewind(w.facts["first"]), repeats=True
+    ),
     "runtime.delete": Entry(
-        scene=talked, call=lambda w: w.runtime.delete(w.id()), tolerates=(SessionNotFound,), sweeps=True
+        scene=talked, call=lambda w: w.runtime.session(w.id()).delete(), tolerates=(SessionNotFound,), sweeps=True
     ),
     "runtime.delete, a tree": Entry(
-        scene=family, call=lambda w: w.runtime.delete(w.id(), cascade=True), again=_whole_tree, sweeps=True
+        scene=family, call=lambda w: w.runtime.session(w.id()).delete(cascade=True), again=_whole_tree, sweeps=True
     ),
     "runtime.answer": Entry(
         scene=waiting,
@@ -367,26 +370,29 @@ ENTRIES: dict[str, Entry] = {
         tolerates=(AlreadyAnswered, LateAnswer),
         runs_turns=True,
     ),
-    "runtime.cancel_waits": Entry(scene=waiting, call=lambda w: w.runtime.cancel_waits(w.id())),
+    "runtime.cancel_waits": Entry(scene=waiting, call=lambda w: w.runtime.session(w.id()).abandon_waits()),
     "runtime.resume": Entry(
-        scene=failed, call=lambda w: w.runtime.resume(w.id()), tolerates=(InvalidInput, TenutoError), runs_turns=True
+        scene=failed,
+        call=lambda w: w.runtime.session(w.id()).resume(),
+        tolerates=(InvalidInput, TenutoError),
+        runs_turns=True,
     ),
-    "runtime.stop": Entry(scene=running, call=lambda w: w.runtime.stop(w.id(), run_id=w.id("run"))),
+    "runtime.stop": Entry(scene=running, call=lambda w: w.runtime.session(w.id()).stop(run_id=w.id("run"))),
     "runtime.withdraw_stop": Entry(scene=stopped, call=lambda w: w.runtime.withdraw_stop(w.id("run"))),
     "runtime.settle_effect": Entry(
         scene=in_doubt,
         call=lambda w: w.runtime.settle_effect(w.facts["effect"], result="done"),
         tolerates=(EffectNotOpen,),
     ),
-    "runtime.advance": Entry(scene=queued, call=lambda w: w.runtime.advance(w.id()), runs_turns=True),
-    "runtime.deliver": Entry(scene=answered, call=lambda w: w.runtime.deliver()),
+    "runtime.advance": Entry(scene=queued, call=lambda w: advance(w.runtime, w.id()), runs_turns=True),
+    "runtime.deliver": Entry(scene=answered, call=lambda w: deliver_due(w.runtime)),
     "runtime.drain": Entry(scene=queued, call=lambda w: w.runtime.drain(), runs_turns=True),
     "runtime.work": Entry(scene=queued, call=_worked, again=lambda w: w.runtime.drain(), runs_turns=True, cancels=True),
-    "session.send": Entry(scene=idle, call=lambda w: w.runtime.open(w.id()).send("hello", key="k"), runs_turns=True),
+    "session.send": Entry(scene=idle, call=lambda w: w.runtime.session(w.id()).send("hello", key="k"), runs_turns=True),
     "session.start": Entry(scene=idle, call=_handle_started, runs_turns=True),
     "session.execute": Entry(
         scene=talked,
-        call=lambda w: w.runtime.open(w.id()).execute(ForkSession(session_id=w.id("f"), message="x", key="k")),
+        call=lambda w: w.runtime.session(w.id()).execute(ForkSession(session_id=w.id("f"), message="x", key="k")),
         runs_turns=True,
     ),
     "run.stop": Entry(scene=running, call=lambda w: _run(w, w.id("run")).stop()),
@@ -481,19 +487,19 @@ READS: dict[str, Step] = {
     "store.outbox.next_due": lambda w: w.store.outbox.next_due(),
     "store.outbox.of_session": lambda w: w.store.outbox.of_session(w.id()),
     "store.outbox.pending": lambda w: w.store.outbox.pending(),
-    "runtime.effects_in_doubt": lambda w: w.runtime.effects_in_doubt(w.id()),
+    "runtime.effects_in_doubt": lambda w: w.runtime.session(w.id()).effects_in_doubt(),
     "runtime.get": lambda w: w.runtime.get(w.id()),
-    "runtime.info": lambda w: w.runtime.info(w.id()),
+    "runtime.info": lambda w: w.runtime.session(w.id()).info(),
     "runtime.list": lambda w: w.runtime.list(),
     "runtime.outcome": lambda w: w.runtime.outcome(w.facts["input"]),
-    "runtime.runs": lambda w: w.runtime.runs(w.id()),
-    "runtime.usage_report": lambda w: w.runtime.usage_report(w.id()),
-    "runtime.waits": lambda w: w.runtime.waits(w.id()),
-    "session.effects_in_doubt": lambda w: w.runtime.open(w.id()).effects_in_doubt(),
-    "session.get": lambda w: w.runtime.open(w.id()).get(),
-    "session.runs": lambda w: w.runtime.open(w.id()).runs(),
-    "session.usage_report": lambda w: w.runtime.open(w.id()).usage_report(),
-    "session.waits": lambda w: w.runtime.open(w.id()).waits(),
+    "runtime.runs": lambda w: w.runtime.session(w.id()).runs(),
+    "runtime.usage_report": lambda w: w.runtime.session(w.id()).usage(),
+    "runtime.waits": lambda w: w.runtime.session(w.id()).waits(),
+    "session.effects_in_doubt": lambda w: w.runtime.session(w.id()).effects_in_doubt(),
+    "session.get": lambda w: w.runtime.session(w.id()).get(),
+    "session.runs": lambda w: w.runtime.session(w.id()).runs(),
+    "session.usage_report": lambda w: w.runtime.session(w.id()).usage(),
+    "session.waits": lambda w: w.runtime.session(w.id()).waits(),
     "run.wait": lambda w: _run(w, w.facts["first"]).wait(),
     "run.result": lambda w: _run(w, w.facts["first"]).result(),
     "run.events": lambda w: _all(_run(w, w.facts["first"]).events()),

@@ -15,7 +15,7 @@ from tenuto.testing.agent import Script, ScriptedAgent, calls
 async def echo(turn: Turn) -> None:
     """Answer with what was said, in two commits."""
     said: Any = turn.input
-    turn.set(last=said["content"])
+    turn.state.update(last=said["content"])
     await turn.save()
     turn.append({"role": "assistant", "content": f"re: {said['content']}"}, once="reply")
 
@@ -29,8 +29,8 @@ async def waits(turn: Turn) -> Any:
 @program
 async def fails(turn: Turn) -> None:
     """Fail the first time."""
-    if not turn.get("tried"):
-        turn.set(tried=True)
+    if not turn.state.get("tried"):
+        turn.state.update(tried=True)
         await turn.save()
         raise TenutoError("not yet")
     turn.append({"role": "assistant", "content": "at last"}, once="reply")

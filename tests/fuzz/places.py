@@ -132,7 +132,7 @@ def _argument(verb: str, name: str) -> Callable[[World, Any], Awaitable[Call]]:
 async def bound(world: World, verb: str, given: Arguments) -> Call:
     """Return a call of a verb."""
     owner, _, name = verb.rpartition(".")
-    handle = world.runtime.open(await world.talk()) if owner == "handle" else None
+    handle = world.runtime.session(await world.talk()) if owner == "handle" else None
     method = verbs_cached()[verb](world) if handle is None else getattr(handle, name)
     many = [n for n, each in _signature(verb).items() if each.kind is inspect.Parameter.VAR_POSITIONAL]
     plain = {key: value for key, value in given.items() if key not in many}

@@ -21,6 +21,7 @@ from tenuto.store.store import Store
 from tests.fuzz.reading import read_all, steady
 from tests.fuzz.second import digest_of
 from tests.fuzz.tables import PostgresTables, Rows, SqliteTables, Tables
+from tests.runtime.runtimes import opened
 from tests.servers import SCHEMA, Postgres
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ class World:
     async def __aenter__(self) -> "World":
         self.store = await open_store(self._address, **self._options)
         self.second = await open_store(self._address, **self._options)
-        self.runtime = SessionRuntime(self.store, [echo, waiter, failing])
+        self.runtime = await opened(self.store, [echo, waiter, failing])
         if self._ground.name == "sqlite":
             self._tables = SqliteTables(self._address.removeprefix("sqlite:///"))
         else:

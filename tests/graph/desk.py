@@ -85,7 +85,7 @@ def texts(messages: Any) -> list[str]:
 
 
 async def runs_of(runtime: SessionRuntime, session_id: str = "s") -> list[RunStatus]:
-    return [each.status for each in reversed(await runtime.runs(session_id))]
+    return [each.status for each in reversed(await runtime.session(session_id).runs())]
 
 
 both = pytest.mark.parametrize("checkpoints", [True, False], ids=["checkpoints", "no checkpoints"])

@@ -6,6 +6,7 @@ from tenuto import Store
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.testing.harness import Harness
 from tests.runtime.gates import GatedProgram
+from tests.runtime.runtimes import opened
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def gate() -> GatedProgram:
 @pytest.fixture
 async def runtime(store: Store, gate: GatedProgram) -> SessionRuntime:
     """A runtime with the gated program and a session `s` of it."""
-    runtime = SessionRuntime(store, [gate])
+    runtime = await opened(store, [gate])
     await runtime.create("gate", session_id="s")
     return runtime
 
@@ -25,4 +26,4 @@ async def runtime(store: Store, gate: GatedProgram) -> SessionRuntime:
 async def elsewhere(harness: Harness, gate: GatedProgram, runtime: SessionRuntime) -> SessionRuntime:
     """Another runtime that shares nothing with the first except the database and the program."""
     assert runtime.store is not None
-    return SessionRuntime(await harness.open(), [gate])
+    return await opened(await harness.open(), [gate])

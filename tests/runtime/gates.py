@@ -5,7 +5,6 @@ from collections import defaultdict
 from typing import Any
 
 from tenuto.errors import LaneBusy
-from tenuto.runtime.program.program import Result
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tests.polling import PATIENCE
@@ -23,7 +22,7 @@ class GatedProgram:
         self._let_go: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._now = 0
 
-    async def run(self, turn: Turn) -> Result:
+    async def run(self, turn: Turn) -> None:
         text = said(turn.input)
         self.said.append(text)
         self._now += 1
@@ -33,10 +32,10 @@ class GatedProgram:
             if text.startswith("hold"):
                 await self._let_go[text].wait()
             if text.startswith("fail"):
-                turn.set(lost=text)
+                turn.state.update(lost=text)
                 raise ValueError(text)
             turn.append({"role": "assistant", "content": f"re: {text}"})
-            return Result(outcome="completed")
+            return
         finally:
             self._now -= 1
 
@@ -63,7 +62,7 @@ async def talk_of(runtime: SessionRuntime, session_id: str) -> list[str]:
 
 async def events_of(runtime: SessionRuntime, session_id: str, name: str) -> list[Any]:
     """Return what the session's stream has of one type of event, in order."""
-    return [frame.data async for frame in runtime.events(session_id, live=False) if frame.name == name]
+    return [frame.data async for frame in runtime.session(session_id).events(live=False) if frame.name == name]
 
 
 async def lane_is_free(runtime: SessionRuntime, session_id: str) -> bool:

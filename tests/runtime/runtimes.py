@@ -1,7 +1,7 @@
 """Runtimes that share a database, the time it is there, and runners that are lost without a word."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,8 @@ from tenuto.model.wait import Wait
 from tenuto.runtime.program.program import Program
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome
+from tenuto.store.open import Opening
+from tenuto.store.store import Store
 from tenuto.testing.agent import Script, ScriptedAgent
 from tenuto.testing.fake_clock import FakeClock
 from tests.conftest import OurHarness
@@ -23,6 +25,13 @@ in_memory = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 PAST_TTL = 60.0
 
 
+async def opened(store: str | Opening | Store, programs: Iterable[Program[Any]] = (), **options: Any) -> SessionRuntime:
+    """Return a runtime that is open; what it has open goes with the store of the test."""
+    runtime = SessionRuntime(store, programs, **options)
+    await runtime.__aenter__()
+    return runtime
+
+
 class Database:
     """One database with a clock that stands still, and as many runtimes on it as a test wants."""
 
@@ -30,9 +39,9 @@ class Database:
         self.clock = FakeClock()
         self._harness = harness
 
-    async def runtime(self, *programs: Program, **options: Any) -> SessionRuntime:
+    async def runtime(self, *programs: Program[Any], **options: Any) -> SessionRuntime:
         """Return a runtime with a store of its own on the database."""
-        return SessionRuntime(await self._harness.open(clock=self.clock), programs, **options)
+        return await opened(await self._harness.open(clock=self.clock), programs, **options)
 
     async def lose(self, runtime: SessionRuntime, task: "asyncio.Task[Any]") -> None:
         """Let a runner die in its turn: nothing it does from now on is written, and its lane lapses."""
@@ -63,7 +72,7 @@ def agent(*replies: "str | Mapping[str, Any]", tools: Sequence[Any] = (), **opti
     return ScriptedAgent(model=Script(*replies), tools=tools, **options)
 
 
-def waiting(outcome: Outcome, kind: str) -> Wait:
+def waiting(outcome: Outcome[Any], kind: str) -> Wait:
     """Return the one wait of a kind that a suspended turn has open."""
     (found,) = [wait for wait in outcome.waits if wait.kind == kind]
     return found

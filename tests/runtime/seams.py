@@ -13,7 +13,7 @@ from tenuto.model.run import Stop
 from tenuto.model.session import SessionKey
 from tenuto.runtime.queue import worker
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.context import Continuation, TurnContext
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store import host
 from tenuto.store.store import Store
@@ -23,12 +23,12 @@ from tenuto.writing import lane_claim
 
 def live_turns(runtime: SessionRuntime) -> list[TurnContext]:
     """Return the turns that the runtime runs at this moment."""
-    return list(runtime._parts.live)
+    return list(runtime._lifetime.parts().live)
 
 
 def live_turn(runtime: SessionRuntime, run_id: str) -> TurnContext:
     """Return the turn of a run that the runtime runs at this moment."""
-    return next(turn for turn in runtime._parts.live if turn.run_id == run_id)
+    return next(turn for turn in runtime._lifetime.parts().live if turn.run_id == run_id)
 
 
 async def commit_now(turn: TurnContext) -> None:
@@ -49,7 +49,7 @@ def hear_stop(turn: TurnContext, stop: Stop) -> None:
 async def begin_and_lose(runtime: SessionRuntime, key: SessionKey, text: str, *, input_key: str) -> str:
     """Begin a turn as `send` does, and lose it before its program runs; return its run's id."""
     message = {"role": "user", "content": text}
-    begun = await runtime._parts.sender.begin(key, message, input_key=input_key, body={"message": message})
+    begun = await runtime._lifetime.parts().sender.begin(key, message, input_key=input_key, body={"message": message})
     assert isinstance(begun, TurnContext)
     await begun.writer.abandon()
     return begun.run_id
@@ -57,34 +57,48 @@ async def begin_and_lose(runtime: SessionRuntime, key: SessionKey, text: str, *,
 
 def fail_takeovers(runtime: SessionRuntime, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
     """Let the runtime's next attempts to take over a lost run fail, each with one of these."""
-    take_over, failures = runtime._parts.dispatcher._take_over, iter(errors)
+    take_over, failures = runtime._lifetime.parts().dispatcher._take_over, iter(errors)
 
     async def failing(*arguments: Any) -> None:
         if (error := next(failures, None)) is not None:
             raise error
         await take_over(*arguments)
 
-    monkeypatch.setattr(runtime._parts.dispatcher, "_take_over", failing)
+    monkeypatch.setattr(runtime._lifetime.parts().dispatcher, "_take_over", failing)
+
+
+async def advance(
+    runtime: SessionRuntime, session_id: str, *, tenant: str = "", should_continue: Continuation | None = None
+) -> bool:
+    """Do what is due for one session, as a worker does; return whether anything was done."""
+    dispatcher = runtime._lifetime.parts().dispatcher
+    key = SessionKey(session_id, tenant=tenant)
+    return (await dispatcher.advance(key, should_continue=should_continue)).worked
+
+
+async def deliver_due(runtime: SessionRuntime) -> int:
+    """Deliver what sessions sent each other and what is due, as a worker does; return how much there was."""
+    return await runtime._lifetime.parts().deliveries.deliver_due()
 
 
 async def deliver(runtime: SessionRuntime, item: Outgoing) -> None:
     """Deliver one item of the outbox, and mark it."""
-    await runtime._parts.deliveries.deliver(item)
+    await runtime._lifetime.parts().deliveries.deliver(item)
 
 
 async def hand_over(runtime: SessionRuntime, item: Outgoing) -> bool:
     """Deliver one item of the outbox without marking it, as a process does that dies in between."""
-    return bool(await runtime._parts.deliveries._hand_over(item))
+    return bool(await runtime._lifetime.parts().deliveries._hand_over(item))
 
 
 def take_replica(runtime: SessionRuntime, key: SessionKey) -> Replica | None:
     """Return what the runtime keeps of a session in memory, and let it forget that."""
-    return runtime._parts.dispatcher._replicas.pop(key)
+    return runtime._lifetime.parts().dispatcher._replicas.pop(key)
 
 
 def has_tasks(runtime: SessionRuntime) -> bool:
     """Tell whether turns that were started in the background are under way."""
-    return bool(runtime._tasks)
+    return bool(runtime._lifetime._tasks)
 
 
 def look_at_a_time(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

@@ -9,16 +9,17 @@ from typing import Any
 from tenuto import Store, open_store
 from tenuto.codec import JSON
 from tenuto.model.session import Key
-from tenuto.runtime.change.hooks import Stage
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import Failure, Notice
 from tenuto.testing.faults import FaultyBackend
+from tenuto.words import Stage
 from tests.conftest import OurHarness
+from tests.runtime.runtimes import opened
 
-Change = Callable[[Session], Awaitable[Session]]
+Change = Callable[[SessionView], Awaitable[SessionView]]
 
 _LANE = ("generation", "armed", "nonce", "holder", "lane_expires_at")
 
@@ -33,7 +34,7 @@ async def echo(turn: Turn) -> None:
 @program
 async def broken(turn: Turn) -> None:
     """Change a lot, and fail."""
-    turn.set(mood="sour")
+    turn.state.update(mood="sour")
     turn.append({"role": "assistant", "content": "never said"})
     raise ValueError("no luck")
 
@@ -65,7 +66,7 @@ class Watching:
         self.stages: list[str] = []
         self.at = at
 
-    async def on_stage(self, stage: Stage, session: Session) -> Session:
+    async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
         self.stages.append(str(stage))
         change = self.at.get(str(stage))
         return session if change is None else await change(session)
@@ -86,7 +87,7 @@ class Ours:
 
     async def created(self, program: str = "echo") -> "Ours":
         """Create the session, undisturbed by what is to go wrong later."""
-        await SessionRuntime(self.store, [echo, broken]).create(program, {"mood": "calm"}, session_id="s")
+        await (await opened(self.store, [echo, broken])).create(program, {"mood": "calm"}, session_id="s")
         return self
 
     def failure(self) -> Failure:
@@ -105,14 +106,14 @@ class Refused(Exception):
     """What a hook or an action of a test raises."""
 
 
-async def refuse(session: Session) -> Session:
+async def refuse(session: SessionView) -> SessionView:
     raise Refused("not this one")
 
 
 def setting(**fields: JSON) -> Change:
     """Return a change that sets fields."""
 
-    async def change(session: Session) -> Session:
+    async def change(session: SessionView) -> SessionView:
         return session.with_fields(**fields)
 
     return change
@@ -136,13 +137,13 @@ async def rows(store: Store) -> Any:
     return {**dump, "session": lane_less}
 
 
-def said(session: Session) -> list[Any]:
+def said(session: SessionView) -> list[Any]:
     """Return the texts of a session's messages."""
     return [message["content"] for message in session.messages if isinstance(message, Mapping)]
 
 
 async def started(store: Store, **options: Any) -> SessionRuntime:
-    runtime = SessionRuntime(store, [echo, broken], **options)
+    runtime = await opened(store, [echo, broken], **options)
     await runtime.create("echo", {"mood": "calm"}, session_id="s")
     return runtime
 
@@ -158,7 +159,7 @@ async def raised_by(attempt: Awaitable[Any]) -> type[Exception] | None:
 
 async def _send_once(address: str, options: dict[str, Any], session_id: str, text: str) -> None:
     async with open_store(address, **options) as store:
-        outcome = await SessionRuntime(store, [echo]).send(session_id, text)
+        outcome = await (await opened(store, [echo])).send(session_id, text)
     print(json.dumps({"status": str(outcome.status), "version": outcome.version, "output": outcome.output}))
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tenuto.runtime.change.actions import ClearSession, ForkSession, RewindSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.store.open import memory_store
+from tests.runtime.runtimes import opened
 
 
 @program
@@ -20,12 +20,12 @@ async def noting(turn: Turn) -> None:
     """Answer, note it, and fail if told to; a step that was written stays."""
     given: Any = turn.input
     text = given["content"]
-    turn.update("count", lambda count: count + 1, 0)
+    turn.update(lambda state: {"count": state.get("count", 0) + 1})
     turn.add("notes", text)
     turn.append({"role": "assistant", "content": f"re: {text}"})
     if text.startswith("save"):
         await turn.save()
-        turn.set(lost=True)
+        turn.state.update(lost=True)
     if not text.startswith("say"):
         raise ValueError("as told")
 
@@ -37,7 +37,7 @@ class Edit:
     at: int
     text: str
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         kept = session.messages[: self.at]
         return session.replaced("messages", [*kept, {"role": "user", "content": self.text}])
 
@@ -46,7 +46,7 @@ class Edit:
 class Add:
     text: str
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         return session.appended("messages", {"role": "user", "content": self.text}).with_fields(last=self.text)
 
 
@@ -75,7 +75,7 @@ class Plain:
             self.document["count"] = self.document.get("count", 0) + 1
 
 
-def as_plain(session: Session) -> tuple[Any, Any, Any]:
+def as_plain(session: SessionView) -> tuple[Any, Any, Any]:
     messages: Any = session.messages
     return [each["content"] for each in messages], list(session.logs.get("notes", ())), dict(session.document)
 
@@ -93,7 +93,7 @@ _STEPS = st.lists(
 
 async def walked(steps: list[tuple[str, int, bool]]) -> None:
     async with memory_store() as store:
-        runtimes = [SessionRuntime(store, [noting]) for _ in range(2)]
+        runtimes = [await opened(store, [noting]) for _ in range(2)]
         await runtimes[0].create("noting", session_id="s")
         plain, runs = Plain(), list[str]()
         for number, (word, choice, other) in enumerate(steps):

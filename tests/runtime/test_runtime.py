@@ -20,19 +20,18 @@ from tenuto.errors import (
 from tenuto.model.input import Cancelled, InputStatus
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.actions import ResumeSession, SuspendSession, WriteMetadata
-from tenuto.runtime.change.hooks import Stage
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
-from tenuto.runtime.session.session_view import Session
-from tenuto.runtime.stream.reader import FrameType
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
+from tenuto.words import Stage
 from tests.polling import until
 from tests.runtime.gates import GatedProgram, lane_is_free, said, talk_of
+from tests.runtime.runtimes import opened
 
 
 async def test_a_turn_is_one_run_and_its_reply_the_outcome(runtime: SessionRuntime) -> None:
@@ -43,7 +42,7 @@ async def test_a_turn_is_one_run_and_its_reply_the_outcome(runtime: SessionRunti
     session = await runtime.get("s")
     assert [said(each) for each in session.messages] == ["one", "re: one"]
     assert outcome.version == session.version
-    (info,) = await runtime.runs("s")
+    (info,) = await runtime.session("s").runs()
     assert (info.run_id, info.status, info.run.number) == (outcome.run_id, RunStatus.COMPLETED, 1)
     assert (info.run.attempt, info.budget, info.run.worker is not None) == (1, 50, True)
     assert info.trace_id == session.profile.trace["trace_id"]
@@ -54,20 +53,20 @@ async def test_runs_grow_by_one_for_each_turn_that_started_on_every_path(
 ) -> None:
     await runtime.send("s", "one")
     await runtime.send("s", "fail")
-    held = await runtime.start("s", "hold")
+    held = await runtime.session("s").start("hold")
     await gate.entered("hold")
-    queued = await runtime.enqueue("s", "queued")
+    queued = await runtime.session("s").enqueue("queued")
     with pytest.raises(LaneBusy):
         await runtime.send("s", "rejected")
     await held.stop()
-    assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
+    assert (await held.wait()).status == "interrupted"
     await runtime.drain()
     assert (await runtime.outcome(queued)).completed
     gate.let_go("hold")
     gate.let_go("hold again")
-    interrupted = await runtime.start("s", "hold again")
+    interrupted = await runtime.session("s").start("hold again")
     await interrupted.wait()
-    found = [(each.run.number, each.status) for each in reversed(await runtime.runs("s"))]
+    found = [(each.run.number, each.status) for each in reversed(await runtime.session("s").runs())]
     assert found == [
         (1, RunStatus.COMPLETED),
         (2, RunStatus.FAILED),
@@ -75,30 +74,30 @@ async def test_runs_grow_by_one_for_each_turn_that_started_on_every_path(
         (4, RunStatus.COMPLETED),
         (5, RunStatus.COMPLETED),
     ]
-    starts = [each.run.start_sequence for each in reversed(await runtime.runs("s"))]
+    starts = [each.run.start_sequence for each in reversed(await runtime.session("s").runs())]
     assert starts == sorted(set(starts))
 
 
 async def test_every_run_ends_once_and_the_session_stays_active(runtime: SessionRuntime, gate: GatedProgram) -> None:
     await runtime.send("s", "one")
     await runtime.send("s", "fail")
-    held = await runtime.start("s", "hold")
+    held = await runtime.session("s").start("hold")
     await gate.entered("hold")
     await held.stop()
     await held.wait()
     await runtime.send("s", "two")
-    ends = [frame async for frame in runtime.events("s", live=False) if frame.is_end]
-    runs = list(reversed(await runtime.runs("s")))
+    ends = [frame async for frame in runtime.session("s").events(live=False) if frame.is_end]
+    runs = list(reversed(await runtime.session("s").runs()))
     assert [(each.run_id, each.data["status"]) for each in ends] == [(run.run_id, str(run.status)) for run in runs]
     assert all(run.run.ended_at is not None for run in runs)
-    assert str((await runtime.info("s")).status) == "active"
+    assert str((await runtime.session("s").info()).status) == "active"
 
 
 async def test_a_failed_turn_keeps_its_message_and_nothing_it_had_not_written(
     runtime: SessionRuntime, elsewhere: SessionRuntime
 ) -> None:
     outcome = await runtime.send("s", "fail now")
-    assert outcome.status is OutcomeStatus.FAILED
+    assert outcome.status == "failed"
     assert outcome.error == {"category": "ValueError", "message": "fail now"}
     with pytest.raises(RunFailed) as refused:
         outcome.result()
@@ -114,14 +113,14 @@ async def test_what_a_failed_turn_had_set_is_not_seen_by_the_next_one(store: Sto
 
     @program
     async def once(turn: Turn) -> None:
-        seen.append((turn.get("colour"), turn.get("shape"), turn.definition.name, len(turn.messages)))
-        turn.set(shape="round")
+        seen.append((turn.state.get("colour"), turn.state.get("shape"), turn.definition.name, len(turn.messages)))
+        turn.state.update(shape="round")
         await turn.save()
-        turn.set(colour="red")
+        turn.state.update(colour="red")
         turn.append({"role": "assistant", "content": "never"})
         raise ValueError("no")
 
-    runtime = SessionRuntime(store, [once])
+    runtime = await opened(store, [once])
     await runtime.create("once", session_id="s")
     await runtime.send("s", "one")
     await runtime.send("s", "two")
@@ -139,15 +138,15 @@ class TestKeys:
             assert (again.output, again.reply, again.error) == (first.output, first.reply, first.error)
         assert gate.said == ["one"]
         assert await talk_of(runtime, "s") == ["one", "re: one"]
-        assert len(await runtime.runs("s")) == 1
+        assert len(await runtime.session("s").runs()) == 1
 
     @pytest.mark.parametrize("text", ["fail", "hold"])
     async def test_the_outcome_of_a_turn_that_did_not_complete_is_repeated_as_well(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram, text: str
     ) -> None:
-        handle = await runtime.start("s", text, key="k")
+        handle = await runtime.session("s").start(text, key="k")
         await gate.entered(text)
-        await runtime.stop("s")
+        await runtime.session("s").stop()
         first = await handle.wait()
         again = await elsewhere.send("s", text, key="k")
         assert (again.status, again.run_id, again.error) == (first.status, first.run_id, first.error)
@@ -157,7 +156,7 @@ class TestKeys:
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, store: Store
     ) -> None:
         await runtime.send("s", "one", key="k")
-        queued = await runtime.enqueue("s", "later", key="q", delay=3600)
+        queued = await runtime.session("s").enqueue("later", key="q", delay=3600)
         before = await store.dump()
         for each in (runtime, elsewhere):
             for send in (each.send, each.start, each.enqueue):
@@ -168,7 +167,7 @@ class TestKeys:
         rows, before_rows = await store.dump(), before
         for row in (*rows["session"], *before_rows["session"]):
             assert row is not None
-        assert (await runtime.outcome(queued)).status is OutcomeStatus.QUEUED
+        assert (await runtime.outcome(queued)).status == "queued"
         assert rows["input"] == before_rows["input"]
         assert rows["run"] == before_rows["run"]
         assert rows["entry"] == before_rows["entry"]
@@ -177,28 +176,28 @@ class TestKeys:
     async def test_a_repeat_while_the_turn_is_under_way_waits_for_that_turn(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram, policy: str
     ) -> None:
-        first = await runtime.start("s", "hold", key="k")
+        first = await runtime.session("s").start("hold", key="k")
         await gate.entered("hold")
         again = [asyncio.ensure_future(each.send("s", "hold", "k", policy)) for each in (runtime, elsewhere)]
-        handle = await elsewhere.start("s", "hold", key="k", when_busy=policy)
+        handle = await elsewhere.session("s").start("hold", key="k", when_busy=policy)
         assert handle.run_id == first.run_id
         gate.let_go("hold")
         outcomes = [await first.wait(), await handle.wait(), *(await asyncio.gather(*again))]
         assert {(each.status, each.run_id, each.output) for each in outcomes} == {
-            (OutcomeStatus.COMPLETED, first.run_id, "re: hold")
+            ("completed", first.run_id, "re: hold")
         }
         assert gate.said == ["hold"]
 
     async def test_a_repeat_while_it_is_queued_finds_the_queued_one(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        first = await runtime.start("s", "hold")
+        first = await runtime.session("s").start("hold")
         await gate.entered("hold")
-        queued = await runtime.start("s", "next", key="k", when_busy="queue")
-        again = await elsewhere.start("s", "next", key="k", when_busy="queue")
-        same = await elsewhere.start("s", "next", key="k", when_busy="rollback")
+        queued = await runtime.session("s").start("next", key="k", when_busy="queue")
+        again = await elsewhere.session("s").start("next", key="k", when_busy="queue")
+        same = await elsewhere.session("s").start("next", key="k", when_busy="rollback")
         assert queued.input_id == again.input_id == same.input_id
-        assert await elsewhere.enqueue("s", "next", key="k") == queued.input_id
+        assert await elsewhere.session("s").enqueue("next", key="k") == queued.input_id
         gate.let_go("hold")
         outcomes = [await each.wait() for each in (queued, again, same)]
         assert len({each.run_id for each in outcomes}) == 1
@@ -208,22 +207,22 @@ class TestKeys:
     async def test_a_repeat_of_a_message_that_rolled_a_turn_back_finds_it(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        first = await runtime.start("s", "hold")
+        first = await runtime.session("s").start("hold")
         await gate.entered("hold")
         outcome = await elsewhere.send("s", "next", key="k", when_busy="rollback")
         assert outcome.completed
         for policy in ("rollback", "queue"):
             again = await runtime.send("s", "next", key="k", when_busy=policy)
             assert again.run_id == outcome.run_id
-        assert (await first.wait()).status is OutcomeStatus.INTERRUPTED
+        assert (await first.wait()).status == "interrupted"
         assert gate.said == ["hold", "next"]
 
     async def test_a_cancelled_input_is_the_outcome_of_its_key(
         self, runtime: SessionRuntime, gate: GatedProgram
     ) -> None:
-        queued = await runtime.enqueue("s", "one", key="k", delay=3600)
-        assert await runtime.cancel("s", queued) == {queued: Cancelled.CANCELLED}
-        assert (await runtime.send("s", "one", key="k")).status is OutcomeStatus.CANCELLED
+        queued = await runtime.session("s").enqueue("one", key="k", delay=3600)
+        assert await runtime.session("s").cancel(queued) == {queued: Cancelled.CANCELLED}
+        assert (await runtime.send("s", "one", key="k")).status == "cancelled"
         assert gate.said == []
 
     @pytest.mark.parametrize("policy", ["queue", "interrupt"])
@@ -243,7 +242,7 @@ class TestInputs:
         self, runtime: SessionRuntime, harness: Harness
     ) -> None:
         outcomes = [await runtime.send("s", text, key=text) for text in ("one", "two")]
-        ids = [await runtime.enqueue("s", text) for text in ("three", "four")]
+        ids = [await runtime.session("s").enqueue(text) for text in ("three", "four")]
         await runtime.drain()
         await runtime.store.upkeep.gc(grace=0)
         store = await harness.open()
@@ -273,16 +272,16 @@ class TestInputs:
     async def test_anybody_can_ask_where_an_input_stands(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
         assert held.input_id is not None
-        queued = await runtime.enqueue("s", "next")
-        assert (await elsewhere.outcome(held.input_id)).status is OutcomeStatus.RUNNING
-        assert (await elsewhere.outcome(queued)).status is OutcomeStatus.QUEUED
+        queued = await runtime.session("s").enqueue("next")
+        assert (await elsewhere.outcome(held.input_id)).status == "running"
+        assert (await elsewhere.outcome(queued)).status == "queued"
         gate.let_go("hold")
         await held.wait()
         found = await elsewhere.outcome(held.input_id)
-        assert (found.status, found.run_id, found.output) == (OutcomeStatus.COMPLETED, held.run_id, "re: hold")
+        assert (found.status, found.run_id, found.output) == ("completed", held.run_id, "re: hold")
         await elsewhere.drain()
         assert (await runtime.outcome(queued)).output == "re: next"
         with pytest.raises(InvalidInput):
@@ -291,19 +290,19 @@ class TestInputs:
     async def test_only_open_rows_of_this_session_are_listed_in_order_of_arrival(self, runtime: SessionRuntime) -> None:
         await runtime.create("gate", session_id="other")
         await runtime.send("s", "done")
-        ids = [await runtime.enqueue("s", text, delay=delay) for text, delay in (("late", 3600), ("now", None))]
-        gone = await runtime.enqueue("s", "gone")
-        await runtime.enqueue("other", "elsewhere")
-        await runtime.cancel("s", gone)
+        ids = [await runtime.session("s").enqueue(text, delay=delay) for text, delay in (("late", 3600), ("now", None))]
+        gone = await runtime.session("s").enqueue("gone")
+        await runtime.session("other").enqueue("elsewhere")
+        await runtime.session("s").cancel(gone)
         listed = await runtime.store.inbox.list("s")
         assert [each.input_id for each in listed] == ids
-        assert await runtime.cancel("s", gone, ids[0], "unknown") == {
+        assert await runtime.session("s").cancel(gone, ids[0], "unknown") == {
             gone: Cancelled.ALREADY,
             ids[0]: Cancelled.CANCELLED,
             "unknown": Cancelled.UNKNOWN,
         }
         await runtime.drain()
-        assert await runtime.cancel("s", ids[1]) == {ids[1]: Cancelled.CONSUMED}
+        assert await runtime.session("s").cancel(ids[1]) == {ids[1]: Cancelled.CONSUMED}
 
 
 class TestRefusals:
@@ -313,14 +312,14 @@ class TestRefusals:
         before = await store.dump()
         for verb in (
             runtime.send("none", "hello"),
-            runtime.start("none", "hello"),
-            runtime.enqueue("none", "hello"),
-            runtime.stop("none"),
-            runtime.resume("none"),
+            runtime.session("none").start("hello"),
+            runtime.session("none").enqueue("hello"),
+            runtime.session("none").stop(),
+            runtime.session("none").resume(),
             runtime.get("none"),
-            runtime.info("none"),
-            runtime.runs("none"),
-            runtime.delete("none"),
+            runtime.session("none").info(),
+            runtime.session("none").runs(),
+            runtime.session("none").delete(),
             runtime.execute("none", WriteMetadata({"a": 1})),
         ):
             with pytest.raises(SessionNotFound):
@@ -336,28 +335,28 @@ class TestRefusals:
                 await each.send("s", "hello")
             assert await lane_is_free(each, "s")
         await elsewhere.execute("s", ResumeSession())
-        stranger = SessionRuntime(await harness.open(), [GatedProgram("another")])
+        stranger = await opened(await harness.open(), [GatedProgram("another")])
         with pytest.raises(ProgramNotRegistered):
             await stranger.send("s", "hello")
         with pytest.raises(ProgramNotRegistered):
-            await stranger.start("s", "hello", when_busy="queue")
+            await stranger.session("s").start("hello", when_busy="queue")
         assert await lane_is_free(stranger, "s")
         assert (await runtime.send("s", "hello")).completed
 
     async def test_a_controller_that_refuses_leaves_the_lane_free(self, store: Store, gate: GatedProgram) -> None:
         class Refuses:
-            async def on_stage(self, stage: Stage, session: Session) -> Session:
-                if stage is Stage.AFTER_LOAD:
+            async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
+                if stage == "after_load":
                     raise ValueError("not today")
                 return session
 
-        runtime = SessionRuntime(store, [gate], Refuses())
+        runtime = await opened(store, [gate], hooks=Refuses())
         await runtime.create("gate", session_id="s")
         for _ in range(2):
             with pytest.raises(ValueError, match="not today"):
                 await runtime.send("s", "hello")
         assert await lane_is_free(runtime, "s")
-        assert await runtime.runs("s") == []
+        assert await runtime.session("s").runs() == []
 
 
 class TestStarting:
@@ -365,49 +364,49 @@ class TestStarting:
         self, runtime: SessionRuntime, gate: GatedProgram
     ) -> None:
         await runtime.send("s", "before")
-        handle = await runtime.start("s", "hold")
-        assert handle.run_id == (await runtime.runs("s"))[0].run_id
+        handle = await runtime.session("s").start("hold")
+        assert handle.run_id == (await runtime.session("s").runs())[0].run_id
         await gate.entered("hold")
         gate.let_go("hold")
         assert await handle.result() == "re: hold"
         frames = [frame async for frame in handle.events()]
-        assert {frame.run_id for frame in frames if frame.type is not FrameType.CAUGHT_UP} == {handle.run_id}
+        assert {frame.run_id for frame in frames if frame.type != "caught_up"} == {handle.run_id}
         assert [frame.name for frame in frames if frame.name][:2] == ["session_loaded", "run_started"]
-        assert (frames[-1].type, frames[-1].name) == (FrameType.END, "run_ended")
+        assert (frames[-1].type, frames[-1].name) == ("end", "run_ended")
 
     async def test_the_result_of_one_that_failed_is_raised(self, runtime: SessionRuntime) -> None:
-        handle = await runtime.start("s", "fail")
-        assert (await handle.wait()).status is OutcomeStatus.FAILED
+        handle = await runtime.session("s").start("fail")
+        assert (await handle.wait()).status == "failed"
         with pytest.raises(RunFailed):
             await handle.result()
-        assert [frame.type async for frame in handle.events()][-1] is FrameType.FAIL
+        assert [frame.type async for frame in handle.events()][-1] == "fail"
 
     async def test_a_queued_one_follows_its_own_run_and_never_stops_another(
         self, runtime: SessionRuntime, gate: GatedProgram
     ) -> None:
-        first = await runtime.start("s", "hold")
+        first = await runtime.session("s").start("hold")
         await gate.entered("hold")
-        queued = await runtime.start("s", "hold too", when_busy="queue")
+        queued = await runtime.session("s").start("hold too", when_busy="queue")
         assert queued.run_id is None
         with pytest.raises(RunNotLive):
             await queued.stop()
 
         async def followed() -> list[str]:
-            return [str(frame.run_id) async for frame in queued.events() if frame.type is not FrameType.CAUGHT_UP]
+            return [str(frame.run_id) async for frame in queued.events() if frame.type != "caught_up"]
 
         following = asyncio.ensure_future(followed())
         gate.let_go("hold")
         assert (await first.wait()).completed
         await gate.entered("hold too")
         await queued.stop()
-        assert (await queued.wait()).status is OutcomeStatus.INTERRUPTED
+        assert (await queued.wait()).status == "interrupted"
         assert set(await following) == {queued.run_id}
         assert queued.run_id != first.run_id
 
     async def test_closing_waits_for_what_was_started(self, store: Store, gate: GatedProgram) -> None:
         async with SessionRuntime(store, [gate]) as runtime:
             await runtime.create("gate", session_id="s")
-            handle = await runtime.start("s", "hold")
+            handle = await runtime.session("s").start("hold")
             await gate.entered("hold")
             asyncio.get_running_loop().call_soon(gate.let_go, "hold")
         assert (await handle.wait()).completed
@@ -416,7 +415,7 @@ class TestStarting:
     async def test_a_waiter_that_is_cancelled_leaves_the_turn_alone(
         self, runtime: SessionRuntime, gate: GatedProgram
     ) -> None:
-        handle = await runtime.start("s", "hold")
+        handle = await runtime.session("s").start("hold")
         await gate.entered("hold")
         waiting = asyncio.ensure_future(handle.wait())
         await asyncio.sleep(0)
@@ -437,9 +436,9 @@ class TestCancelling:
         with pytest.raises(asyncio.CancelledError):
             await sending
         assert await lane_is_free(elsewhere, "s")
-        (info,) = await elsewhere.runs("s")
+        (info,) = await elsewhere.session("s").runs()
         assert (info.status, info.run.error["category"]) == (RunStatus.INTERRUPTED, "cancelled")
-        assert (await elsewhere.send("s", "hold", key="k")).status is OutcomeStatus.INTERRUPTED
+        assert (await elsewhere.send("s", "hold", key="k")).status == "interrupted"
         assert (await elsewhere.send("s", "next")).completed
 
     @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
@@ -447,7 +446,7 @@ class TestCancelling:
         self, harness: Harness, gate: GatedProgram, warm: bool
     ) -> None:
         store = await harness.open()
-        runtime, patient = SessionRuntime(store, [gate]), SessionRuntime(await harness.open(), [gate])
+        runtime, patient = await opened(store, [gate]), await opened(await harness.open(), [gate])
         for number, moments in enumerate(_moments()):
             name = f"s{number}"
             await runtime.create("gate", session_id=name)
@@ -459,7 +458,7 @@ class TestCancelling:
             sending.cancel()
             finished = (await asyncio.gather(sending, return_exceptions=True))[0]
             assert await lane_is_free(patient, name), f"the lane is held after {moments} moments"
-            assert [each.status for each in await patient.runs(name)].count(RunStatus.RUNNING) == 0
+            assert [each.status for each in await patient.session(name).runs()].count(RunStatus.RUNNING) == 0
             outcome = await patient.send(name, "next")
             assert outcome.completed
             known = await store.inbox.find(name, "k")
@@ -490,16 +489,16 @@ class TestBudget:
     async def test_a_turn_is_bounded_and_the_next_one_has_a_new_budget(
         self, store: Store, endless: ScriptedAgent
     ) -> None:
-        runtime = SessionRuntime(store, [endless], steps=3)
+        runtime = await opened(store, [endless], steps=3)
         await runtime.create("agent", session_id="s")
         for turn in (1, 2):
             outcome = await runtime.send("s", "go")
-            assert outcome.status is OutcomeStatus.FAILED
+            assert outcome.status == "failed"
             assert outcome.error["category"] == "step_budget_exceeded"
             assert outcome.error["details"]["limit"] == 3
-            assert (await runtime.runs("s"))[0].run.steps == 3
+            assert (await runtime.session("s").runs())[0].run.steps == 3
             assert endless.model_calls == 3 * turn
-        assert [info.budget for info in await runtime.runs("s")] == [3, 3]
+        assert [info.budget for info in await runtime.session("s").runs()] == [3, 3]
 
     async def test_with_no_limit_given_a_turn_has_fifty_steps(self, store: Store) -> None:
         steps = 0
@@ -507,19 +506,19 @@ class TestBudget:
         @program
         async def endless(turn: Turn) -> None:
             nonlocal steps
-            async for _ in turn.each_step():
+            async for _ in turn.steps():
                 steps += 1
 
-        runtime = SessionRuntime(store, [endless])
+        runtime = await opened(store, [endless])
         await runtime.create("endless", session_id="s")
         outcome = await runtime.send("s", "go")
-        assert (outcome.status, outcome.error["category"]) == (OutcomeStatus.FAILED, "step_budget_exceeded")
-        assert steps == 50 == (await runtime.runs("s"))[0].run.steps
+        assert (outcome.status, outcome.error["category"]) == ("failed", "step_budget_exceeded")
+        assert steps == 50 == (await runtime.session("s").runs())[0].run.steps
 
     async def test_a_budget_below_one_step_is_refused(self, store: Store) -> None:
         for steps in (0, -1, True, 1.5):
             with pytest.raises(InvalidInput):
-                SessionRuntime(store, steps=steps)  # type: ignore[arg-type]
+                await opened(store, steps=steps)  # type: ignore[arg-type]
 
 
 class TestResuming:
@@ -540,19 +539,19 @@ class TestResuming:
             looked.append(arguments)
             return "seen"
 
-        runtime = SessionRuntime(store, [ScriptedAgent(model, [Tool(name="look", run=look)])])
+        runtime = await opened(store, [ScriptedAgent(model, [Tool(name="look", run=look)])])
         await runtime.create("agent", session_id="s")
-        handle = await runtime.start("s", "go")
+        handle = await runtime.session("s").start("go")
         await entered.wait()
         await handle.stop()
-        assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
+        assert (await handle.wait()).status == "interrupted"
         go.set()
-        outcome = await runtime.resume("s")
+        outcome = await runtime.session("s").resume()
         assert (outcome.completed, outcome.output) == (True, "done")
-        second, first = await runtime.runs("s")
+        second, first = await runtime.session("s").runs()
         assert first.run.invocation_id == second.run.invocation_id
         assert (first.status, second.status) == (RunStatus.INTERRUPTED, RunStatus.COMPLETED)
-        assert (await runtime.info("s")).resume_count == 1
+        assert (await runtime.session("s").info()).resume_count == 1
         assert looked == [{}]
         assert asked == [1, 3, 3]
         assert [each["role"] for each in (await runtime.get("s")).messages] == [
@@ -573,21 +572,21 @@ class TestResuming:
             turn.append({"role": "assistant", "content": "here I am"})
             return said(turn.input)
 
-        runtime = SessionRuntime(store, [flaky])
+        runtime = await opened(store, [flaky])
         await runtime.create("flaky", session_id="s")
-        assert (await runtime.send("s", "go")).status is OutcomeStatus.FAILED
-        assert (await runtime.resume("s")).output == "go"
+        assert (await runtime.send("s", "go")).status == "failed"
+        assert (await runtime.session("s").resume()).output == "go"
         assert tries == [1, 1]
         assert await talk_of(runtime, "s") == ["go", "here I am"]
 
     async def test_there_is_nothing_to_go_on_with_after_a_completed_run_or_none(self, runtime: SessionRuntime) -> None:
         with pytest.raises(StatusRefused):
-            await runtime.resume("s")
+            await runtime.session("s").resume()
         await runtime.send("s", "one")
         with pytest.raises(StatusRefused):
-            await runtime.resume("s")
+            await runtime.session("s").resume()
         assert await lane_is_free(runtime, "s")
-        assert (await runtime.info("s")).resume_count == 0
+        assert (await runtime.session("s").info()).resume_count == 0
 
 
 class Loads:
@@ -622,7 +621,7 @@ class TestWarm:
         await elsewhere.execute("s", WriteMetadata({"colour": "green"}))
         assert (await runtime.send("s", "four")).completed
         assert (await runtime.get("s")).metadata == {"colour": "green"}
-        queued = await elsewhere.enqueue("s", "five")
+        queued = await elsewhere.session("s").enqueue("five")
         assert (await runtime.send("s", "six")).completed
         assert (await runtime.outcome(queued)).completed
         order = ["one", "two", "three", "four", "five", "six"]
@@ -638,7 +637,7 @@ class TestWarm:
             await runtime.send("s", "two")
         await elsewhere.execute("s", ResumeSession())
         await runtime.send("s", "three")
-        await elsewhere.delete("s")
+        await elsewhere.session("s").delete()
         with pytest.raises(SessionNotFound):
             await runtime.send("s", "four")
         await elsewhere.create("gate", session_id="s")
@@ -646,7 +645,7 @@ class TestWarm:
         assert await talk_of(runtime, "s") == ["five", "re: five"]
 
     async def test_the_copies_used_longest_ago_are_let_go(self, store: Store, gate: GatedProgram) -> None:
-        runtime = SessionRuntime(store, [gate], warm_bytes=2000)
+        runtime = await opened(store, [gate], warm_bytes=2000)
         for name in ("a", "b", "c"):
             await runtime.create("gate", session_id=name)
             await runtime.send(name, "x" * 300)
@@ -675,10 +674,10 @@ class TestTimers:
     async def test_delayed_input_is_taken_when_it_is_due(
         self, harness: Harness, clock: FakeClock, gate: GatedProgram
     ) -> None:
-        runtime = SessionRuntime(await harness.open(clock=clock), [gate])
+        runtime = await opened(await harness.open(clock=clock), [gate])
         await runtime.create("gate", session_id="s")
-        late = await runtime.enqueue("s", "late", delay=60)
-        later = await runtime.enqueue("s", "later", delay=120)
+        late = await runtime.session("s").enqueue("late", delay=60)
+        later = await runtime.session("s").enqueue("later", delay=120)
         await runtime.drain()
         assert gate.said == []
         assert (await runtime.send("s", "now")).completed
@@ -688,7 +687,7 @@ class TestTimers:
         clock.advance(0.2)
         await runtime.drain()
         assert (await runtime.outcome(late)).completed
-        assert (await runtime.outcome(later)).status is OutcomeStatus.QUEUED
+        assert (await runtime.outcome(later)).status == "queued"
         clock.advance(60)
         await runtime.drain()
         assert gate.said == ["now", "late", "later"]
@@ -705,27 +704,27 @@ class TestTimers:
             await turn.sleep(60, "nap")
             return "rested"
 
-        runtime = SessionRuntime(await harness.open(clock=clock), [sleeper])
+        runtime = await opened(await harness.open(clock=clock), [sleeper])
         await runtime.create("sleeper", session_id="s")
         outcome = await runtime.send("s", "good night")
-        assert (outcome.status, [wait.kind for wait in outcome.waits]) == (OutcomeStatus.SUSPENDED, ["time"])
+        assert (outcome.status, [wait.kind for wait in outcome.waits]) == ("suspended", ["time"])
         for seconds, runs in ((599, 1), (2, 2), (58, 2), (3, 3)):
             clock.advance(seconds)
             await runtime.drain()
             assert len(woken) == runs
-        assert (await runtime.runs("s"))[0].status is RunStatus.COMPLETED
+        assert (await runtime.session("s").runs())[0].status is RunStatus.COMPLETED
         await runtime.drain()
         assert len(woken) == 3
 
     async def test_a_wake_that_comes_again_starts_no_second_turn(
         self, harness: Harness, clock: FakeClock, gate: GatedProgram
     ) -> None:
-        runtime = SessionRuntime(await harness.open(clock=clock), [gate])
+        runtime = await opened(await harness.open(clock=clock), [gate])
         await runtime.create("gate", session_id="s")
-        first = await runtime.enqueue("s", "tick", key="timer-1", delay=5)
+        first = await runtime.session("s").enqueue("tick", key="timer-1", delay=5)
         clock.advance(6)
         await runtime.drain()
-        assert await runtime.enqueue("s", "tick", key="timer-1", delay=5) == first
+        assert await runtime.session("s").enqueue("tick", key="timer-1", delay=5) == first
         clock.advance(6)
         await runtime.drain()
         assert gate.said == ["tick"]
@@ -734,7 +733,7 @@ class TestTimers:
 async def test_asking_for_due_work_reads_only_and_tells_empty_from_later(harness: Harness, gate: GatedProgram) -> None:
     clock = FakeClock()
     store = await harness.open(clock=clock)
-    runtime = SessionRuntime(store, [gate])
+    runtime = await opened(store, [gate])
     await runtime.create("gate", session_id="s")
 
     async def due() -> bool:
@@ -746,11 +745,11 @@ async def test_asking_for_due_work_reads_only_and_tells_empty_from_later(harness
     assert not await due()
     assert (await store.inbox.next("s")).reason == "empty"
     assert (await store.inbox.next("unknown")).reason == "empty"
-    await runtime.enqueue("s", "later", delay=10)
+    await runtime.session("s").enqueue("later", delay=10)
     assert not await due()
     look = await store.inbox.next("s")
     assert (look.reason, look.due_at) == ("not_due", await store.inbox.next_due())
-    await runtime.enqueue("s", WriteMetadata({"a": 1}))
+    await runtime.session("s").enqueue(WriteMetadata({"a": 1}))
     assert await due()
     await runtime.drain()
     assert not await due()
@@ -779,14 +778,14 @@ async def test_a_stale_plan_is_given_up_and_nothing_of_it_is_written(
     go.set()
     assert (await sending).completed
     assert await talk_of(runtime, "s") == [word for text in ("one", "two", "three") for word in (text, f"re: {text}")]
-    assert [each.run.number for each in await runtime.runs("s")] == [3, 2, 1]
+    assert [each.run.number for each in await runtime.session("s").runs()] == [3, 2, 1]
     await until(lambda: lane_is_free(runtime, "s"))
 
 
 async def test_an_outcome_that_is_asked_for_as_its_session_is_deleted_is_of_no_input(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime = SessionRuntime(store, [ScriptedAgent(model=Script(calls(("c", "ask", {}))), tools=[Tool(name="ask")])])
+    runtime = await opened(store, [ScriptedAgent(model=Script(calls(("c", "ask", {}))), tools=[Tool(name="ask")])])
     await runtime.create("agent", session_id="s")
     sent = await runtime.send("s", "go", key="k")
     assert sent.suspended

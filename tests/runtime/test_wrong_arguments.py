@@ -10,6 +10,7 @@ from tenuto import SessionRuntime, program
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.runtime.change import actions
 from tenuto.store.store import Store
+from tests.runtime.runtimes import opened
 
 
 class Unshowable:
@@ -27,7 +28,7 @@ WRONG: list[Any] = [5, 1.5, object(), Unshowable(), b"x", "\ud800", "x" * 2_000_
 
 @pytest.mark.parametrize("bad", WRONG, ids=lambda value: type(value).__name__)
 async def test_what_cannot_be_meant_is_refused_by_name(store: Store, bad: Any) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     key = (await runtime.create("echo")).key
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "program": partial(runtime.create, bad),
@@ -70,7 +71,7 @@ async def _tasks(runtime: SessionRuntime, key: Any, tasks: Any) -> Any:
 
 
 async def test_metadata_may_have_any_name(store: Store) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     key = (await runtime.create("echo")).key
     session = await runtime.execute(key, actions.WriteMetadata({"self": 1, "values": 2}))
     assert session.metadata == {"self": 1, "values": 2}

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tenuto import SessionRuntime, Store, open_store
+from tenuto import Store, open_store
 from tenuto.errors import StoreClosed, StoreMisused
 from tenuto.ids import new_id
 from tenuto.store.backends.sqlite import memory_file
 from tenuto.store.open import memory_store
 from tenuto.testing.factories import a_save, a_session
+from tests.runtime.runtimes import opened
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +128,7 @@ def test_a_store_that_is_never_used_nor_closed_goes_with_its_last_reference(fold
 
 
 async def test_a_runtime_without_a_store_keeps_its_sessions_in_one() -> None:
-    runtime = SessionRuntime()
+    runtime = await opened()
     try:
         assert await runtime.store.list() is not None
     finally:

@@ -12,11 +12,11 @@ from tenuto.model.report import DeleteReport
 from tenuto.model.session import Profile, SessionKey
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.backends.sql import migrations
 from tenuto.store.schema import migrate
 from tenuto.testing.factories import a_commit
 from tests.conftest import OurHarness
+from tests.runtime.runtimes import opened
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -166,7 +166,7 @@ async def test_the_points_of_runs_from_before_are_found_by_the_commits_that_bega
 
     assert fresh.address
     async with open_store(fresh.address, **fresh.options) as store:
-        runtime = SessionRuntime(store, [replies])
+        runtime = await opened(store, [replies])
         await runtime.create("replies", {"mood": "calm"}, session_id="s")
         first = await runtime.send("s", "one")
         await runtime.send("s", "two")
@@ -176,7 +176,7 @@ async def test_the_points_of_runs_from_before_are_found_by_the_commits_that_bega
     await go_back_to(fresh, 3)
     async with open_store(fresh.address, **fresh.options) as store:
         assert await store.dump() == now
-        rewound = await SessionRuntime(store, [replies]).rewind("s", str(first.run_id))
+        rewound = await (await opened(store, [replies])).session("s").rewind(str(first.run_id))
         assert (list(rewound.messages), dict(rewound.document)) == ([], {"mood": "calm"})
 
 

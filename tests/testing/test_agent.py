@@ -30,9 +30,9 @@ async def test_it_carries_out_calls_until_the_model_makes_none(harness: OurHarne
     assert (await runtime.send("s", "go")).output == "done"
     assert done == [{"n": 1}, {"n": 2}]
     assert made.model_calls == 3
-    (info,) = await runtime.runs("s")
+    (info,) = await runtime.session("s").runs()
     assert info.run.steps == 3
-    assert (await runtime.info("s")).profile.definition["version"] == "7"
+    assert (await runtime.session("s").info()).profile.definition["version"] == "7"
 
 
 @in_memory
@@ -45,9 +45,9 @@ async def test_it_streams_its_words_and_counts_the_usage_its_model_names(harness
     await runtime.create(Definition(name="agent", model="m-1"), session_id="s")
     outcome = await runtime.send("s", "hello")
     assert outcome.reply == {"role": "assistant", "content": "you said hello"}
-    chunks = [frame.data async for frame in runtime.events("s", live=False) if frame.type == "chunk"]
+    chunks = [frame.data async for frame in runtime.session("s").events(live=False) if frame.type == "chunk"]
     assert chunks == ["you", "said", "hello"]
-    report = await runtime.usage_report("s")
+    report = await runtime.session("s").usage()
     assert list(report.by_model) == ["m-1"]
     assert (report.total.calls, report.total.input, report.total.output, report.total.reasoning) == (1, 11, 3, 2)
 

@@ -68,7 +68,7 @@ async def test_every_call_in_doubt_is_listed(harness: OurHarness) -> None:
     await database.lose(first, task)
     second = await database.runtime(calls, in_doubt="fail")
     await second.drain()
-    found = await second.effects_in_doubt("s")
+    found = await second.session("s").effects_in_doubt()
     assert {each.effect_key for each in found} == {f"call {number}" for number in range(EFFECTS)}
 
 
@@ -81,7 +81,7 @@ async def test_what_was_sent_queued_and_run_is_read_to_its_end(harness: OurHarne
     await runtime.create("asks", session_id="s")
     for number in range(EFFECTS):
         await runtime.send("s", str(number))
-        await runtime.enqueue("s", f"later {number}", delay=3600)
+        await runtime.session("s").enqueue(f"later {number}", delay=3600)
     sent = [each async for each in pages.all_sent(runtime.store, KEY)]
     assert len({each.outbox_id for each in sent if each.kind == "child"}) == EFFECTS
     assert all(each.status is OutgoingStatus.PENDING for each in sent)
@@ -109,7 +109,7 @@ async def test_a_stop_waits_for_a_child_that_is_yet_to_begin_however_much_was_se
     await runtime.create("parent", session_id="s")
     for number in range(EFFECTS):
         await runtime.send("s", str(number))  # gives up the child of the message before
-    await runtime.cancel_waits("s")
+    await runtime.session("s").abandon_waits()
     await runtime.drain()
     assert begun == []
     assert {each.status async for each in pages.all_sent(runtime.store, KEY)} == {OutgoingStatus.DONE}

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from tenuto import words
 from tenuto.cli.exit_code import run_or_exit
 from tenuto.cli.parameters import Address, AsJson, Schema, open_existing
 from tenuto.model.run import StopAnswer, StopKind
-from tenuto.model.session import ANY_TENANT, SessionFilter, SessionKey, SessionStatus, SessionSummary
+from tenuto.model.session import SessionStatus, SessionSummary
 from tenuto.model.wait import Wait
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.info import RunInfo
+from tenuto.runtime.session.info import RunView
 
 sessions = typer.Typer(help="List, show, answer and stop sessions.", no_args_is_help=True)
 
@@ -33,24 +34,37 @@ def list_sessions(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's sessions.", show_default="all tenants")] = None,
     status: Annotated[SessionStatus | None, typer.Option(help="Only sessions with this status.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many to list at most.")] = 50,
+    after: Annotated[str | None, typer.Option(help="Continue after a page: its `next`.", show_default=False)] = None,
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
     """List sessions, newest first."""
 
     async def work(runtime: SessionRuntime) -> Any:
-        asked = ANY_TENANT if tenant is None else tenant
-        return await runtime.list(SessionFilter(tenant=asked, status=status), limit=limit)
+        if tenant is None:
+            return await runtime.across_tenants().list(status=wanted, limit=limit, after=after)
+        return await runtime.for_tenant(tenant).list(status=wanted, limit=limit, after=after)
 
+    wanted: words.SessionStatus | None = status.value if status else None
     page = _run(store, schema, as_json, work)
     if as_json:
         typer.echo(json.dumps({"sessions": [_summary(each) for each in page], "next": page.next}))
         return
     rows = [
-        (each.session_id, each.agent or "", each.status, each.version, each.counts.get("messages", 0), each.title or "")
+        (
+            each.session_id,
+            each.tenant,
+            each.program or "",
+            each.status,
+            each.version,
+            each.counts.get("messages", 0),
+            each.title or "",
+        )
         for each in page
     ]
-    _table(("session", "program", "status", "version", "messages", "title"), rows)
+    _table(("session", "tenant", "program", "status", "version", "messages", "title"), rows)
+    if page.next is not None:
+        typer.echo(f"There are more: repeat this with --after {page.next}")
 
 
 @sessions.command("show")
@@ -58,8 +72,8 @@ def show(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = N
     """Show a session's state and its last ten turns."""
 
     async def work(runtime: SessionRuntime) -> Any:
-        key = SessionKey(session_id, tenant=tenant)
-        return await runtime.get(key), await runtime.runs(key, limit=10)
+        session = runtime.for_tenant(tenant).session(session_id)
+        return await session.get(), await session.runs(limit=10)
 
     session, runs = _run(store, schema, as_json, work)
     definition = session.definition
@@ -94,9 +108,7 @@ def waits(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = 
     """List the open waits of a session."""
 
     async def work(runtime: SessionRuntime) -> Any:
-        key = SessionKey(session_id, tenant=tenant)
-        await runtime.info(key)
-        return await runtime.waits(key)
+        return await runtime.for_tenant(tenant).session(session_id).waits()
 
     found = _run(store, schema, as_json, work)
     if as_json:
@@ -132,7 +144,7 @@ def answer(
         report = {"session_id": answered.session_id, "run_id": answered.run_id, "continues": answered.continues}
         typer.echo(json.dumps({**report, "open_waits": left}))
         return
-    then = "a worker resumes it" if answered.continues else f"waits still open: {len(left)}"
+    then = "a worker resumes it" if answered.continues == "worker" else f"waits still open: {len(left)}"
     typer.echo(f"Answered. Session {answered.session_id!r}: {then}.")
 
 
@@ -149,7 +161,7 @@ def stop(
     """Ask the session's current run to stop, in whichever process it runs."""
 
     async def work(runtime: SessionRuntime) -> Any:
-        return await runtime.stop(SessionKey(session_id, tenant=tenant), kind=kind, reason=reason)
+        return await runtime.for_tenant(tenant).session(session_id).stop(kind.value, reason)
 
     reply = _run(store, schema, as_json, work)
     if as_json:
@@ -179,8 +191,8 @@ def _table(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
 def _summary(each: SessionSummary) -> dict[str, Any]:
     return {
         "session_id": each.session_id,
-        "tenant": each.key.tenant,
-        "program": each.agent,
+        "tenant": each.tenant,
+        "program": each.program,
         "status": str(each.status),
         "version": each.version,
         "counts": dict(each.counts),
@@ -191,7 +203,7 @@ def _summary(each: SessionSummary) -> dict[str, Any]:
     }
 
 
-def _turn(each: RunInfo) -> dict[str, Any]:
+def _turn(each: RunView) -> dict[str, Any]:
     return {
         "run_id": each.run_id,
         "number": each.run.number,

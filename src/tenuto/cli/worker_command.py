@@ -105,7 +105,7 @@ def worker(
         async with open_existing(store, schema, **options) as opened:
             programs = [await _program(place, found, opened) for place, found in places.items()]
             runtime = SessionRuntime(opened, programs, listeners=[progress.count])
-            names = runtime.programs.names
+            names = list(runtime.programs)
             progress.say("started", f"worker {os.getpid()} for {', '.join(names)}", pid=os.getpid(), programs=names)
             tune_gc_for_worker()
             async with runtime:
@@ -167,7 +167,7 @@ async def _report(progress: Progress, every: float) -> None:
         progress.report()
 
 
-async def _program(place: str, found: Any, store: Store) -> Program:
+async def _program(place: str, found: Any, store: Store) -> Program[Any]:
     """Return the program at an import path: the object itself, or what it returns for this store; a graph is one."""
     if not isinstance(found, Program | CompiledGraph) and callable(found):
         try:

@@ -6,10 +6,12 @@
     │   ├── NotJson
     │   ├── CommitTooLarge
     │   ├── CursorBeyondTail
-    │   ├── EffectCalledTwice
+    │   ├── KeyRepeated
     │   ├── InvalidHistory
     │   ├── MessageRefused
     │   ├── ActionNotRegistered
+    │   ├── NotOpen
+    │   ├── WrongLoop
     │   ├── StoreMisused
     │   └── Unsupported
     ├── SessionError                 what was asked does not fit what the session is now
@@ -46,6 +48,7 @@
     │   ├── WaitExpired
     │   ├── RunFailed
     │   ├── StreamDropped
+    │   ├── StreamRewound
     │   └── AnswerRefused
     │       ├── WaitUnknown
     │       ├── AnswerMismatch

@@ -41,10 +41,10 @@ class CursorBeyondTail(InvalidInput):
     tail: Public[int]
 
 
-class EffectCalledTwice(InvalidInput):
+class KeyRepeated(InvalidInput):
     """A program called an effect of one key twice in one step; `place` says which."""
 
-    category = "effect_called_twice"
+    category = "key_repeated"
     place: Public[list[Any]]
 
 
@@ -66,6 +66,18 @@ class ActionNotRegistered(InvalidInput):
 
     category = "action_not_registered"
     action: Public[str]
+
+
+class NotOpen(InvalidInput):
+    """A verb was called on a runtime that is not open; nothing was done."""
+
+    category = "runtime_not_open"
+
+
+class WrongLoop(InvalidInput):
+    """A runtime was used, or opened again, in another event loop, thread or process than the one it is open in."""
+
+    category = "runtime_open_elsewhere"
 
 
 class StoreMisused(InvalidInput):

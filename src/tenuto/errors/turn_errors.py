@@ -65,6 +65,14 @@ class StreamDropped(TurnError):
     cursor: Public[int]
 
 
+class StreamRewound(TurnError):
+    """A takeover took back a part of a reply that was shown already (`shown`); begin to show it anew."""
+
+    category = "stream_rewound"
+    bucket = Bucket.RETRYABLE_TRANSIENT
+    shown: str
+
+
 class AnswerRefused(TurnError):
     """An answer does not fit what is waited for; nothing was stored."""
 

@@ -1,12 +1,40 @@
 """The lane: the lease that lets one runner at a time change a session."""
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 
+from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionKey
+from tenuto.quote import quote
 
 DEFAULT_TTL = 15.0
 """How long a lane, or a run without one, belongs to its runner without a renewal, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneTiming:
+    """For how long lanes are granted, how often they are renewed, and how long a turn waits for one, in seconds.
+
+    Three renewals must fit into the time of a grant, so that one that fails can be tried again.
+    """
+
+    ttl: float = DEFAULT_TTL
+    renew: float = DEFAULT_TTL / 3
+    wait: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("ttl", "renew", "wait"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 < value < math.inf:
+                raise InvalidInput(f"`{name}` of lanes must be a number of seconds above 0, got {quote(value)}.")
+        if self.ttl < 3 * self.renew:
+            raise InvalidInput(
+                f"Lanes of {self.ttl:g} s cannot be renewed every {self.renew:g} s: `ttl` must be at least three times "
+                "`renew`.",
+                ttl=self.ttl,
+                renew=self.renew,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,15 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from tenuto.argument import check_kind
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.ids import check_id, check_tenant
 from tenuto.quote import quote
+
+T = TypeVar("T")
 
 
 class Kind(StrEnum):
@@ -247,6 +249,16 @@ class SessionSummary:
         """The caller's id of the session."""
         return self.key.session_id
 
+    @property
+    def tenant(self) -> str:
+        """The tenant that the session belongs to."""
+        return self.key.tenant
+
+    @property
+    def program(self) -> str | None:
+        """The name of the session's program."""
+        return self.agent
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
@@ -267,11 +279,16 @@ class SessionFilter:
     parent: str | None = None
 
 
-class SessionPage(tuple[SessionSummary, ...]):
-    """Summaries, newest session first; `next` continues after them, or is None at the end.
+class Page(tuple[T, ...]):
+    """Some items of a list, in its order; `next` continues after them, or is None at the end."""
+
+    next: str | None = None
+
+
+class SessionPage(Page[SessionSummary]):
+    """Summaries, newest session first.
 
     `damaged` identifies sessions that had to be left out because not even their names can be read.
     """
 
-    next: str | None = None
     damaged: tuple[str, ...] = ()

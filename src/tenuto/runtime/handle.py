@@ -1,129 +1,323 @@
-"""Handles on a session, and on a run that was started."""
+"""A session's handle: the verbs of one session."""
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Generic, overload
 
+from tenuto.argument import word_of
 from tenuto.codec import JSON
-from tenuto.errors import RunNotLive
+from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
+from tenuto.messages import Message, Sendable
 from tenuto.model.effect import Effect
-from tenuto.model.event import EventType
-from tenuto.model.input import Input
-from tenuto.model.run import StopKind, StopReply
-from tenuto.model.session import SessionKey
+from tenuto.model.input import Boundary as InputBoundary
+from tenuto.model.input import Input, NewInput
+from tenuto.model.lane import Lane
+from tenuto.model.report import DeleteReport
+from tenuto.model.run import StopReply
+from tenuto.model.session import Page, SessionHead, SessionKey
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
-from tenuto.runtime.session.info import RunInfo
-from tenuto.runtime.session.outcome import Outcome, Outcomes
-from tenuto.runtime.session.session_view import Session
-from tenuto.runtime.stream.reader import StreamFrame
+from tenuto.quote import quote
+from tenuto.runtime.change import fork as forking
+from tenuto.runtime.change.actions import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
+from tenuto.runtime.change.fork import NewFork
+from tenuto.runtime.change.rewind import going_back
+from tenuto.runtime.conversation.history import as_message
+from tenuto.runtime.lifetime import Lifetime
+from tenuto.runtime.queue.sender import within_life
+from tenuto.runtime.run.live_turns import run_to_stop, session_of_run
+from tenuto.runtime.run.refusal import Declined
+from tenuto.runtime.run.resume import find_stopped, resume_run
+from tenuto.runtime.run_handle import RunHandle
+from tenuto.runtime.session.info import RunView, head_of, messages_of, runs_of
+from tenuto.runtime.session.outcome import Outcome, OutT_co
+from tenuto.runtime.session.session_view import SessionView
+from tenuto.runtime.stream.reader import StreamItem, read_stream
+from tenuto.runtime.tree.answer import Answered
 from tenuto.runtime.turn.context import TurnContext
-
-if TYPE_CHECKING:
-    from tenuto.runtime.runtime import SessionRuntime
-    from tenuto.runtime.sessions import Sessions
+from tenuto.runtime.turn.replica import Replica
+from tenuto.words import Boundary, Cancelled, Seconds, StopKind, WhenBusy, check_word, words_of
 
 
-class SessionHandle:
-    """One session of a runtime: the runtime's verbs, bound to its key. It holds no resources."""
+class Session(Generic[OutT_co]):
+    """One session: all its verbs. It holds nothing open, and is not read before a verb is called.
 
-    __slots__ = ("_runtime", "key")
+    A missing session raises `SessionNotFound`.
+    """
 
-    def __init__(self, runtime: "SessionRuntime", key: SessionKey) -> None:
-        self._runtime = runtime
-        self.key = key
+    __slots__ = ("_key", "_lifetime")
+
+    def __init__(self, lifetime: Lifetime, key: SessionKey) -> None:
+        self._lifetime = lifetime
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"Session({self.session_id!r}{f', tenant={self.tenant!r}' if self.tenant else ''})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session) and (other._lifetime, other._key) == (self._lifetime, self._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     @property
     def session_id(self) -> str:
         """The caller's id of the session."""
-        return self.key.session_id
+        return self._key.session_id
 
-    async def send(self, message: Any, **options: Any) -> Outcome:
-        """See `SessionRuntime.send`."""
-        return await self._runtime.send(self.key, message, **options)
+    @property
+    def tenant(self) -> str:
+        """The tenant that the session belongs to."""
+        return self._key.tenant
 
-    async def start(self, message: Any, **options: Any) -> "RunHandle":
-        """See `SessionRuntime.start`."""
-        return await self._runtime.start(self.key, message, **options)
+    async def send(
+        self, message: Sendable, key: str | None = None, when_busy: WhenBusy | None = None
+    ) -> Outcome[OutT_co]:
+        """Send a message, wait for the turn, and return its outcome; the same key again returns the same outcome.
 
-    async def execute(self, action: Any) -> Any:
-        """See `SessionRuntime.execute`."""
-        return await self._runtime.execute(self.key, action)
+        `when_busy` decides what happens if the session is busy: `reject` (`LaneBusy`), `queue` (for the next turn),
+        `interrupt` (stop the running turn first) or `rollback` (stop it and roll it back). A message is durable before
+        its turn runs; a failed turn keeps it. The outcome of a failed, interrupted or suspended turn is returned, not
+        raised; `outcome.result()` raises.
+        """
+        policy = self._policy(when_busy)
+        return await self._finish(await self._begin(message, key, policy), policy)
 
-    async def get(self) -> Session:
-        """See `SessionRuntime.get`."""
-        return await self._runtime.get(self.key)
+    async def start(
+        self, message: Sendable, key: str | None = None, when_busy: WhenBusy | None = None
+    ) -> RunHandle[OutT_co]:
+        """Begin a turn and return as soon as its message is durable; the turn continues in the background."""
+        policy = self._policy(when_busy)
+        begun = await self._begin(message, key, policy)
+        return RunHandle(self._lifetime, begun, self._lifetime.spawn(self._finish(begun, policy)))
 
-    async def runs(self, **options: Any) -> Sequence[RunInfo]:
-        """See `SessionRuntime.runs`."""
-        return await self._runtime.runs(self.key, **options)
+    async def _begin(self, message: Any, key: str | None, policy: WhenBusy) -> TurnContext | Input:
+        parts, said = self._lifetime.parts(), as_message(message)
+        try:
+            return await parts.sender.begin(self._key, said, input_key=key, body={"message": said}, when_busy=policy)
+        except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
+            await parts.pipeline.deed_failed(self._key, SendMessage.__name__, error)
+            raise
+
+    async def _finish(self, begun: TurnContext | Input, policy: WhenBusy) -> Outcome[OutT_co]:
+        parts = self._lifetime.parts()
+        if isinstance(begun, TurnContext):
+            return await within_life(parts.store, self._key, begun.replica.life, parts.dispatcher.run(begun))
+        settled = parts.sender.settled(self._key, begun.input_id, policy)
+        return await within_life(parts.store, self._key, begun.life, settled)
+
+    def _policy(self, when_busy: WhenBusy | None) -> WhenBusy:
+        if when_busy is None:
+            return self._lifetime.options.when_busy or "reject"
+        return check_word(when_busy, words_of(WhenBusy), "when_busy")
+
+    async def enqueue(
+        self,
+        message: Sendable | Action,
+        key: str | None = None,
+        *,
+        boundary: Boundary | None = None,
+        due_at: datetime | None = None,
+        delay: Seconds | None = None,
+    ) -> str:
+        """Queue a message or an action durably and return its input id; a worker, or the next sender, takes it.
+
+        A message with a `boundary` is for the running turn: after its current step, or before it completes.
+        """
+        parts = self._lifetime.parts()
+        kind, body = parts.commands.queued(message)
+        bound = None if boundary is None else word_of(InputBoundary, boundary, "boundary")
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        new = NewInput(kind=kind, body=body, key=key, boundary=bound, due_at=due_at, delay=seconds)
+        return (await parts.store.inbox.enqueue(self._key, new)).input.input_id
+
+    async def cancel(self, *input_ids: str) -> dict[str, Cancelled]:
+        """Cancel queued input and return the result for each id."""
+        found = await self._lifetime.parts().store.inbox.cancel(self._key, input_ids)
+        return {input_id: each.value for input_id, each in found.items()}
+
+    async def resume(self) -> Outcome[OutT_co]:
+        """Resume the session's interrupted or failed run, without a new message."""
+        parts = self._lifetime.parts()
+
+        async def work(replica: Replica, lane: Lane) -> TurnContext:
+            try:
+                return await resume_run(parts.factory, replica, lane, await find_stopped(parts.store, self._key))
+            except Declined as declined:
+                raise declined.error from None
+
+        return await parts.dispatcher.run(await parts.dispatcher.act(self._key, work, keeps_lane=True))
+
+    async def stop(
+        self, kind: StopKind = "interrupt", reason: str | None = None, run_id: str | None = None, *, tree: bool = False
+    ) -> StopReply:
+        """Ask the session's run to stop and return at once; the request is durable and applies to that run alone.
+
+        `run_id` names a run of this session or, with `tree=True`, of a session below it; any other is unknown
+        (`RunNotLive`).
+        """
+        parts, key = self._lifetime.parts(), self._key
+        stopped = await run_to_stop(parts.store, key) if run_id is None else run_id
+        if tree and run_id is not None:
+            key = await session_of_run(parts.store, key, run_id)
+        return await parts.live.request_stop(key, stopped, kind, reason)
+
+    async def withdraw_stop(self, run_id: str) -> StopReply:
+        """Withdraw a stop from a run, as long as the run has not seen it."""
+        return await self._lifetime.parts().store.runs.withdraw_stop(run_id, tenant=self.tenant)
 
     async def waits(self) -> Sequence[Wait]:
         """Return what the session waits for."""
-        return await self._runtime.waits(self.key)
+        store = self._lifetime.parts().store
+        await head_of(store, self._key)
+        return await store.waits.of_session(self._key)
 
-    async def effects_in_doubt(self) -> tuple[Effect, ...]:
-        """Return the session's calls in doubt: it is unknown whether they were carried out."""
-        return await self._runtime.effects_in_doubt(self.key)
+    async def answer(
+        self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True
+    ) -> Answered[OutT_co]:
+        """Answer what this session, or one below it, waits for; see `Sessions.answer`."""
+        return await self._lifetime.parts().give_answer(
+            wait, value, tenant=self.tenant, error=error, session=self._key, run=run
+        )
 
-    async def usage_report(self, *, cascade: bool = True) -> UsageReport:
+    async def abandon_waits(self) -> int:
+        """Abandon every open wait of the session's suspended run; later answers are refused as late."""
+        return await self._lifetime.parts().answers.abandon_last(self._key)
+
+    @overload
+    async def execute(self, action: SendMessage) -> Outcome[OutT_co]: ...
+    @overload
+    async def execute(self, action: ForkSession) -> "Forked[OutT_co]": ...
+    @overload
+    async def execute(self, action: StopRun) -> StopReply: ...
+    @overload
+    async def execute(self, action: DeleteSession) -> DeleteReport: ...
+    @overload
+    async def execute(self, action: RewindSession | Action) -> SessionView: ...
+    async def execute(self, action: Any) -> Any:
+        """Execute an action: apply its change under the lane, in one commit, or call the verb it names.
+
+        Returns the changed session, or what the verb returns.
+        """
+        parts = self._lifetime.parts()
+        verb: Coroutine[Any, Any, Any]
+        match action:
+            case SendMessage():  # this verb and the next write their own notices
+                return await self.send(action.message, action.key)
+            case RewindSession():
+                return await self.rewind(action.to)
+            case ForkSession(at, target, message, fork_key):
+                verb = self.fork(at=at, session_id=target, message=message, key=fork_key)
+            case StopRun(kind, reason, run_id):
+                verb = self.stop(kind, reason, run_id)
+            case DeleteSession(cascade):
+                verb = self.delete(cascade=cascade)
+            case Action() if not isinstance(action, type):
+                return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
+            case _:
+                raise InvalidInput(f"{quote(action)} is not an action: it needs an async `apply(session)`.")
+        return await parts.pipeline.perform(self._key, type(action).__name__, verb)
+
+    async def _changed(self, work: Callable[[Replica, Lane], Awaitable[SessionView]]) -> SessionView:
+        parts = self._lifetime.parts()
+        try:
+            return await parts.dispatcher.act(self._key, work)
+        except SessionNotFound as error:
+            await parts.pipeline.load_failed(self._key, error)
+            raise
+
+    async def get(self) -> SessionView:
+        """Return the session with its state; nothing changes."""
+        return await self._lifetime.parts().view(self._key)
+
+    async def info(self) -> SessionHead:
+        """Return the session's head, without its state: one row."""
+        return await head_of(self._lifetime.parts().store, self._key)
+
+    async def messages(self, *, after: str | None = None, limit: int = 100) -> Page[Message]:
+        """Return a page of the conversation, oldest message first; its `next` is the `after` of the following page."""
+        return await messages_of(self._lifetime.parts().store, self._key, after=after, limit=limit)
+
+    async def runs(self, *, limit: int = 100, before: int | None = None) -> Sequence[RunView]:
+        """Return the session's turns, newest first, each with what it waits for and what it cost."""
+        parts = self._lifetime.parts()
+        return await runs_of(parts.store, self._key, budget=parts.options.steps, limit=limit, before=before)
+
+    async def usage(self, *, cascade: bool = True) -> UsageReport:
         """Return what the session's model calls cost, its children's included."""
-        return await self._runtime.usage_report(self.key, cascade=cascade)
+        return await self._lifetime.parts().store.usage.report(self._key, cascade=cascade)
 
-    def events(self, *, after: int = 0, run: str | None = None, live: bool = True) -> AsyncIterator[StreamFrame]:
-        """See `SessionRuntime.events`."""
-        return self._runtime.events(self.key, after=after, run=run, live=live)
+    def events(self, *, after: int = 0, run: str | None = None, live: bool = True) -> AsyncGenerator[StreamItem, None]:
+        """Yield the session's stream after a cursor: stored events, `caught_up`, then new ones; see `read_stream`."""
+        return read_stream(self._lifetime.parts().store, self._key, after=after, run=run, live=live)
+
+    async def effects_in_doubt(self) -> Sequence[Effect]:
+        """Return the session's calls in doubt: it is unknown whether they were carried out."""
+        return await self._lifetime.parts().in_doubt.of_session(self._key)
+
+    async def settle_effect(self, effect: Effect, *, result: JSON = None, error: JSON = None) -> None:
+        """Settle one of the session's calls in doubt with its result or error.
+
+        A run that waits for it resumes with that, on a worker; otherwise the call is settled on record, and the next
+        turn reports it to the model once. A call that is no longer in doubt raises `EffectNotOpen`.
+        """
+        if not isinstance(effect, Effect) or effect.key != self._key:
+            raise InvalidInput(f"{quote(effect)} is not a call in doubt of {self._key}; see `effects_in_doubt`.")
+        await self._lifetime.parts().in_doubt.settle(effect, result=result, error=error)
+
+    async def fork(
+        self,
+        *,
+        at: str | int | None = None,
+        session_id: str | None = None,
+        message: Sendable | None = None,
+        key: str | None = None,
+    ) -> "Forked[OutT_co]":
+        """Create a session from this one's state: the current one, that after a run, or that at a checkpoint's commit.
+
+        With a `message`, the fork's first turn begins with it: the transaction that creates the fork also queues the
+        message, so there is never one without the other, and `outcome` is that turn's. Repeated under its `key`, the
+        call returns the same fork and outcome; the message has that key too. Inside an open call nothing can be forked.
+        """
+        parts, said = self._lifetime.parts(), None if message is None else as_message(message)
+        named = None if session_id is None else SessionKey(session_id, tenant=self.tenant)
+        new = NewFork(source=self._key, at=at, target=named, message=said, key=key)
+        fork = new.begins()
+        receipt = await forking.fork(parts.store, new, fork, parts.factory.load, partial(parts.admit, said))
+        outcome: Outcome[OutT_co] | None = None
+        if said is not None:
+            settled = parts.sender.settled(fork, receipt.input_ids[0])
+            outcome = await within_life(parts.store, fork, receipt.life, settled)
+        return Forked(self._lifetime, fork, outcome)
+
+    async def rewind(self, to: str | int) -> SessionView:
+        """Rewind the session to before a run, or to a checkpoint's commit, in one commit that copies nothing."""
+        parts = self._lifetime.parts()
+
+        async def work(replica: Replica, lane: Lane) -> SessionView:
+            back = await going_back(parts.store, replica, to)
+            return await parts.pipeline.execute(replica, lane, back, name=RewindSession.__name__)
+
+        return await self._changed(work)
+
+    async def delete(self, *, cascade: bool = False) -> DeleteReport:
+        """Delete the session and everything it owns; a running turn cannot write any more.
+
+        A worker reports the failure to a parent that waits for it. `cascade` deletes its children's tree too: if that
+        is cut off, repeat the call (even if the session itself is gone), or let `store.upkeep.gc` finish it.
+        """
+        report = await self._lifetime.parts().store.delete(self._key, cascade=cascade)
+        if not report.sessions:
+            raise SessionNotFound(f"There is no {self._key} to delete.", key=self._key)
+        return report
 
 
-class RunHandle:
-    """A turn that was started, or queued; it continues whether or not anybody waits for it."""
+class Forked(Session[OutT_co]):
+    """A fork, and the outcome of its first turn, if it was created with a message."""
 
-    def __init__(self, runtime: "Sessions", begun: TurnContext | Input, task: "asyncio.Task[Outcome]") -> None:
-        self._runtime = runtime
-        self._task = task
-        self.key = begun.key
-        self.run_id: str | None = begun.run_id
-        if isinstance(begun, TurnContext):
-            self.input_id, self._after = begun.invocation.input_id, begun.stream_start
-        else:
-            self.input_id, self._after = begun.input_id, begun.seq
+    __slots__ = ("outcome",)
 
-    async def wait(self) -> Outcome:
-        """Wait until the turn is over and return its outcome."""
-        return await asyncio.shield(self._task)
-
-    async def result(self) -> JSON:
-        """Wait for the turn and return its output; raise `RunFailed` if it did not complete."""
-        return (await self.wait()).result()
-
-    async def events(self) -> AsyncIterator[StreamFrame]:
-        """Yield the run's frames from its start to its end; for a queued message, wait until its turn begins."""
-        if self.run_id is None:
-            await self._begun()
-        if self.run_id is None:
-            return  # the message was refused and has no turn
-        async for frame in self._runtime.events(self.key, after=self._after, run=self.run_id):
-            yield frame
-
-    async def _begun(self) -> None:
-        """Wait until the turn of a queued message has begun, or it was refused."""
-        async for frame in self._runtime.events(self.key, after=self._after):
-            data: Any = frame.data
-            if frame.name == EventType.RUN_STARTED and data.get("input_id") == self.input_id:
-                self.run_id = frame.run_id
-                return
-            if frame.name == EventType.INPUT_REFUSED and data.get("input_id") == self.input_id:
-                return
-
-    async def stop(self, kind: StopKind = StopKind.INTERRUPT, reason: str | None = None) -> StopReply:
-        """Ask the run to stop, and return at once; raise `RunNotLive` if the message is still queued."""
-        if self.run_id is None and self.input_id is not None:
-            self.run_id = (await Outcomes(self._runtime.store).of_input(self.input_id, self.key.tenant)).run_id
-        if self.run_id is None:
-            raise RunNotLive(
-                f"Message {self.input_id} of {self.key} is still queued; cancel it instead.",
-                key=self.key,
-                run_id="",
-                found="queued",
-            )
-        return await self._runtime.stop(self.key, kind=kind, reason=reason, run_id=self.run_id)
+    def __init__(self, lifetime: Lifetime, key: SessionKey, outcome: Outcome[OutT_co] | None) -> None:
+        super().__init__(lifetime, key)
+        self.outcome = outcome

@@ -1,83 +1,149 @@
-"""A runtime's options, and the parts that are built from them once for a store."""
+"""A runtime's options, and the parts that are built from them for an open store."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.argument import word_of
-from tenuto.errors import InvalidInput
-from tenuto.model.lane import Owner
+from tenuto.argument import check_items
+from tenuto.codec import JSON
+from tenuto.errors import InvalidInput, TenutoError
+from tenuto.model.lane import LaneTiming
+from tenuto.model.session import SessionKey
+from tenuto.model.wait import Wait
 from tenuto.quote import quote
 from tenuto.runtime.change.actions import Commands
 from tenuto.runtime.change.create import SessionCreator
-from tenuto.runtime.change.hooks import Controller, as_controller
+from tenuto.runtime.change.hooks import Hook, Hooks
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.program.program import Program, Programs
-from tenuto.runtime.queue.dispatcher import Dispatcher
+from tenuto.runtime.queue.dispatcher import Dispatcher, Progress
 from tenuto.runtime.queue.input_handler import InputHandler
-from tenuto.runtime.queue.sender import Sender, WhenBusy
+from tenuto.runtime.queue.sender import Sender
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.end import TurnEnder
 from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.run.runner import Runner
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import Listener, Listeners
-from tenuto.runtime.tree.answer import AnswerDesk
+from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS
-from tenuto.runtime.turn.effect_journal import InDoubt
-from tenuto.store.store import Store, check_whole_store
-from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT, this_owner
+from tenuto.runtime.turn.replica import Replica
+from tenuto.store.bounds import check_name
+from tenuto.store.store import Store
+from tenuto.words import InDoubt, WhenBusy, check_word, words_of
+from tenuto.writing.lane_claim import this_owner
 from tenuto.writing.lru import DEFAULT_BYTES
 
+_log = logging.getLogger("tenuto.runtime")
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a runtime, see `SessionRuntime`; they are read and checked once, on construction."""
+    """The options of a runtime, see `SessionRuntime`, checked once, when it is declared."""
 
-    programs: Iterable[Program] = ()
-    hooks: Controller | Iterable[Controller] | None = None
-    listeners: Iterable[Listener] = ()
-    in_doubt: InDoubt | str = InDoubt.ASK
-    owner: Owner | None = None
+    programs: Programs
+    hooks: Hooks
+    listeners: Listeners
+    commands: Commands
+    in_doubt: InDoubt = "ask"
+    when_busy: WhenBusy | None = None
     steps: int = DEFAULT_STEPS
-    actions: Iterable[type[Any]] = ()
-    when_busy: WhenBusy | str = WhenBusy.REJECT
-    lane_wait: float = DEFAULT_LANE_WAIT
+    lanes: LaneTiming | None = None
     cache_bytes: int = DEFAULT_BYTES
+    worker_name: str | None = None
 
-    def __post_init__(self) -> None:
-        self.programs, self.listeners, self.actions = tuple(self.programs), tuple(self.listeners), tuple(self.actions)
-        self.hooks = as_controller(self.hooks)
-        if type(self.steps) is not int or self.steps < 1:
-            raise InvalidInput(f"`steps` must be an integer of 1 or more, got {quote(self.steps)}.")
-        self.when_busy = word_of(WhenBusy, self.when_busy, "when_busy")
-        self.in_doubt = word_of(InDoubt, self.in_doubt, "in_doubt")
+    @classmethod
+    def checked(
+        cls,
+        programs: Program[Any] | Iterable[Program[Any]],
+        hooks: Iterable[Hook],
+        listeners: Iterable[Listener],
+        actions: Iterable[type[Any]],
+        **given: Any,
+    ) -> "Options":
+        """Return the options that a caller gave, or raise `InvalidInput` for one that cannot be."""
+        found = cls(
+            programs=Programs([programs] if isinstance(programs, Program) else check_items(programs, "programs")),
+            hooks=Hooks(hooks),
+            listeners=Listeners(check_items(listeners, "listeners")),
+            commands=Commands(check_items(actions, "actions")),
+            **given,
+        )
+        for name, least in (("steps", 1), ("cache_bytes", 0)):
+            if type(value := getattr(found, name)) is not int or value < least:
+                raise InvalidInput(f"`{name}` must be an integer of {least} or more, got {quote(value)}.")
+        if found.when_busy is not None:
+            check_word(found.when_busy, words_of(WhenBusy), "when_busy")
+        check_word(found.in_doubt, words_of(InDoubt), "in_doubt")
+        if found.worker_name is not None:
+            check_name(found.worker_name, "worker_name")
+        if not isinstance(found.lanes, LaneTiming | None):
+            raise InvalidInput(f"`lanes` must be a LaneTiming, got {quote(found.lanes)}.")
+        return found
 
 
 class Machinery:
-    """The parts of a runtime on one store."""
+    """The parts of an open runtime."""
 
     def __init__(self, store: Store, options: Options) -> None:
         self.store, self.options = store, options
-        check_whole_store(store, "A runtime's sessions")
-        hooks, doubt = as_controller(options.hooks), InDoubt(options.in_doubt)
-        self.programs, self.listeners = Programs(options.programs), Listeners(options.listeners)
-        self.commands, self.live = Commands(options.actions), LiveTurns(store)
+        hooks, self.programs, self.listeners = options.hooks, options.programs, options.listeners
+        self.commands, self.live = options.commands, LiveTurns(store)
         self.pipeline = Pipeline(store, hooks, self.listeners)
         ender = TurnEnder(store, self.listeners, hooks)
-        self.factory = TurnFactory(store, self.programs, self.listeners, hooks, ender, doubt, options.steps)
+        self.factory = TurnFactory(store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps)
         self.dispatcher = Dispatcher(
             store,
             self.factory,
             Runner(self.programs, ender, self.live),
             InputHandler(store, self.factory, self.pipeline, self.commands),
-            owner=options.owner or this_owner(),
+            owner=this_owner(options.worker_name),
             cache_bytes=options.cache_bytes,
-            lane_wait=options.lane_wait,
+            lane_wait=(options.lanes or store.timing).wait,
         )
         self.sender = Sender(store, self.dispatcher, self.live)
         self.answers = AnswerDesk(store, self.listeners)
         self.creator = SessionCreator(store, self.programs, self.pipeline)
         self.deliveries = Deliveries(store, self.live, self.answers, self.creator)
         self.in_doubt = InDoubtCalls(store, self.listeners, self.answers, self.deliveries)
+
+    async def view(self, key: SessionKey) -> SessionView:
+        """Return a session with its state, as the `after_load` hooks leave it."""
+        try:
+            replica, _ = await self.factory.load(key)
+        except TenutoError as error:
+            await self.pipeline.load_failed(key, error)
+            raise
+        return await self.pipeline.look(replica)
+
+    def admit(self, message: JSON, replica: Replica) -> None:
+        """Refuse a first message that the program of a forked session does not accept."""
+        if message is not None:
+            self.programs.of(replica.definition)
+            self.factory.traits_of(replica.definition).item(message)
+
+    async def give_answer(
+        self, wait: str | Wait, value: JSON, *, tenant: str, error: JSON, session: SessionKey | None, run: bool
+    ) -> Answered[Any]:
+        """Store an answer, and resume its session if that was the last; see `Sessions.answer`."""
+        named = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
+        stored = await self.answers.give(
+            wait.wait_id if isinstance(wait, Wait) else wait,
+            value,
+            tenant=tenant,
+            error=error,
+            session=session,
+            **named,
+        )
+        progress = Progress()
+        if run and stored.answered.continues == "worker":
+            try:
+                progress = await self.dispatcher.advance(stored.key)
+            except Exception as failure:  # the answer is stored; a worker resumes the session
+                _log.info("%s cannot be resumed here and is left to a worker: %s", stored.key, failure)
+        if not progress.worked:
+            return stored.answered
+        return await self.answers.with_outcome(stored, progress.outcome_of(stored.invocation_id))

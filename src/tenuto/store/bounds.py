@@ -10,6 +10,7 @@ from tenuto.store.rules.fields import USAGE
 from tenuto.store.rules.limits import (
     MAX_NAME_BYTES,
     check_delay,
+    check_limit,
     check_moment,
     check_name,
     check_text,
@@ -23,6 +24,7 @@ __all__ = [
     "check_flag",
     "check_items",
     "check_key",
+    "check_limit",
     "check_map",
     "check_moment",
     "check_name",

@@ -14,14 +14,11 @@ from typing import Protocol
 
 from tenuto.clock import since_boot
 from tenuto.errors import TenutoError
-from tenuto.model.lane import DEFAULT_TTL, Lane
+from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
 from tenuto.model.session import ANY_TENANT
 from tenuto.store.backends.threads import in_thread
 from tenuto.store.facets.lanes import Lanes
-
-RENEW_EVERY = DEFAULT_TTL / 3
-"""How often everything held is renewed, in seconds; at least three times within the TTL."""
 
 _RETRY_EVERY = 0.5
 _PATIENCE = 2.0
@@ -75,7 +72,7 @@ class Holding:
 class Keeper:
     """Keeps what is held alive. The thread starts with the first holding and ends with `close`."""
 
-    def __init__(self, store: Renewing, *, ttl: float = DEFAULT_TTL, every: float = RENEW_EVERY) -> None:
+    def __init__(self, store: Renewing, *, ttl: float, every: float) -> None:
         self.ttl = ttl
         self._every = every
         self._store = store

@@ -20,6 +20,7 @@ from tenuto.ids import new_id
 from tenuto.model.commit import Append, BeginRun, Budget, Commit, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.input import NewInput
+from tenuto.model.lane import LaneTiming
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import Run
 from tenuto.model.session import (
@@ -89,8 +90,16 @@ class Store(StoreContext):
     `async with open_store(url) as store:` is its one lifecycle; closing twice is fine.
     """
 
-    def __init__(self, backend: Backend, *, budget: Budget | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        budget: Budget | None = None,
+        clock: Clock | None = None,
+        lanes: LaneTiming | None = None,
+    ) -> None:
         super().__init__(backend, budget or Budget(), clock)
+        self.timing = lanes or LaneTiming()
         self.lanes = Lanes(self)
         self.logs = Logs(self)
         self.runs = Runs(self)
@@ -104,7 +113,7 @@ class Store(StoreContext):
         sweep = Sweep(self)
         self._deletions = Deletions(self, sweep)
         self.upkeep = Upkeep(self, self._deletions, sweep)
-        self.keeper = Keeper(self)
+        self.keeper = Keeper(self, ttl=self.timing.ttl, every=self.timing.renew)
 
     async def __aenter__(self) -> "Store":
         return self
@@ -119,7 +128,7 @@ class Store(StoreContext):
 
     async def sibling(self) -> "Store":
         """Open the same data once more, for use in another thread and event loop."""
-        return Store(await self.backend.sibling(), budget=self.budget, clock=self._clock)
+        return Store(await self.backend.sibling(), budget=self.budget, clock=self._clock, lanes=self.timing)
 
     async def create(
         self,

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tenuto.codec import JSON
-from tenuto.model.effect import EffectKind
-from tenuto.runtime.program.program import Result
-from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.tools import Tool, run_tools
 from tenuto.runtime.program.turn import Turn
 
 
@@ -66,33 +64,32 @@ class ScriptedAgent:
     stream: bool = False
     model_calls: int = field(default=0, init=False)
 
-    async def run(self, turn: Turn) -> Result:
+    async def run(self, turn: Turn) -> None:
         """See `Program.run`."""
-        async for _ in turn.each_step():
+        async for _ in turn.steps():
             if turn.open_calls:
-                await run_calls(turn, self.tools)
+                await run_tools(turn, self.tools)
                 continue
             reply: Any = await turn.effect(
                 "model",
                 lambda: self._ask(turn),
                 {"model": turn.definition.model, "upto": len(turn.messages)},
-                kind=EffectKind.MODEL,
+                kind="model",
             )
-            message = {name: value for name, value in reply.items() if name != "usage"}
+            message: Any = {name: value for name, value in reply.items() if name != "usage"}
             turn.append(message)
             if not message.get("tool_calls"):
-                return Result(outcome="completed")
-            await run_calls(turn, self.tools)
-        raise AssertionError("unreachable")
+                return
+            await run_tools(turn, self.tools)
 
     async def _ask(self, turn: Turn) -> JSON:
         self.model_calls += 1
         definition = turn.definition
-        request = Request(model=definition.model, system_prompt=definition.system_prompt, messages=turn.seen)
+        request = Request(model=definition.model, system_prompt=definition.system_prompt, messages=turn.context)
         answer = self.model(request)
         reply: Any = await answer if inspect.isawaitable(answer) else answer
         if self.stream:
             for word in str(reply.get("content") or "").split(" "):
                 turn.emit(word)
-        turn.use(str(definition.model or "scripted"), **reply.get("usage", {"input": 1, "output": 1}))
+        turn.record_usage(str(definition.model or "scripted"), **reply.get("usage", {"input": 1, "output": 1}))
         return dict(reply)

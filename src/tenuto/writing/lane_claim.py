@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -32,9 +33,10 @@ def _process(pid: int) -> Owner:
     return Owner(owner_id=f"{socket.gethostname()}:{pid}", incarnation=new_id(), host=this_process())
 
 
-def this_owner() -> Owner:
-    """Return the owner under which this process takes lanes; a forked child is a different owner."""
-    return _process(os.getpid())
+def this_owner(name: str | None = None) -> Owner:
+    """Return the owner under which this process takes lanes, by a name of its own; a forked child is another owner."""
+    owner = _process(os.getpid())
+    return owner if name is None else replace(owner, owner_id=name)
 
 
 @asynccontextmanager

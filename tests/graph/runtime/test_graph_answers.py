@@ -7,12 +7,13 @@ from typing import Annotated, Any, NoReturn
 import pytest
 from typer.testing import CliRunner
 
-from tenuto import END, GraphBuilder, SessionRuntime, SignalDescriptor, State, Store, open_store, suspend
+from tenuto import END, GraphBuilder, SignalDescriptor, State, Store, open_store, suspend
 from tenuto.cli.app import app
 from tenuto.errors import AnswerMismatch, SuspensionResumePayloadInvalid
 from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tests.graph.talking import ended
+from tests.runtime.runtimes import opened
 
 
 class Refund(State):
@@ -50,7 +51,7 @@ async def test_a_runtime_refuses_to_answer_a_pause_that_only_the_graph_can_go_on
 ) -> None:
     graph = built(store)
     paused = await graph.run({}, session_id=session_id)
-    runtime = SessionRuntime(store, [built(None).as_program()] if registered else [])
+    runtime = await opened(store, [built(None).as_program()] if registered else [])
     assert paused.wait_id is not None
     before = await store.dump()
     with pytest.raises(AnswerMismatch, match="resume_invocation") as refused:
@@ -103,7 +104,7 @@ async def test_a_name_nobody_declared_is_refused_and_the_run_stays_paused(
 
 
 async def test_the_runtime_refuses_such_a_name_for_a_graph_that_is_its_program(store: Store) -> None:
-    runtime = SessionRuntime(store, [built(None).as_program()])
+    runtime = await opened(store, [built(None).as_program()])
     await runtime.create("refund", session_id="s")
     sent = await runtime.send("s", "refund order 7")
     (wait,) = sent.waits

@@ -11,11 +11,10 @@ from tenuto.errors import InvalidInput, MessageRefused
 from tenuto.graph.reducers import append
 from tenuto.model.input import Boundary
 from tenuto.model.run import RunStatus
-from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.session.outcome import Outcome
 from tests.conftest import OurHarness
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, waits
-from tests.runtime.runtimes import in_memory
+from tests.runtime.runtimes import in_memory, opened
 from tests.runtime.talking import Heard, Watching
 
 
@@ -27,7 +26,7 @@ async def test_a_turn_is_a_run_of_the_graph_on_what_the_session_keeps(store: Sto
     first = await runtime.send("s", "hello")
     second = await runtime.send("s", "again")
 
-    assert (first.status, first.output) == (OutcomeStatus.COMPLETED, "1: hello, 3, 1")
+    assert (first.status, first.output) == ("completed", "1: hello, 3, 1")
     assert (second.output, second.reply) == ("3: again, 6, 1", {"role": "assistant", "content": "3: again, 6, 1"})
     session = await runtime.get("s")
     assert texts(session.messages) == ["hello", "1: hello, 3, 1", "again", "3: again, 6, 1"]
@@ -68,9 +67,9 @@ async def test_a_turn_without_checkpoints_is_two_commits_and_with_them_one_more_
         name = f"s{commits}"
         await runtime.create("desk", session_id=name)
         await runtime.send(name, "one")
-        before = (await runtime.info(name)).commit_number
+        before = (await runtime.session(name).info()).commit_number
         await runtime.send(name, "two")
-        assert (await runtime.info(name)).commit_number - before == commits
+        assert (await runtime.session(name).info()).commit_number - before == commits
 
 
 @both
@@ -80,7 +79,7 @@ async def test_a_failed_run_keeps_its_message_and_nothing_else(store: Store, che
 
     outcome = await runtime.send("s", "hello")
 
-    assert outcome.status is OutcomeStatus.FAILED
+    assert outcome.status == "failed"
     assert "the till is stuck" in str(outcome.error)
     session = await runtime.get("s")
     assert (texts(session.messages), dict(session.document)) == (["hello"], {})
@@ -99,7 +98,7 @@ async def test_a_failed_run_keeps_what_it_saved_itself(store: Store, checkpoints
 
     outcome = await runtime.send("s", "hello")
 
-    assert outcome.status is OutcomeStatus.FAILED
+    assert outcome.status == "failed"
     session = await runtime.get("s")
     assert (texts(session.messages), dict(session.document)) == (["hello", "wait"], {"total": 4})
 
@@ -116,7 +115,7 @@ async def test_a_signal_is_waited_for_and_its_payload_goes_over_the_state(
     await runtime.create("desk", session_id="s")
     outcome = await runtime.send("s", "refund")
     (wait,) = outcome.waits
-    assert (outcome.status, wait.kind, wait.signal_id) == (OutcomeStatus.SUSPENDED, "signal", "approval")
+    assert (outcome.status, wait.kind, wait.signal_id) == ("suspended", "signal", "approval")
     assert wait.metadata["of"] == "refund"
     assert (await runtime.get("s")).document["total"] == 3
 
@@ -125,7 +124,7 @@ async def test_a_signal_is_waited_for_and_its_payload_goes_over_the_state(
     answered = await other.answer(wait.wait_id, {"approved": True})
 
     assert answered.outcome is not None
-    assert (answered.outcome.status, answered.outcome.output) == (OutcomeStatus.COMPLETED, "True ['+3']")
+    assert (answered.outcome.status, answered.outcome.output) == ("completed", "True ['+3']")
     assert await runs_of(other) == [RunStatus.SUSPENDED, RunStatus.COMPLETED]
     session = await other.get("s")
     assert texts(session.messages) == ["refund", "True ['+3']"]
@@ -139,8 +138,8 @@ async def test_a_message_gives_a_suspended_run_up(store: Store) -> None:
 
     second = await runtime.send("s", "never mind")
 
-    assert second.status is OutcomeStatus.SUSPENDED
-    assert [wait.wait_id for wait in await runtime.waits("s")] == [wait.wait_id for wait in second.waits]
+    assert second.status == "suspended"
+    assert [wait.wait_id for wait in await runtime.session("s").waits()] == [wait.wait_id for wait in second.waits]
     assert first.waits[0].wait_id != second.waits[0].wait_id
     assert texts((await runtime.get("s")).messages) == ["refund", "never mind"]
     answered = await runtime.answer(second.waits[0].wait_id, {})
@@ -171,13 +170,13 @@ def survey(**session: Any) -> Any:
 async def test_messages_go_to_the_declared_log_in_the_form_it_keeps(store: Store) -> None:
     graph = survey().compile()
     program = graph.as_program(input="questions", entry=lambda message: message["content"], output="count")
-    runtime = SessionRuntime(store, [program])
+    runtime = await opened(store, [program])
     await runtime.create("survey", session_id="s")
 
     await runtime.send("s", "why?")
     outcome = await runtime.send("s", "how?")
 
-    assert (outcome.status, outcome.output, outcome.reply) == (OutcomeStatus.COMPLETED, 2, None)
+    assert (outcome.status, outcome.output, outcome.reply) == ("completed", 2, None)
     session = await runtime.get("s")
     assert {name: list(items) for name, items in session.logs.items()} == {
         "questions": ["why?", "how?"],
@@ -190,7 +189,7 @@ async def test_messages_go_to_the_declared_log_in_the_form_it_keeps(store: Store
 async def test_a_projected_session_state_has_its_own_names_and_keeps_nothing_else(store: Store) -> None:
     graph = survey().with_session_store(store, Kept, mapping={"asked": "questions"}).compile()
     program = graph.as_program(input="asked", entry=lambda message: message["content"], checkpoints=True)
-    runtime = SessionRuntime(store, [program])
+    runtime = await opened(store, [program])
     await runtime.create("survey", {"asked": ["what?"], "count": 40}, session_id="s")
 
     await runtime.send("s", "why?")
@@ -203,7 +202,7 @@ async def test_a_projected_session_state_has_its_own_names_and_keeps_nothing_els
 
 @in_memory
 async def test_a_message_that_does_not_fit_is_refused_and_nothing_is_written(store: Store) -> None:
-    runtime = SessionRuntime(store, [survey().compile().as_program(input="questions")])
+    runtime = await opened(store, [survey().compile().as_program(input="questions")])
     await runtime.create("survey", session_id="s")
     before = await store.dump()
 
@@ -221,16 +220,16 @@ async def test_a_queued_message_that_does_not_fit_blocks_nobody(store: Store) ->
     def picky(message: Any) -> Any:
         return 7 if message["content"] == "seven" else message["content"]
 
-    runtime = SessionRuntime(store, [survey().compile().as_program(input="questions", entry=picky)])
+    runtime = await opened(store, [survey().compile().as_program(input="questions", entry=picky)])
     await runtime.create("survey", session_id="s")
-    wrong = await runtime.enqueue("s", "seven")
-    right = await runtime.enqueue("s", "eight")
+    wrong = await runtime.session("s").enqueue("seven")
+    right = await runtime.session("s").enqueue("eight")
 
     await runtime.drain()
 
     refused = await runtime.outcome(wrong)
-    assert (refused.status, refused.error["category"]) == (OutcomeStatus.FAILED, "message_refused")
-    assert (await runtime.outcome(right)).status is OutcomeStatus.COMPLETED
+    assert (refused.status, refused.error["category"]) == ("failed", "message_refused")
+    assert (await runtime.outcome(right)).status == "completed"
     assert list((await runtime.get("s")).logs["questions"]) == ["eight"]
 
 
@@ -256,7 +255,7 @@ async def test_the_messages_of_a_graph_are_judged_if_they_are_a_conversation(sto
         return {"messages": [{"role": "assistant", "content": "", "tool_calls": calls}]}
 
     graph = line(asks)
-    runtime = SessionRuntime(
+    runtime = await opened(
         store, [graph.as_program(), graph.as_program(name="free", message_logs=()), graph.as_program(name="kept")]
     )
     for name in ("desk", "free"):
@@ -265,9 +264,9 @@ async def test_the_messages_of_a_graph_are_judged_if_they_are_a_conversation(sto
     free = await runtime.send("free", "hello")
     again = await runtime.send("free", "hello again")
 
-    assert (judged.status, judged.error["category"]) == (OutcomeStatus.FAILED, "history_invalid")
+    assert (judged.status, judged.error["category"]) == ("failed", "history_invalid")
     assert len((await runtime.get("desk")).messages) == 1
-    assert free.status is again.status is OutcomeStatus.COMPLETED
+    assert free.status is again.status == "completed"
     assert [each["role"] for each in (await runtime.get("free")).messages] == ["user", "assistant"] * 2
 
 
@@ -277,7 +276,7 @@ async def test_a_message_before_completion_runs_the_graph_once_more_on_what_it_c
 ) -> None:
     async def sends(state: Desk) -> Mapping[str, Any]:
         if len(state.messages) == 1:
-            await runtime.enqueue("s", "and this?", boundary=Boundary.BEFORE_COMPLETION)
+            await runtime.session("s").enqueue("and this?", boundary=Boundary.BEFORE_COMPLETION)
         return {"total": state.total + 1}
 
     runtime = desk(store, sends, answers, checkpoints=checkpoints)
@@ -297,7 +296,7 @@ async def test_five_messages_at_once_are_five_runs_in_order(store: Store) -> Non
 
     outcomes = await asyncio.gather(*(runtime.send("s", f"m{n}", when_busy="queue") for n in range(5)))
 
-    assert all(each.status is OutcomeStatus.COMPLETED for each in outcomes)
+    assert all(each.status == "completed" for each in outcomes)
     messages = texts((await runtime.get("s")).messages)
     assert sorted(messages[::2]) == [f"m{n}" for n in range(5)]
     assert messages[1::2] == [f"{2 * n + 1}: {messages[2 * n]}, {n + 1}, 1" for n in range(5)]
@@ -312,12 +311,12 @@ async def test_the_same_key_is_one_run(store: Store) -> None:
     again = await runtime.send("s", "pay", key="k-1")
 
     assert (again.run_id, again.output, again.reply) == (first.run_id, first.output, first.reply)
-    assert len(await runtime.runs("s")) == 1
+    assert len(await runtime.session("s").runs()) == 1
 
 
 async def test_the_graph_runs_by_itself_on_the_same_session(store: Store) -> None:
     graph = line(adds(1), answers, store=store)
-    runtime = SessionRuntime(store, [graph.as_program(checkpoints=True)])
+    runtime = await opened(store, [graph.as_program(checkpoints=True)])
     await runtime.create("desk", session_id="s")
     await runtime.send("s", "one")
 

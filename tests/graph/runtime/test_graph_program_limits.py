@@ -14,11 +14,9 @@ from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.run import RunStatus
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
 from tests.graph.conftest import FaultyStore
 from tests.graph.desk import Desk, adds, answers, both, desk, fails, line, runs_of, says, texts, turn_here, waits
-from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
+from tests.runtime.runtimes import Database, Gate, in_memory, on_disk, opened
 from tests.runtime.talking import Watching
 
 CALL = {"id": "c1", "name": "weather", "arguments": {}}
@@ -43,7 +41,7 @@ async def test_a_call_a_failed_run_left_open_gets_its_result_and_nothing_unsaved
 ) -> None:
     runtime = desk(store, asks, fails, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
-    assert (await runtime.send("s", "hello")).status is OutcomeStatus.FAILED
+    assert (await runtime.send("s", "hello")).status == "failed"
 
     session = await runtime.get("s")
     assert [each["role"] for each in session.messages] == ["user", "assistant", "tool"]
@@ -75,7 +73,7 @@ async def test_a_run_that_all_its_runners_lost_is_given_up_without_what_it_had_n
         task = asyncio.create_task(runtime.drain())
     await task
 
-    (run,) = await runtime.runs("s")
+    (run,) = await runtime.session("s").runs()
     assert (run.status, run.run.error["category"]) == (RunStatus.FAILED, "run_abandoned")
     session = await runtime.get("s")
     assert [each["role"] for each in session.messages] == ["user", "assistant", "tool"]
@@ -121,7 +119,7 @@ async def test_a_loop_of_a_thousand_nodes_is_rolled_back_whole(store: Store) -> 
         .set_entry("count")
         .compile()
     )
-    runtime = SessionRuntime(store, [graph.as_program(checkpoints=True, step_limit=5000)])
+    runtime = await opened(store, [graph.as_program(checkpoints=True, step_limit=5000)])
     await runtime.create("desk", session_id="s")
     task = asyncio.create_task(runtime.send("s", "hello"))
     await gate.reached.wait()
@@ -157,14 +155,14 @@ async def test_a_withdrawn_stop_lets_the_graph_go_on_from_its_last_checkpoint(st
             try:
                 await gate()
             finally:
-                await runtime.withdraw_stop((await runtime.runs("s"))[0].run_id)
+                await runtime.withdraw_stop((await runtime.session("s").runs())[0].run_id)
         return {"total": state.total + 10}
 
     runtime = desk(store, first, second, answers)
     await runtime.create("desk", session_id="s")
     task = asyncio.create_task(runtime.send("s", "hello"))
     await gate.reached.wait()
-    await runtime.stop("s")
+    await runtime.session("s").stop()
 
     outcome = await task
 
@@ -187,7 +185,7 @@ async def test_a_graph_that_is_a_child_answers_its_parent_also_after_a_takeover(
 
     lost = await database.runtime(*programs())
     await lost.create("parent", session_id="p")
-    assert (await lost.send("p", "go")).status is OutcomeStatus.SUSPENDED
+    assert (await lost.send("p", "go")).status == "suspended"
     task = asyncio.create_task(lost.drain())
     await gate.reached.wait()
     await database.lose(lost, task)
@@ -196,7 +194,7 @@ async def test_a_graph_that_is_a_child_answers_its_parent_also_after_a_takeover(
     runtime = await database.runtime(*programs())
     await runtime.drain()
 
-    last, first = await runtime.runs("p")
+    last, first = await runtime.session("p").runs()
     assert (first.status, last.status) == (RunStatus.SUSPENDED, RunStatus.COMPLETED)
     assert last.run.outcome == {"output": "1: how much?, 3, 1"}
 
@@ -230,10 +228,10 @@ async def test_a_session_of_an_older_version_is_migrated_by_the_turn(store: Stor
         .with_state_migration("1", "2", lambda state: {"total" if k == "sum" else k: v for k, v in state.items()})
         .compile()
     )
-    first = SessionRuntime(store, [before.as_program(checkpoints=checkpoints)])
+    first = await opened(store, [before.as_program(checkpoints=checkpoints)])
     await first.create("desk", session_id="s")
     await first.send("s", "hello")
-    second = SessionRuntime(store, [after.as_program(checkpoints=checkpoints)])
+    second = await opened(store, [after.as_program(checkpoints=checkpoints)])
 
     for total in (1, 11):
         assert (await second.send("s", "go on")).output == str(total)
@@ -268,8 +266,8 @@ async def test_sessions_of_graphs_are_forked_and_rewound_by_their_runs(store: St
     await runtime.create("desk", session_id="s")
     outcomes = [await runtime.send("s", f"m{n}") for n in range(3)]
 
-    fork = await runtime.fork("s", at=outcomes[0].run_id, target="fork")
-    rewound = await runtime.rewind("s", outcomes[1].run_id or "")
+    fork = await runtime.session("s").fork(at=outcomes[0].run_id, target="fork")
+    rewound = await runtime.session("s").rewind(outcomes[1].run_id or "")
 
     assert texts(fork.messages) == texts(rewound.messages) == ["m0", "1: m0, 1, 1"]
     assert fork.document["total"] == rewound.document["total"] == 1
@@ -287,7 +285,7 @@ async def test_observers_see_the_nodes_of_a_turn(store: Store) -> None:
 
     graph = line(adds(1), answers)
     graph.attach_observer(observe)
-    runtime = SessionRuntime(store, [graph.as_program()])
+    runtime = await opened(store, [graph.as_program()])
     await runtime.create("desk", session_id="s")
     await runtime.send("s", "hello")
     await graph.drain()
@@ -301,7 +299,7 @@ async def test_a_warm_turn_of_a_graph_makes_no_more_calls_than_one_of_a_function
     async def plain(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": "hello"})
 
-    runtime = SessionRuntime(faulty, [plain, line(says("hello")).as_program()])
+    runtime = await opened(faulty, [plain, line(says("hello")).as_program()])
     counts = {}
     for name in ("plain", "desk"):
         await runtime.create(name, session_id=name)
@@ -320,7 +318,7 @@ async def test_a_session_is_rewound_to_a_checkpoint_within_a_run_without_what_wa
     points = await store.checkpoints.of_session("s", run_id=outcome.run_id)
     after_first = points[-1]
 
-    rewound = await runtime.rewind("s", after_first.commit_number)
+    rewound = await runtime.session("s").rewind(after_first.commit_number)
 
     assert (texts(rewound.messages), dict(rewound.document)) == (["hello", "first"], {"total": 0})
     assert set(rewound.logs) == {"messages"}
@@ -362,11 +360,11 @@ async def test_a_stop_during_a_commit_that_lands_leaves_nothing_twice(store: Sto
     await runtime.create("desk", session_id="s")
     task = asyncio.create_task(runtime.send("s", "hello"))
     await slow.landed.wait()
-    await runtime.stop("s")
-    assert (await task).status is OutcomeStatus.INTERRUPTED
+    await runtime.session("s").stop()
+    assert (await task).status == "interrupted"
     assert texts((await runtime.get("s")).messages) == ["hello"]
 
-    assert (await runtime.resume("s")).output == "4: end, 0, 2"
+    assert (await runtime.session("s").resume()).output == "4: end, 0, 2"
 
     assert texts((await runtime.get("s")).messages) == ["hello", "first", "last", "end", "4: end, 0, 2"]
 
@@ -400,14 +398,14 @@ async def test_another_graph_that_takes_the_session_on_sees_it_in_its_own_types(
         return session.with_definition(name="typed")
 
     hooks = Watching()
-    runtime = SessionRuntime(store, [looking(Untyped, "untyped"), looking(Typed, "typed")], hooks=[hooks])
+    runtime = await opened(store, [looking(Untyped, "untyped"), looking(Typed, "typed")], hooks=[hooks])
     await runtime.create("untyped", session_id="s")
     await runtime.send("s", "one")
     hooks.at = {"before_save": renamed}
     await runtime.send("s", "two")
     hooks.at = {}
 
-    assert (await runtime.send("s", "three")).status is OutcomeStatus.COMPLETED
+    assert (await runtime.send("s", "three")).status == "completed"
     assert seen == ["dict", "dict,dict", "Line,Line,Line"]
 
 
@@ -421,7 +419,7 @@ async def test_more_entries_than_one_commit_takes_are_all_there_once(store: Stor
     runtime = desk(store, much, adds(1), checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     for _ in range(2):
-        assert (await runtime.send("s", "go")).status is OutcomeStatus.COMPLETED
+        assert (await runtime.send("s", "go")).status == "completed"
 
     lines = [f"line {1 + n}" for n in range(2500)]
     more = [f"line {2502 + n}" for n in range(2500)]
@@ -434,7 +432,7 @@ async def test_a_function_may_add_more_than_one_commit_takes_too(store: Store) -
     async def much(turn: Turn) -> None:
         turn.append(*({"role": "assistant", "content": f"line {n}"} for n in range(2500)))
 
-    runtime = SessionRuntime(store, [much])
+    runtime = await opened(store, [much])
     await runtime.create("much", session_id="s")
     for _ in range(2):
         outcome = await runtime.send("s", "go")

@@ -14,11 +14,9 @@ from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.input import Boundary
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.actions import WriteMetadata
-from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
 from tests.graph.desk import Desk, adds, answers, both, desk, line, runs_of, says, texts, turn_here, waits
 from tests.graph.talking import Body
-from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
+from tests.runtime.runtimes import Database, Gate, in_memory, on_disk, opened
 
 
 def held(gate: Gate, log: list[str], name: str = "held") -> Body:
@@ -56,13 +54,13 @@ async def test_a_stop_ends_a_graph_run_and_resume_goes_on_from_its_last_checkpoi
     task = asyncio.create_task(runtime.send("s", "hello"))
     await gate.reached.wait()
 
-    await runtime.stop("s", reason="enough")
+    await runtime.session("s").stop(reason="enough")
     stopped = await task
 
-    assert stopped.status is OutcomeStatus.INTERRUPTED
+    assert stopped.status == "interrupted"
     assert texts((await runtime.get("s")).messages) == ["hello"]
     gate.open.set()
-    outcome = await runtime.resume("s")
+    outcome = await runtime.session("s").resume()
     assert outcome.output == "2: a 0, 11, 1"
     assert log == (["a", "held", "held"] if checkpoints else ["a", "held", "a", "held"])
     assert texts((await runtime.get("s")).messages) == ["hello", "a 0", "2: a 0, 11, 1"]
@@ -87,12 +85,12 @@ async def test_a_stop_that_a_tool_outlasts_ends_the_run_before_the_next_node(sto
     await runtime.create("desk", session_id="s")
     task = asyncio.create_task(runtime.send("s", "hello"))
     await gate.reached.wait()
-    await runtime.stop("s")
+    await runtime.session("s").stop()
     gate.open.set()
 
-    assert (await task).status is OutcomeStatus.INTERRUPTED
+    assert (await task).status == "interrupted"
     assert log == ["tool"]
-    assert (await runtime.resume("s")).status is OutcomeStatus.COMPLETED
+    assert (await runtime.session("s").resume()).status == "completed"
     assert log == ["tool", "after"]
 
 
@@ -108,11 +106,11 @@ async def test_a_failed_run_is_resumed_where_it_failed(store: Store, checkpoints
 
     runtime = desk(store, noted(log, "a"), fragile, answers, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
-    assert (await runtime.send("s", "hello")).status is OutcomeStatus.FAILED
-    assert (await runtime.resume("s")).status is OutcomeStatus.FAILED
+    assert (await runtime.send("s", "hello")).status == "failed"
+    assert (await runtime.session("s").resume()).status == "failed"
     broken.clear()
 
-    assert (await runtime.resume("s")).output == "3: mended, 1, 1"
+    assert (await runtime.session("s").resume()).output == "3: mended, 1, 1"
     assert log == ["a"] * (1 if checkpoints else 3)
     assert texts((await runtime.get("s")).messages) == ["hello", "a 0", "mended", "3: mended, 1, 1"]
 
@@ -136,7 +134,7 @@ async def test_what_a_failed_node_saved_is_compared_with_what_it_says_when_resum
     await runtime.send("s", "hello")
     assert texts((await runtime.get("s")).messages) == ["hello", "first", "try 0"]
 
-    await runtime.resume("s")
+    await runtime.session("s").resume()
 
     found = texts((await runtime.get("s")).messages)
     assert found == (["hello", "first", "try 1"] if checkpoints else ["hello", "first", "try 0", "first", "try 1"])
@@ -158,8 +156,8 @@ async def test_rollback_takes_the_message_of_a_graph_run_back_too(store: Store) 
 
     outcome = await other
 
-    assert interrupted.status is OutcomeStatus.INTERRUPTED
-    assert (await runtime.outcome(interrupted.input_id or "")).status is OutcomeStatus.ROLLED_BACK
+    assert interrupted.status == "interrupted"
+    assert (await runtime.outcome(interrupted.input_id or "")).status == "rolled_back"
     assert texts((await runtime.get("s")).messages) == [
         "first",
         "a 0",
@@ -214,7 +212,7 @@ async def test_another_runner_takes_a_lost_run_over_from_its_last_checkpoint(har
     assert texts(session.messages) == ["hello", "a 0", "b 1", "c 12"]
     assert session.document["total"] == 13
     assert session.logs["scratch"] == ["a", "b", "c"]
-    (run,) = await runtime.runs("s")
+    (run,) = await runtime.session("s").runs()
     assert (run.status, run.run.attempt) == (RunStatus.COMPLETED, 2)
     assert (await runtime.send("s", "again")).output == 26
 
@@ -310,7 +308,7 @@ async def test_a_run_that_is_lost_in_its_second_round_does_not_repeat_the_first(
     async def first(state: Desk) -> Mapping[str, Any]:
         log.append(f"first {len(state.messages)}")
         if len(state.messages) == 1:
-            await holder[0].enqueue("s", "more", boundary=Boundary.BEFORE_COMPLETION)
+            await holder[0].session("s").enqueue("more", boundary=Boundary.BEFORE_COMPLETION)
         else:
             await gate()
         return {"total": state.total + 1}
@@ -371,7 +369,7 @@ async def test_a_run_that_failed_goes_on_after_what_was_said_to_the_session_sinc
     await runtime.execute("s", Tell())
     broken.clear()
 
-    await runtime.resume("s")
+    await runtime.session("s").resume()
 
     assert texts((await runtime.get("s")).messages) == ["hello", "psst", "own", "3: own, 0, 0"]
 
@@ -392,8 +390,8 @@ async def test_nobody_answering_in_time_is_a_failed_run(harness: Any) -> None:
     await runtime.drain()
 
     assert await runs_of(runtime) == [RunStatus.SUSPENDED, RunStatus.FAILED]
-    assert (await runtime.runs("s"))[0].run.error["category"] == "wait_expired"
-    assert (await runtime.send("s", "again")).status is OutcomeStatus.SUSPENDED
+    assert (await runtime.session("s").runs())[0].run.error["category"] == "wait_expired"
+    assert (await runtime.send("s", "again")).status == "suspended"
 
 
 @in_memory
@@ -406,14 +404,14 @@ async def test_an_answer_that_has_no_fields_is_refused_and_one_that_does_not_fit
     for payload in (["approved"], "approved", None):
         with pytest.raises(InvalidInput, match="object"):
             await runtime.answer(wait.wait_id, payload)
-    assert [each.wait_id for each in await runtime.waits("s")] == [wait.wait_id]
+    assert [each.wait_id for each in await runtime.session("s").waits()] == [wait.wait_id]
 
     answered = await runtime.answer(wait.wait_id, {"approved": "perhaps"})
 
     assert answered.outcome is not None
     error: Any = answered.outcome.error
-    assert (answered.outcome.status, error["category"]) == (OutcomeStatus.FAILED, "suspension_resume_payload_invalid")
-    assert (await runtime.send("s", "again")).status is OutcomeStatus.SUSPENDED
+    assert (answered.outcome.status, error["category"]) == ("failed", "suspension_resume_payload_invalid")
+    assert (await runtime.send("s", "again")).status == "suspended"
 
 
 class Inner(State):
@@ -462,7 +460,7 @@ def nested(log: list[str]) -> CompiledGraph[Any]:
 @both
 async def test_a_subgraph_that_suspends_goes_on_inside(store: Store, checkpoints: bool) -> None:
     log: list[str] = []
-    runtime = SessionRuntime(store, [nested(log).as_program(checkpoints=checkpoints, output="steps")])
+    runtime = await opened(store, [nested(log).as_program(checkpoints=checkpoints, output="steps")])
     await runtime.create("outer", session_id="s")
     (wait,) = (await runtime.send("s", "hello")).waits
 
@@ -502,10 +500,10 @@ async def test_instances_that_were_done_before_a_failure_stay_done_through_a_res
 
     lost = await database.runtime(made())
     await lost.create("many", session_id="s")
-    assert (await lost.send("s", "go")).status is OutcomeStatus.FAILED
+    assert (await lost.send("s", "go")).status == "failed"
     assert log == [1, 2]
     broken.clear()
-    task = asyncio.create_task(lost.resume("s"))
+    task = asyncio.create_task(lost.session("s").resume())
     await gate.reached.wait()
     await database.lose(lost, task)
     gate.open.set()

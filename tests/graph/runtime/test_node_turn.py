@@ -12,12 +12,10 @@ from tenuto.graph.reducers import append
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.graph.runtime.node_turn import current_turn
 from tenuto.model.run import RunStatus
-from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
-from tenuto.runtime.stream.reader import FrameType, fold
+from tenuto.runtime.stream.reader import fold
 from tests.graph.desk import Desk, answers, both, desk, line, says, texts, turn_here
 from tests.graph.talking import Body
-from tests.runtime.runtimes import Database, Gate, in_memory, on_disk
+from tests.runtime.runtimes import Database, Gate, in_memory, on_disk, opened
 
 
 def pays(calls: list[Any], key: str = "pay", gate: Gate | None = None, **options: Any) -> Body:
@@ -62,7 +60,7 @@ async def test_a_node_knows_whose_turn_it_runs_in(store: Store) -> None:
     await runtime.create("desk", session_id="s")
     outcome = await runtime.send("s", {"role": "user", "content": "hi", "metadata": {"from": "phone"}})
 
-    trace: Any = (await runtime.info("s")).profile.trace
+    trace: Any = (await runtime.session("s").info()).profile.trace
     message = {"role": "user", "content": "hi", "metadata": {"from": "phone"}}
     assert seen == [("s", outcome.run_id, 1, message, "desk", trace["trace_id"])]
 
@@ -119,18 +117,18 @@ async def test_a_call_in_doubt_is_asked_about_and_the_node_runs_again_with_what_
 
         runtime = await database.runtime(made())
         await runtime.drain()
-        (wait,) = await runtime.waits(name)
+        (wait,) = await runtime.session(name).waits()
         assert (wait.kind, wait.metadata["call_id"]) == ("in_doubt", "call-1")
-        (doubtful,) = await runtime.effects_in_doubt(name)
+        (doubtful,) = await runtime.session(name).effects_in_doubt()
         assert doubtful.effect_key == "charge"
         other = await database.runtime(made())
         answered = await other.answer(wait.wait_id, {"outcome": "done", "result": "charged by hand"})
 
         assert answered.outcome is not None
-        assert answered.outcome.status is OutcomeStatus.COMPLETED
+        assert answered.outcome.status == "completed"
         assert calls == [0, "charge"]
         assert texts((await other.get(name)).messages) == ["hello", "charged by hand 101", "bye"]
-        assert await other.effects_in_doubt(name) == ()
+        assert await other.session(name).effects_in_doubt() == ()
 
 
 @on_disk
@@ -160,7 +158,7 @@ async def test_a_call_in_doubt_in_middleware_fails_the_turn_since_only_a_body_ca
 
     runtime = await database.runtime(made())
     await runtime.drain()
-    (last, *_) = await runtime.runs("s")
+    (last, *_) = await runtime.session("s").runs()
     run = await runtime.store.runs.get(last.run_id)
     assert run is not None
     assert run.status is RunStatus.FAILED
@@ -178,7 +176,7 @@ async def test_a_loop_calls_anew_in_every_round(store: Store) -> None:
         .set_entry("pay")
         .compile()
     )
-    runtime = SessionRuntime(store, [graph.as_program(output="total")])
+    runtime = await opened(store, [graph.as_program(output="total")])
     await runtime.create("desk", session_id="s")
 
     assert (await runtime.send("s", "go")).output == 306
@@ -208,7 +206,7 @@ async def test_another_attempt_at_a_node_repeats_only_the_calls_that_failed(stor
 
     retry = Retry(max_attempts=4, classifier=lambda _, __: True, backoff=lambda _: 0.0)
     graph = GraphBuilder(Desk, name="desk").add_node("call", fragile, middleware=[retry])
-    runtime = SessionRuntime(store, [graph.add_edge("call", END).set_entry("call").compile().as_program()])
+    runtime = await opened(store, [graph.add_edge("call", END).set_entry("call").compile().as_program()])
     await runtime.create("desk", session_id="s")
 
     outcome = await runtime.send("s", "go")
@@ -276,7 +274,7 @@ async def test_calls_of_a_lost_fan_out_are_not_made_again(harness: Any) -> None:
     await runtime.drain()
 
     assert len(log) == 6
-    (run,) = await runtime.runs("s")
+    (run,) = await runtime.session("s").runs()
     assert run.status is RunStatus.COMPLETED
     outcome = (await runtime.get("s")).logs["results"]
     assert list(outcome) == [" 1.0 1.1", " 2.0 2.1", " 3.0 3.1"]
@@ -287,17 +285,17 @@ async def test_what_nodes_emit_is_in_the_stream_and_stands_after_their_checkpoin
         turn = turn_here()
         for part in ("he", "llo"):
             turn.emit(part)
-        turn.use("small", input=3, output=2)
+        turn.record_usage("small", input=3, output=2)
         return {"messages": [{"role": "assistant", "content": "hello"}]}
 
     runtime = desk(store, speaks, speaks)
     await runtime.create("desk", session_id="s")
     await runtime.send("s", "hi")
 
-    frames = [frame async for frame in runtime.events("s", live=False)]
-    chunks = [frame.data for frame in fold(frames) if frame.type is FrameType.CHUNK]
+    frames = [frame async for frame in runtime.session("s").events(live=False)]
+    chunks = [frame.data for frame in fold(frames) if frame.type == "chunk"]
     assert chunks == ["he", "llo"] * 2
-    report = await runtime.usage_report("s")
+    report = await runtime.session("s").usage()
     assert report.total.input == 6
 
 
@@ -322,18 +320,18 @@ async def test_chunks_of_a_node_that_runs_again_are_rewound_and_those_of_finishe
     await lost.create("desk", session_id="s")
     task = asyncio.create_task(lost.send("s", "hello"))
     await gate.reached.wait()
-    async for frame in lost.events("s"):
-        if frame.type is FrameType.CHUNK and frame.data == "b1":
+    async for frame in lost.session("s").events():
+        if frame.type == "chunk" and frame.data == "b1":
             break
     await database.lose(lost, task)
     gate.open.set()
     runtime = await database.runtime(made())
     await runtime.drain()
 
-    frames = [frame async for frame in runtime.events("s", live=False)]
-    raw = [frame.data for frame in frames if frame.type is FrameType.CHUNK]
+    frames = [frame async for frame in runtime.session("s").events(live=False)]
+    raw = [frame.data for frame in frames if frame.type == "chunk"]
     assert raw == ["a1", "b1", "b2"]
-    folded = [frame.data for frame in fold(frames) if frame.type is FrameType.CHUNK]
+    folded = [frame.data for frame in fold(frames) if frame.type == "chunk"]
     assert folded == ["a1", "b2"]
 
 
@@ -368,17 +366,17 @@ async def test_a_stop_lets_tools_finish_wherever_they_run_and_resume_does_not_ca
     else:
         builder.add_fan_out_node("all", instance, items_field="items", target_field="results")
     graph = builder.add_edge("all", END).set_entry("all").compile()
-    runtime = SessionRuntime(store, [graph.as_program(checkpoints=True)])
+    runtime = await opened(store, [graph.as_program(checkpoints=True)])
     await runtime.create("many", session_id="s")
     task = asyncio.create_task(runtime.send("s", "go"))
     count = 2 if place == "tasks" else 3
     async with asyncio.timeout(10):
         while gate.entered < count:
             await asyncio.sleep(0)
-    await runtime.stop("s")
+    await runtime.session("s").stop()
     gate.open.set()
 
-    assert (await task).status is OutcomeStatus.INTERRUPTED
+    assert (await task).status == "interrupted"
     assert len(calls) == count
-    assert (await runtime.resume("s")).status is OutcomeStatus.COMPLETED
+    assert (await runtime.session("s").resume()).status == "completed"
     assert len(calls) == count

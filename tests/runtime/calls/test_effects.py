@@ -8,13 +8,13 @@ import pytest
 
 from tenuto.errors import (
     CommitTooLarge,
-    EffectCalledTwice,
     EffectFailed,
     EffectInDoubt,
     EffectMismatch,
     EffectNotOpen,
     EffectResultDropped,
     InvalidInput,
+    KeyRepeated,
     LaneLost,
     NotJson,
     RunNotLive,
@@ -25,7 +25,7 @@ from tenuto.model.wait import Wait
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt, Place, check_same, difference, replayed
+from tenuto.runtime.turn.effect_journal import EffectJournal, Place, check_same, difference, replayed
 from tests.conftest import OurHarness
 from tests.polling import until
 from tests.runtime.runtimes import Database, Gate, contents, in_memory
@@ -93,7 +93,7 @@ async def test_the_same_key_is_another_effect_in_another_step_or_namespace(harne
     @program
     async def steps(turn: Turn) -> Any:
         found = []
-        async for step in turn.each_step():
+        async for step in turn.steps():
             found.append(await turn.effect("k", giving(step, calls, f"step {step}"), {"of": step}))
             found.append(await turn.effect("k", giving("x", calls, "elsewhere"), None, namespace=f"n{step}"))
             if step == 2:
@@ -163,7 +163,7 @@ async def test_another_request_in_the_same_turn_is_refused_and_what_is_changed_i
         reply: Any = await turn.effect("model", giving({"content": "yes"}), request, kind="model")
         request["messages"].append("two")
         reply["content"] = "changed"
-        with pytest.raises(EffectCalledTwice):  # the request that is on record is the one that was made
+        with pytest.raises(KeyRepeated):  # the request that is on record is the one that was made
             await turn.effect("model", giving("never"), {"messages": ["one"]}, kind="model")
         known = context_of(turn).journal.find(Place("", 1, "model"))
         assert known is not None
@@ -283,7 +283,7 @@ async def test_deleting_a_session_removes_its_effects_and_no_others(harness: Our
     for name in ("one", "two"):
         await runtime.create("asks", session_id=name)
         await runtime.send(name, "hi")
-    await runtime.delete("one")
+    await runtime.session("one").delete()
     assert await runtime.store.effects.list("one") == ()
     assert [each.result for each in await runtime.store.effects.list("two")] == ["two"]
     await runtime.create("asks", session_id="one")
@@ -332,7 +332,7 @@ class Paying:
 
 
 async def _only_wait(runtime: SessionRuntime) -> Wait:
-    (wait,) = await runtime.waits("s")
+    (wait,) = await runtime.session("s").waits()
     return wait
 
 
@@ -340,9 +340,9 @@ async def test_a_payment_whose_runner_died_is_asked_about_and_not_made_again(har
     database, paying = Database(harness), Paying()
     await paying.lost(database)
     second = await database.runtime(paying.program)
-    assert [run.status for run in await second.runs("s")] == [RunStatus.RUNNING]
+    assert [run.status for run in await second.session("s").runs()] == [RunStatus.RUNNING]
     await second.drain()
-    (doubtful,) = await second.effects_in_doubt("s")
+    (doubtful,) = await second.session("s").effects_in_doubt()
     assert (doubtful.effect_key, doubtful.request, doubtful.status) == ("pay", {"amount": 7}, EffectStatus.STARTED)
     wait = await _only_wait(second)
     assert (wait.kind, wait.metadata["effect"], wait.metadata["request"]) == ("in_doubt", ["", 1, "pay"], {"amount": 7})
@@ -357,8 +357,8 @@ async def test_a_payment_whose_runner_died_is_asked_about_and_not_made_again(har
     assert answered.outcome is not None
     assert answered.outcome.output == [{"receipt": 99}, {"receipt": 99}]
     assert paying.paid == 1
-    assert await second.effects_in_doubt("s") == ()
-    assert [run.status for run in await second.runs("s")] == [
+    assert await second.session("s").effects_in_doubt() == ()
+    assert [run.status for run in await second.session("s").runs()] == [
         RunStatus.COMPLETED,
         RunStatus.SUSPENDED,
         RunStatus.SUSPENDED,
@@ -412,13 +412,13 @@ async def test_what_may_be_called_again_is_called_once_more_and_then_replayed(
 async def test_where_asking_is_not_wanted_a_call_in_doubt_fails_the_run_and_stays_listed(harness: OurHarness) -> None:
     database, paying = Database(harness), Paying()
     await paying.lost(database)
-    second = await database.runtime(paying.program, in_doubt=InDoubt.FAIL)
+    second = await database.runtime(paying.program, in_doubt="fail")
     await second.drain()
-    (run,) = await second.runs("s")
+    (run,) = await second.session("s").runs()
     error: Any = run.run.error
     assert (run.status, error["category"]) == (RunStatus.FAILED, EffectInDoubt.category)
     assert error["details"]["place"] == ["", 1, "pay"]
-    assert len(await second.effects_in_doubt("s")) == 1
+    assert len(await second.session("s").effects_in_doubt()) == 1
     assert paying.paid == 1
 
 
@@ -439,7 +439,7 @@ async def test_a_displaced_runner_cannot_record_what_came_back(harness: OurHarne
     with pytest.raises((LaneLost, RunNotLive)):
         await task
     assert await second.store.dump() == before
-    assert (await second.effects_in_doubt("s"))[0].status is EffectStatus.STARTED
+    assert (await second.session("s").effects_in_doubt())[0].status is EffectStatus.STARTED
 
 
 async def test_while_its_lane_is_held_no_rival_makes_a_call_again(harness: OurHarness) -> None:
@@ -450,7 +450,7 @@ async def test_while_its_lane_is_held_no_rival_makes_a_call_again(harness: OurHa
     await paying.gate.reached.wait()
     second = await database.runtime(paying.program)
     await second.drain()
-    assert await second.effects_in_doubt("s") == ()
+    assert await second.session("s").effects_in_doubt() == ()
     assert paying.paid == 1
     (under_way,) = await second.store.effects.list("s")
     with pytest.raises(EffectNotOpen, match="not in doubt"):
@@ -464,7 +464,7 @@ async def test_settling_by_hand_answers_the_run_that_asks(harness: OurHarness) -
     await paying.lost(database)
     second = await database.runtime(paying.program)
     await second.drain()
-    (doubtful,) = await second.effects_in_doubt("s")
+    (doubtful,) = await second.session("s").effects_in_doubt()
     await second.settle_effect(doubtful, result={"receipt": 5})
     await second.drain()
     answered = await second.answer((await _only_wait(second)).wait_id, None)
@@ -501,12 +501,12 @@ async def test_a_call_that_a_run_under_way_goes_on_with_is_not_settled_by_others
     second, third = await database.runtime(pays), await database.runtime(pays)
     draining = asyncio.create_task(second.drain())
     await before.reached.wait()
-    (doubtful,) = await third.effects_in_doubt("s")
+    (doubtful,) = await third.session("s").effects_in_doubt()
     with pytest.raises(EffectNotOpen, match="resumed it is running"):
         await third.settle_effect(doubtful, result={"receipt": 9})
     before.open.set()
     await draining
-    (run,) = await second.runs("s")
+    (run,) = await second.session("s").runs()
     assert (run.status, run.run.attempt) == (RunStatus.COMPLETED, 2)
     assert len(paid) == 2
 
@@ -516,10 +516,10 @@ async def test_a_call_that_is_settled_as_its_run_is_resumed_is_not_made_again(
 ) -> None:
     database, paying = Database(harness), Paying()
     await paying.lost(database)
-    second = await database.runtime(paying.program, in_doubt=InDoubt.FAIL)
+    second = await database.runtime(paying.program, in_doubt="fail")
     await second.drain()
-    (doubtful,) = await second.effects_in_doubt("s")
-    third = await database.runtime(paying.program, in_doubt=InDoubt.RETRY)
+    (doubtful,) = await second.session("s").effects_in_doubt()
+    third = await database.runtime(paying.program, in_doubt="retry")
     read = third.store.waits.of_invocation
 
     async def settled_meanwhile(*given: Any) -> list[Wait]:
@@ -527,7 +527,7 @@ async def test_a_call_that_is_settled_as_its_run_is_resumed_is_not_made_again(
         return await read(*given)
 
     monkeypatch.setattr(third.store.waits, "of_invocation", settled_meanwhile)
-    assert (await third.resume("s")).suspended
+    assert (await third.session("s").resume()).suspended
     assert (paying.found, paying.paid) == ([{"receipt": 9}], 1)
 
 
@@ -536,9 +536,9 @@ async def test_settling_by_hand_after_the_run_gave_up_is_one_notice_to_the_model
     await paying.lost(database)
     second = await database.runtime(paying.program, in_doubt="fail")
     await second.drain()
-    (doubtful,) = await second.effects_in_doubt("s")
+    (doubtful,) = await second.session("s").effects_in_doubt()
     await second.settle_effect(doubtful, error={"category": "declined", "message": "no funds"})
-    assert await second.effects_in_doubt("s") == ()
+    assert await second.session("s").effects_in_doubt() == ()
     with pytest.raises(EffectNotOpen):
         await second.settle_effect(doubtful, result=1)
     await second.drain()
@@ -560,10 +560,10 @@ async def test_abandoning_an_in_doubt_wait_blocks_nothing(harness: OurHarness) -
     paying.gate.open.set()
     assert (await second.send("s", "pay again")).suspended
     assert paying.paid == 2
-    assert [each.run_id != wait.run_id for each in await second.waits("s")] == [True]
-    (doubtful,) = await second.effects_in_doubt("s")
+    assert [each.run_id != wait.run_id for each in await second.session("s").waits()] == [True]
+    (doubtful,) = await second.session("s").effects_in_doubt()
     await second.settle_effect(doubtful, result={"receipt": 1})
-    assert await second.effects_in_doubt("s") == ()
+    assert await second.session("s").effects_in_doubt() == ()
     await second.drain()
     assert len(contents((await second.get("s")).messages, "system")) == 1
 
@@ -575,7 +575,7 @@ async def test_what_is_added_once_is_added_again_if_it_was_never_written(harness
     async def adds(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": "working"}, once="said")
         turn.add("notes", "n", once="noted")
-        turn.use("m", once="counted", input=5)
+        turn.record_usage("m", once="counted", input=5)
         if broken[0]:
             raise RuntimeError("not yet")
         await turn.wait("go")
@@ -585,12 +585,12 @@ async def test_what_is_added_once_is_added_again_if_it_was_never_written(harness
     assert (await runtime.send("s", "hi")).status == "failed"
     assert contents((await runtime.get("s")).messages, "assistant") == []
     broken[0] = False
-    resumed = await runtime.resume("s")
+    resumed = await runtime.session("s").resume()
     await runtime.answer(resumed.waits[0].wait_id, None)
     session = await runtime.get("s")
     assert contents(session.messages, "assistant") == ["working"]
     assert list(session.logs["notes"]) == ["n"]
-    assert (await runtime.usage_report("s")).total.input == 5
+    assert (await runtime.session("s").usage()).total.input == 5
 
 
 async def test_a_call_that_was_never_on_record_is_not_in_doubt_when_its_commit_is_refused(harness: OurHarness) -> None:
@@ -606,7 +606,7 @@ async def test_a_call_that_was_never_on_record_is_not_in_doubt_when_its_commit_i
     outcome = await runtime.send("s", "hi")
     assert (outcome.status, outcome.error["category"]) == ("failed", "history_invalid")
     assert calls == []
-    assert await runtime.effects_in_doubt("s") == ()
+    assert await runtime.session("s").effects_in_doubt() == ()
 
 
 @in_memory
@@ -653,7 +653,7 @@ async def test_a_soft_stop_comes_when_the_last_call_under_way_is_done(harness: O
     task = asyncio.create_task(runtime.send("s", "hi"))
     await first.reached.wait()
     await second.reached.wait()
-    await runtime.stop("s")
+    await runtime.session("s").stop()
     first.open.set()
 
     async def one_is_done() -> bool:

@@ -14,9 +14,9 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.testing.agent import Request, ScriptedAgent, calls
 from tests.runtime.gates import said, talk_of
+from tests.runtime.runtimes import opened
 
 AFTER_STEP, BEFORE_COMPLETION = Boundary.AFTER_STEP, Boundary.BEFORE_COMPLETION
 
@@ -56,9 +56,9 @@ class Steps:
 
 
 async def started(store: Store, steps: Steps, budget: int = 50) -> tuple[SessionRuntime, Any]:
-    runtime = SessionRuntime(store, [steps.agent], steps=budget)
+    runtime = await opened(store, [steps.agent], steps=budget)
     await runtime.create("agent", session_id="s")
-    handle = await runtime.start("s", "go")
+    handle = await runtime.session("s").start("go")
     await steps.in_step(1)
     return runtime, handle
 
@@ -66,10 +66,10 @@ async def started(store: Store, steps: Steps, budget: int = 50) -> tuple[Session
 async def test_input_for_after_the_step_is_shown_to_the_next_step(store: Store) -> None:
     steps = Steps(3)
     runtime, handle = await started(store, steps)
-    ids = [await runtime.enqueue("s", text, boundary="after_step") for text in ("first", "second")]
+    ids = [await runtime.session("s").enqueue(text, boundary="after_step") for text in ("first", "second")]
     steps.go_on()
     await steps.in_step(2)
-    third = await runtime.enqueue("s", "third", boundary=AFTER_STEP)
+    third = await runtime.session("s").enqueue("third", boundary=AFTER_STEP)
     steps.go_on()
     await steps.in_step(3)
     steps.go_on()
@@ -83,15 +83,15 @@ async def test_input_for_after_the_step_is_shown_to_the_next_step(store: Store) 
         assert row.position is not None
         assert said(messages[row.position]) == text
         assert (await runtime.outcome(input_id)).run_id == handle.run_id
-    assert len(await runtime.runs("s")) == 1
+    assert len(await runtime.session("s").runs()) == 1
 
 
 async def test_each_boundary_takes_its_own_input_and_holds_nothing_back(store: Store) -> None:
     steps = Steps(2)
     runtime, handle = await started(store, steps)
-    await runtime.enqueue("s", "at the end", boundary=BEFORE_COMPLETION)
-    await runtime.enqueue("s", "next turn")
-    await runtime.enqueue("s", "after step", boundary=AFTER_STEP)
+    await runtime.session("s").enqueue("at the end", boundary=BEFORE_COMPLETION)
+    await runtime.session("s").enqueue("next turn")
+    await runtime.session("s").enqueue("after step", boundary=AFTER_STEP)
     steps.go_on()
     await steps.in_step(2)
     steps.go_on()
@@ -102,7 +102,7 @@ async def test_each_boundary_takes_its_own_input_and_holds_nothing_back(store: S
     steps.go_on()
     await runtime.drain()
     assert steps.shown[-1] == ["go", "after step", "at the end", "next turn"]
-    assert [each.run.steps for each in await runtime.runs("s")] == [1, 3]
+    assert [each.run.steps for each in await runtime.session("s").runs()] == [1, 3]
 
 
 @pytest.mark.parametrize("how", ["interrupt", "abort", "fail", "complete"])
@@ -110,36 +110,34 @@ async def test_what_was_not_delivered_goes_to_the_next_turn_with_the_run_that_en
     steps = Steps(1 if how == "complete" else 2)
     runtime, handle = await started(store, steps)
     boundary = AFTER_STEP if how == "complete" else BEFORE_COMPLETION
-    moved = await runtime.enqueue("s", "undelivered", boundary=boundary)
-    gone = await runtime.enqueue("s", "cancelled", boundary=boundary)
-    await runtime.cancel("s", gone)
+    moved = await runtime.session("s").enqueue("undelivered", boundary=boundary)
+    gone = await runtime.session("s").enqueue("cancelled", boundary=boundary)
+    await runtime.session("s").cancel(gone)
     before = await store.inbox.get(moved)
     assert before is not None
     assert (before.run_id, before.boundary) == (handle.run_id, boundary)
     if how in ("interrupt", "abort"):
-        await runtime.stop("s", kind=how)
+        await runtime.session("s").stop(kind=how)
     elif how == "fail":
         steps.fails = True
         steps.go_on()
     else:
         steps.go_on()
     outcome = await handle.wait()
-    assert outcome.status is {"interrupt": OutcomeStatus.INTERRUPTED, "complete": OutcomeStatus.COMPLETED}.get(
-        how, OutcomeStatus.FAILED
-    )
+    assert outcome.status is {"interrupt": "interrupted", "complete": "completed"}.get(how, "failed")
     row = await store.inbox.get(moved)
     assert row is not None
     assert (row.status, row.run_id, row.boundary, row.seq) == (InputStatus.OPEN, None, None, before.seq)
     assert [each.input_id for each in await store.inbox.list("s")] == [moved]
-    assert await runtime.cancel("s", moved) == {moved: "cancelled"}
+    assert await runtime.session("s").cancel(moved) == {moved: "cancelled"}
 
 
 async def test_input_for_a_boundary_of_an_idle_session_is_the_next_turn(store: Store) -> None:
     steps = Steps(1)
-    runtime = SessionRuntime(store, [steps.agent])
+    runtime = await opened(store, [steps.agent])
     await runtime.create("agent", session_id="s")
     for text, boundary in (("one", AFTER_STEP), ("two", BEFORE_COMPLETION)):
-        await runtime.enqueue("s", text, boundary=boundary)
+        await runtime.session("s").enqueue(text, boundary=boundary)
         steps.go_on()
     await runtime.drain()
     assert await talk_of(runtime, "s") == ["one", "reply 1", "two", "reply 2"]
@@ -148,19 +146,19 @@ async def test_input_for_a_boundary_of_an_idle_session_is_the_next_turn(store: S
 async def test_an_older_command_goes_first_and_is_never_shown_to_the_model(store: Store) -> None:
     steps = Steps(2)
     runtime, handle = await started(store, steps)
-    command = await runtime.enqueue("s", WriteMetadata({"colour": "green"}))
-    message = await runtime.enqueue("s", "behind it", boundary=AFTER_STEP)
+    command = await runtime.session("s").enqueue(WriteMetadata({"colour": "green"}))
+    message = await runtime.session("s").enqueue("behind it", boundary=AFTER_STEP)
     look = await store.inbox.next("s", boundary=AFTER_STEP)
     assert (look.inputs, str(look.reason), look.blocked_by) == ((), "blocked", command)
     steps.go_on()
     await steps.in_step(2)
-    assert (await runtime.outcome(command)).status is OutcomeStatus.QUEUED
+    assert (await runtime.outcome(command)).status == "queued"
     steps.go_on()
     assert (await handle.wait()).completed
     assert steps.shown == [["go"], ["go"]]
     steps.go_on()
     await runtime.drain()
-    assert (await runtime.outcome(command)).status is OutcomeStatus.EXECUTED
+    assert (await runtime.outcome(command)).status == "executed"
     assert (await runtime.outcome(message)).completed
     assert steps.shown[-1] == ["go", "behind it"]
     assert (await runtime.get("s")).metadata == {"colour": "green"}
@@ -170,10 +168,10 @@ async def test_many_rows_for_later_do_not_hide_one_for_now(store: Store) -> None
     steps = Steps(2)
     runtime, handle = await started(store, steps)
     for number in range(130):
-        await runtime.enqueue("s", f"later {number}", delay=3600)
+        await runtime.session("s").enqueue(f"later {number}", delay=3600)
         if number % 2:
-            await runtime.enqueue("s", f"end {number}", boundary=BEFORE_COMPLETION, delay=3600)
-    await runtime.enqueue("s", "now", boundary=AFTER_STEP)
+            await runtime.session("s").enqueue(f"end {number}", boundary=BEFORE_COMPLETION, delay=3600)
+    await runtime.session("s").enqueue("now", boundary=AFTER_STEP)
     steps.go_on()
     await steps.in_step(2)
     assert steps.shown[-1] == ["go", "now"]
@@ -184,7 +182,7 @@ async def test_many_rows_for_later_do_not_hide_one_for_now(store: Store) -> None
 async def test_a_look_that_finds_nothing_writes_nothing(store: Store) -> None:
     steps = Steps(2)
     runtime, handle = await started(store, steps)
-    await runtime.enqueue("s", "later", boundary=AFTER_STEP, delay=3600)
+    await runtime.session("s").enqueue("later", boundary=AFTER_STEP, delay=3600)
     writes = 0
     transact = store.backend.transact
 
@@ -210,14 +208,14 @@ async def test_a_look_that_finds_nothing_writes_nothing(store: Store) -> None:
 async def test_a_turn_without_a_step_left_leaves_it_to_the_next_one(store: Store) -> None:
     steps = Steps(1)
     runtime, handle = await started(store, steps, budget=1)
-    moved = await runtime.enqueue("s", "too late", boundary=BEFORE_COMPLETION)
+    moved = await runtime.session("s").enqueue("too late", boundary=BEFORE_COMPLETION)
     steps.go_on()
     assert (await handle.wait()).completed
-    assert (await runtime.outcome(moved)).status is OutcomeStatus.QUEUED
+    assert (await runtime.outcome(moved)).status == "queued"
     steps.go_on()
     await runtime.drain()
     assert (await runtime.outcome(moved)).completed
-    assert [each.status for each in await runtime.runs("s")] == [RunStatus.COMPLETED] * 2
+    assert [each.status for each in await runtime.session("s").runs()] == [RunStatus.COMPLETED] * 2
 
 
 async def test_a_function_runs_again_with_what_came_in_and_repeats_no_call(store: Store) -> None:
@@ -237,30 +235,30 @@ async def test_a_function_runs_again_with_what_came_in_and_repeats_no_call(store
             await go.wait()
         return text
 
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     await runtime.create("echo", session_id="s")
-    handle = await runtime.start("s", "first")
+    handle = await runtime.session("s").start("first")
     await entered.wait()
-    await runtime.enqueue("s", "second", boundary=BEFORE_COMPLETION)
+    await runtime.session("s").enqueue("second", boundary=BEFORE_COMPLETION)
     go.set()
     outcome = await handle.wait()
     assert (outcome.completed, outcome.output) == (True, "second")
     assert called == ["first", "second"]
     assert await talk_of(runtime, "s") == ["first", "re: first", "second", "re: second"]
-    assert len(await runtime.runs("s")) == 1
+    assert len(await runtime.session("s").runs()) == 1
 
 
 async def test_an_unknown_boundary_and_a_command_with_one_are_refused(store: Store) -> None:
     steps = Steps(1)
-    runtime = SessionRuntime(store, [steps.agent])
+    runtime = await opened(store, [steps.agent])
     await runtime.create("agent", session_id="s")
     steps.go_on()
     await runtime.send("s", "one")
     before = await store.dump()
     with pytest.raises(InvalidInput):
-        await runtime.enqueue("s", "hello", boundary="whenever")
+        await runtime.session("s").enqueue("hello", boundary="whenever")
     with pytest.raises(InvalidInput):
-        await runtime.enqueue("s", WriteMetadata({}), boundary=AFTER_STEP)
+        await runtime.session("s").enqueue(WriteMetadata({}), boundary=AFTER_STEP)
     with pytest.raises(InvalidInput):
-        await runtime.stop("s", kind="gently")
+        await runtime.session("s").stop(kind="gently")
     assert await store.dump() == before

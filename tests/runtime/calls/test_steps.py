@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import EffectCalledTwice, EffectFailed
+from tenuto.errors import EffectFailed, KeyRepeated
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait
 from tenuto.runtime.calls.effect_call import start_call
 from tenuto.runtime.calls.steps import begin_step, finish_step
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import Program, program
-from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.tools import Tool, run_tools
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tests.conftest import OurHarness
@@ -50,7 +50,7 @@ class Shop:
 
         async def model(turn: Turn) -> dict[str, Any]:
             self.done.append("model")
-            last = turn.seen[-1]
+            last = turn.context[-1]
             if last["role"] != "user":
                 return {"role": "assistant", "content": f"Done: {last['content']}"}
             made = [{"id": name, "name": name, "arguments": {"order": 7}} for name in last["content"].split()]
@@ -78,7 +78,7 @@ class Shop:
                 run = await runtime.store.runs.current("s")
                 if run is not None and run.status not in (RunStatus.RUNNING, RunStatus.SUSPENDED):
                     return
-                for wait in await runtime.waits("s"):
+                for wait in await runtime.session("s").waits():
                     await self.answer(runtime, wait)
 
 
@@ -95,7 +95,7 @@ async def check(runtime: SessionRuntime, asked: str) -> None:
     said = {each["tool_call_id"]: each["content"] for each in messages[2:-1]}
     told = {"look": "looked at 7", "pay": "paid 7", "ask": "XL", "kid": "leaf"}
     assert said == {name: told[name] for name in calls}
-    runs = await runtime.runs("s")
+    runs = await runtime.session("s").runs()
     assert runs[0].run.status is RunStatus.COMPLETED
     assert sum(each.run.steps for each in runs) == 2
 
@@ -170,7 +170,7 @@ async def test_whoever_takes_such_a_turn_over_at_any_commit_comes_to_the_same_en
             await heir.send("s", asked)  # its sender heard nothing
         await shop.finish(heir)
         await check(heir, asked)
-        await heir.delete("s", cascade=True)
+        await heir.session("s").delete(cascade=True)
     else:
         pytest.fail("the turn never came to its end")
     await check(runtime, asked)
@@ -200,14 +200,14 @@ async def test_a_turn_that_was_stopped_after_its_runner_died_at_any_commit_can_b
         heir = await database.runtime(*shop.programs())
         run = await heir.store.runs.current("s")
         if run is not None and run.status is RunStatus.RUNNING:
-            await heir.stop("s")
+            await heir.session("s").stop()
             await heir.drain()
-            assert (await heir.runs("s"))[0].status is RunStatus.INTERRUPTED
-            outcome = await heir.resume("s")
+            assert (await heir.session("s").runs())[0].status is RunStatus.INTERRUPTED
+            outcome = await heir.session("s").resume()
             assert outcome.error is None
             await shop.finish(heir)
-            assert (await heir.runs("s"))[0].status is RunStatus.COMPLETED
-        await heir.delete("s", cascade=True)
+            assert (await heir.session("s").runs())[0].status is RunStatus.COMPLETED
+        await heir.session("s").delete(cascade=True)
     else:
         pytest.fail("the turn never came to its end")
 
@@ -218,16 +218,16 @@ async def test_a_turn_that_was_stopped_in_a_tool_goes_on_with_the_next_step(harn
     shop.gate = Gate()
     runtime = await database.runtime(*shop.programs())
     await runtime.create("agent", session_id="s")
-    started = await runtime.start("s", "look")
+    started = await runtime.session("s").start("look")
     await shop.gate.reached.wait()
-    await runtime.stop("s", kind=kind)
+    await runtime.session("s").stop(kind=kind)
     shop.gate.open.set()
     assert not (await started.wait()).completed
     assert await roles(runtime) == ["user", "assistant", "tool"]
-    outcome = await runtime.resume("s")
+    outcome = await runtime.session("s").resume()
     assert outcome.completed, outcome.error
     assert await roles(runtime) == ["user", "assistant", "tool", "assistant"]
-    assert [each.run.steps for each in await runtime.runs("s")] == [1, 1]
+    assert [each.run.steps for each in await runtime.session("s").runs()] == [1, 1]
 
 
 async def test_a_reply_that_is_kept_of_a_stopped_step_is_not_asked_for_again(harness: OurHarness) -> None:
@@ -239,7 +239,7 @@ async def test_a_reply_that_is_kept_of_a_stopped_step_is_not_asked_for_again(har
 
     @program
     async def talker(turn: Turn) -> None:
-        async for _ in turn.each_step():
+        async for _ in turn.steps():
             said = await turn.effect("model", model, {"upto": len(turn.messages)}, kind="model")
             turn.append({"role": "assistant", "content": said})
             if len(turn.messages) > 2:
@@ -248,11 +248,11 @@ async def test_a_reply_that_is_kept_of_a_stopped_step_is_not_asked_for_again(har
 
     runtime = await Database(harness).runtime(talker)
     await runtime.create("talker", session_id="s")
-    started = await runtime.start("s", "go")
+    started = await runtime.session("s").start("go")
     await gate.reached.wait()
-    await runtime.stop("s")
+    await runtime.session("s").stop()
     assert not (await started.wait()).completed
-    assert (await runtime.resume("s")).completed
+    assert (await runtime.session("s").resume()).completed
     assert await roles(runtime) == ["user", "assistant", "assistant"]
 
 
@@ -263,9 +263,9 @@ async def test_a_stop_that_is_withdrawn_lets_the_next_step_begin_where_the_last_
     shop.gate = Gate()
     runtime = await database.runtime(*shop.programs())
     await runtime.create("agent", session_id="s")
-    started = await runtime.start("s", "look")
+    started = await runtime.session("s").start("look")
     await shop.gate.reached.wait()
-    await runtime.stop("s")
+    await runtime.session("s").stop()
     assert started.run_id is not None
     await runtime.withdraw_stop(started.run_id)
     shop.gate.open.set()
@@ -285,7 +285,7 @@ async def test_a_failed_turn_goes_on_after_the_calls_that_were_answered(harness:
 
         if not turn.resumed:
             turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "look"}]})
-            async for _ in turn.each_step():
+            async for _ in turn.steps():
                 start_call(context_of(turn), "c", {}, idempotent=True)
                 await turn.effect("c", answered, {}, call_id="c", record=record)
                 raise ValueError("no")
@@ -299,8 +299,8 @@ async def test_a_failed_turn_goes_on_after_the_calls_that_were_answered(harness:
     outcome = await runtime.send("s", "look")
     assert outcome.error is not None
     assert outcome.error["category"] == "ValueError"
-    assert [each.run.steps for each in await runtime.runs("s")] == [1]
-    assert (await runtime.resume("s")).output == "Done: x"
+    assert [each.run.steps for each in await runtime.session("s").runs()] == [1]
+    assert (await runtime.session("s").resume()).output == "Done: x"
 
 
 async def test_a_turn_that_never_began_a_step_stays_in_its_first(harness: OurHarness) -> None:
@@ -316,7 +316,7 @@ async def test_a_turn_that_never_began_a_step_stays_in_its_first(harness: OurHar
         one = await turn.effect("one", call)
         if not turn.open_calls and len(turn.messages) == 1:
             turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "ask"}]})
-        await run_calls(turn, [Tool(name="ask")])
+        await run_tools(turn, [Tool(name="ask")])
         return [one, turn.step]
 
     runtime = await Database(harness).runtime(replays)
@@ -340,11 +340,11 @@ class TestTheSameKeyTwice:
         @program
         async def loops(turn: Turn) -> Any:
             first = await turn.effect("model", call, kind="model")
-            with pytest.raises(EffectCalledTwice, match="each_step") as refusal:
+            with pytest.raises(KeyRepeated, match="steps") as refusal:
                 await turn.effect("model", call, kind="model")
             refusals.append(refusal.value)
             ends = await asyncio.gather(turn.effect("b", call), turn.effect("b", call), return_exceptions=True)
-            refusals.extend(end for end in ends if isinstance(end, EffectCalledTwice))
+            refusals.extend(end for end in ends if isinstance(end, KeyRepeated))
             await begin_step(context_of(turn))
             await finish_step(context_of(turn))
             return [first, await turn.effect("model", call, kind="model")]
@@ -369,7 +369,7 @@ class TestTheSameKeyTwice:
         runtime = await Database(harness).runtime(stubborn)
         await runtime.create("stubborn", session_id="s")
         error: Any = (await runtime.send("s", "go")).error
-        assert error["category"] == "effect_called_twice"
+        assert error["category"] == "key_repeated"
 
     async def test_is_no_repeat_after_a_suspension(self, harness: OurHarness) -> None:
         made: list[int] = []

@@ -17,6 +17,7 @@ from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting
+from tests.runtime.seams import advance
 
 
 async def test_a_turn_suspends_on_a_wait_and_goes_on_with_its_answer_in_another_runtime(harness: OurHarness) -> None:
@@ -47,14 +48,14 @@ async def test_a_turn_suspends_on_a_wait_and_goes_on_with_its_answer_in_another_
 
     third = await database.runtime(asks)
     await third.drain()
-    (other,) = await third.waits("s")
+    (other,) = await third.session("s").waits()
     assert other.wait_id != wait.wait_id
     answered = await third.answer(other.wait_id, "second")
     assert answered.outcome is not None
     assert answered.outcome.output == [{"yes": 1}, "second"]
     assert runs == [False, True, True]
     assert contents((await third.get("s")).messages, "assistant") == ["May I?"]
-    statuses = [(each.run.number, each.status) for each in await third.runs("s")]
+    statuses = [(each.run.number, each.status) for each in await third.session("s").runs()]
     assert statuses == [(3, RunStatus.COMPLETED), (2, RunStatus.SUSPENDED), (1, RunStatus.SUSPENDED)]
     assert (await third.get("s")).resume_count == 2
 
@@ -62,19 +63,19 @@ async def test_a_turn_suspends_on_a_wait_and_goes_on_with_its_answer_in_another_
 async def test_a_step_that_runs_again_finds_its_own_waits_and_not_those_of_earlier_steps(harness: OurHarness) -> None:
     @program
     async def interview(turn: Turn) -> Any:
-        async for step in turn.each_step():
+        async for step in turn.steps():
             said = await turn.wait("reply")
-            turn.set(said=[*turn.get("said", []), [step, said]])
+            turn.state.update(said=[*turn.state.get("said", []), [step, said]])
             if step == 3:
                 break
-        return turn.get("said")
+        return turn.state.get("said")
 
     database = Database(harness)
     runtime = await database.runtime(interview)
     await runtime.create("interview", session_id="s")
     await runtime.send("s", "begin")
     for word in ("red", "green", "blue"):
-        (wait,) = await runtime.waits("s")
+        (wait,) = await runtime.session("s").waits()
         answered = await runtime.answer(wait.wait_id, word)
     assert answered.outcome is not None
     assert answered.outcome.output == [[1, "red"], [2, "green"], [3, "blue"]]
@@ -134,11 +135,11 @@ async def test_waits_of_every_kind_stand_beside_each_other_on_one_run(harness: O
     gate.open.set()
 
     second = await database.runtime(made, helper)
-    await second.advance("s")
-    (info,) = await second.runs("s")
+    await advance(second, "s")
+    (info,) = await second.session("s").runs()
     assert (info.status, info.run.attempt, info.run.partial) == (RunStatus.SUSPENDED, 2, True)
     assert sorted(info.wait_kinds) == ["approval", "child", "in_doubt", "tool_result"]
-    waits = {wait.kind: wait for wait in await second.waits("s")}
+    waits = {wait.kind: wait for wait in await second.session("s").waits()}
     assert waits["tool_result"].deadline is not None
 
     await second.answer(waits["in_doubt"].wait_id, {"outcome": "done", "result": "sent, says the log"})
@@ -171,7 +172,7 @@ async def test_an_answer_counts_while_the_run_is_still_live(harness: OurHarness)
     task = asyncio.create_task(runtime.send("s", "go"))
     await gate.reached.wait()
     other = await database.runtime(made)
-    (wait,) = await other.waits("s")
+    (wait,) = await other.session("s").waits()
     answered = await other.answer(wait.wait_id, "clicked")
     assert (answered.continues, answered.outcome) == (True, None)
     await other.drain()  # nothing to do yet: it is live elsewhere
@@ -183,7 +184,7 @@ async def test_an_answer_counts_while_the_run_is_still_live(harness: OurHarness)
     assert results(session.messages) == {"c1": "slow", "c2": "clicked"}
     assert contents(session.messages, "assistant") == ["", "done"]
     assert gate.entered == 1
-    assert len(await other.runs("s")) == 2
+    assert len(await other.session("s").runs()) == 2
 
 
 async def test_a_wait_that_is_not_answered_in_time_expires_and_the_program_is_told(harness: OurHarness) -> None:
@@ -200,10 +201,10 @@ async def test_a_wait_that_is_not_answered_in_time_expires_and_the_program_is_to
     (wait,) = (await runtime.send("s", "hi")).waits
     database.clock.advance(29)
     await runtime.drain()
-    assert len(await runtime.waits("s")) == 1
+    assert len(await runtime.session("s").waits()) == 1
     database.clock.advance(1)
     await runtime.drain()
-    last = (await runtime.runs("s"))[0]
+    last = (await runtime.session("s").runs())[0]
     assert (last.status, last.run.outcome) == (RunStatus.COMPLETED, {"output": ["expired", wait.wait_id]})
 
 
@@ -223,10 +224,10 @@ async def test_a_wait_until_a_moment_expires_at_that_moment(harness: OurHarness)
     assert (await runtime.send("s", "hi")).waits[0].deadline == deadline
     database.clock.advance(29.999)
     await runtime.drain()
-    assert len(await runtime.waits("s")) == 1
+    assert len(await runtime.session("s").waits()) == 1
     database.clock.advance(0.001)
     await runtime.drain()
-    assert (await runtime.runs("s"))[0].run.outcome == {"output": "nobody came"}
+    assert (await runtime.session("s").runs())[0].run.outcome == {"output": "nobody came"}
 
 
 async def test_a_deadline_alone_does_not_go_on_while_something_else_is_waited_for(harness: OurHarness) -> None:
@@ -237,7 +238,7 @@ async def test_a_deadline_alone_does_not_go_on_while_something_else_is_waited_fo
     waits = (await runtime.send("s", "hi")).waits
     database.clock.advance(11)
     await runtime.drain()
-    assert [wait.status for wait in await runtime.waits("s")] == [WaitStatus.OPEN, WaitStatus.OPEN]
+    assert [wait.status for wait in await runtime.session("s").waits()] == [WaitStatus.OPEN, WaitStatus.OPEN]
     answered = await runtime.answer(waits[1].wait_id, "late but fine")
     assert not answered.continues
     await runtime.drain()
@@ -264,12 +265,12 @@ async def test_a_sleeping_turn_is_woken_by_a_worker_when_its_time_has_come(harne
         await runtime.answer(wait.wait_id, None)
     database.clock.advance(seconds * 0.9)
     await runtime.drain()
-    assert len(await runtime.runs("s")) == 1
+    assert len(await runtime.session("s").runs()) == 1
     database.clock.advance(seconds)
     await runtime.drain()
     database.clock.advance(seconds)
     await runtime.drain()
-    assert [run.run.outcome for run in await runtime.runs("s")] == [{"output": "awake"}, None, None]
+    assert [run.run.outcome for run in await runtime.session("s").runs()] == [{"output": "awake"}, None, None]
 
 
 async def test_a_long_sleep_that_ends_while_the_session_is_closed_goes_on_when_it_is_resumed(
@@ -287,11 +288,11 @@ async def test_a_long_sleep_that_ends_while_the_session_is_closed_goes_on_when_i
     await runtime.execute("s", SuspendSession())
     database.clock.advance(3 * 86_400 + 1)
     await runtime.drain()
-    assert len(await runtime.runs("s")) == 1
+    assert len(await runtime.session("s").runs()) == 1
     await runtime.execute("s", ResumeSession())
     database.clock.advance(60)
     await runtime.drain()
-    assert (await runtime.runs("s"))[0].run.outcome == {"output": "awake"}
+    assert (await runtime.session("s").runs())[0].run.outcome == {"output": "awake"}
 
 
 @in_memory
@@ -341,17 +342,17 @@ async def test_cancelling_gives_up_every_open_wait_and_the_session_takes_the_nex
 
     runtime = await Database(harness).runtime(asks)
     await runtime.create("asks", session_id="s")
-    assert await runtime.cancel_waits("s") == 0
+    assert await runtime.session("s").abandon_waits() == 0
     first = await runtime.send("s", "one")
     await runtime.answer(first.waits[0].wait_id, 1)
-    assert await runtime.cancel_waits("s") == 1
-    assert await runtime.cancel_waits("s") == 0
+    assert await runtime.session("s").abandon_waits() == 1
+    assert await runtime.session("s").abandon_waits() == 0
     with pytest.raises(AlreadyAnswered):
         await runtime.answer(first.waits[0].wait_id, 1)
     with pytest.raises(LateAnswer):
         await runtime.answer(first.waits[1].wait_id, 2)
     await runtime.drain()
-    assert (await runtime.runs("s"))[0].status is RunStatus.SUSPENDED
+    assert (await runtime.session("s").runs())[0].status is RunStatus.SUSPENDED
     second = await runtime.send("s", "two")
     for wait in second.waits:
         answered = await runtime.answer(wait.wait_id, wait.signal_id)
@@ -374,17 +375,17 @@ async def test_a_run_that_fails_leaves_no_wait_open_and_keeps_what_was_answered(
     await runtime.create("agent", session_id="s")
     task = asyncio.create_task(runtime.send("s", "go"))
     await gate.reached.wait()
-    first, second, third = await runtime.waits("s")
+    first, second, third = await runtime.session("s").waits()
     await runtime.answer(first.wait_id, "clicked")
-    await runtime.stop("s", kind="abort", reason="enough")
+    await runtime.session("s").stop(kind="abort", reason="enough")
     outcome = await task
     assert (outcome.status, outcome.error["category"]) == ("failed", "run_aborted")
-    assert await runtime.waits("s") == []
+    assert await runtime.session("s").waits() == []
     told = results((await runtime.get("s")).messages)
     assert told["c1"].startswith("Outcome unknown")
     assert told["c2"] == "clicked"
     assert told["c3"] == told["c4"] == "Not executed: the run was stopped."
-    assert [each.call_id for each in await runtime.effects_in_doubt("s")] == ["c1"]
+    assert [each.call_id for each in await runtime.session("s").effects_in_doubt()] == ["c1"]
     for late in (second, third):
         with pytest.raises(LateAnswer):
             await runtime.answer(late.wait_id, True)
@@ -403,11 +404,11 @@ async def test_what_waits_in_a_session_that_was_suspended_goes_on_when_that_is_r
     answered = await runtime.answer(outcome.waits[0].wait_id, "kept")
     assert answered.outcome is None
     await runtime.drain()
-    assert len(await runtime.runs("s")) == 1
+    assert len(await runtime.session("s").runs()) == 1
     await runtime.execute("s", ResumeSession())
     database.clock.advance(120)
     await runtime.drain()
-    assert (await runtime.runs("s"))[0].run.outcome == {"output": "kept"}
+    assert (await runtime.session("s").runs())[0].run.outcome == {"output": "kept"}
 
 
 async def test_a_message_that_comes_before_the_end_gets_its_own_waits_and_effects(harness: OurHarness) -> None:
@@ -432,7 +433,7 @@ async def test_a_message_that_comes_before_the_end_gets_its_own_waits_and_effect
     outcome = await runtime.send("s", "one")
     task = asyncio.create_task(runtime.answer(outcome.waits[0].wait_id, 1))
     await gate.reached.wait()
-    await runtime.enqueue("s", "two", boundary="before_completion")
+    await runtime.session("s").enqueue("two", boundary="before_completion")
     gate.open.set()
     answered = await task
     assert answered.outcome is not None

@@ -34,10 +34,10 @@ from tenuto.runtime.change.actions import (
     UpdateTask,
     WriteMetadata,
 )
-from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Definition, Task
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.testing.agent import Script, ScriptedAgent
+from tests.runtime.runtimes import opened
 from tests.runtime.talking import Heard, Refused, as_streamed, echo, raised_by, rows, said, started, streamed
 
 
@@ -90,7 +90,7 @@ async def test_a_closed_session_can_still_be_described_and_is_opened_by_resuming
     assert changed.profile.failure_reason == ("why" if closed == "failed" else None)
     opened = await runtime.execute("s", ResumeSession())
     assert (opened.status, opened.profile.failure_reason) == ("active", None)
-    assert (await runtime.info("s")).profile.failure_reason is None
+    assert (await runtime.session("s").info()).profile.failure_reason is None
 
 
 async def test_a_deleted_session_is_not_there_for_any_action(store: Store) -> None:
@@ -123,7 +123,7 @@ async def test_a_deleted_session_is_not_there_for_any_action(store: Store) -> No
 
 async def test_no_action_makes_a_session_deleted(store: Store) -> None:
     class Vanish:
-        async def apply(self, session: Session) -> Session:
+        async def apply(self, session: SessionView) -> SessionView:
             return replace(session, status=SessionStatus.DELETED)
 
     runtime = await started(store)
@@ -137,11 +137,11 @@ async def test_clear_begins_the_logs_anew_and_keeps_everything_else(store: Store
     runtime = await started(store)
     await runtime.send("s", "one")
     await runtime.execute("s", WriteMetadata({"a": 1}))
-    ends = (await runtime.info("s")).ends["messages"]
+    ends = (await runtime.session("s").info()).ends["messages"]
     cleared = await runtime.execute("s", ClearSession())
     assert (said(cleared), dict(cleared.document), cleared.metadata) == ([], {"mood": "calm"}, {"a": 1})
     assert cleared.definition == Definition(name="echo")
-    assert (await runtime.info("s")).ends["messages"].branch != ends.branch
+    assert (await runtime.session("s").info()).ends["messages"].branch != ends.branch
     old = await store.logs.read("s", "messages", end=ends)
     assert [entry.value["content"] for entry in old] == ["one", "re: one"]
     await runtime.send("s", "two")
@@ -149,7 +149,7 @@ async def test_clear_begins_the_logs_anew_and_keeps_everything_else(store: Store
 
 
 async def test_clear_can_name_the_logs(store: Store) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     await runtime.create("echo", {"notes": [1], "other": [2]}, session_id="s", logs=["notes", "other"])
     await runtime.send("s", "one")
     cleared = await runtime.execute("s", ClearSession(logs=("notes",)))
@@ -158,19 +158,19 @@ async def test_clear_can_name_the_logs(store: Store) -> None:
 
 async def test_change_of_model_and_prompt_reach_the_next_request_really_sent(store: Store) -> None:
     model = Script("one", "two", "three")
-    runtime = SessionRuntime(store, [ScriptedAgent(model=model)])
+    runtime = await opened(store, [ScriptedAgent(model=model)])
     await runtime.create(Definition(name="agent", model="m1", system_prompt="be kind"), session_id="s")
     await runtime.send("s", "a")
     await runtime.execute("s", ChangeModel({"name": "m2"}))
     await runtime.execute("s", ChangeSystemPrompt("be brief"))
     await runtime.send("s", "b")
-    await SessionRuntime(store, [ScriptedAgent(model=model)]).send("s", "c")
+    await (await opened(store, [ScriptedAgent(model=model)])).send("s", "c")
     assert [(each.model, each.system_prompt) for each in model.requests] == [
         ("m1", "be kind"),
         ({"name": "m2"}, "be brief"),
         ({"name": "m2"}, "be brief"),
     ]
-    assert (await runtime.info("s")).version == 7  # three turns of two saves: no definition moved the head
+    assert (await runtime.session("s").info()).version == 7  # three turns of two saves: no definition moved the head
 
 
 async def test_a_task_list_is_stored_whole_or_refused(store: Store) -> None:
@@ -199,9 +199,9 @@ async def test_a_task_list_is_stored_whole_or_refused(store: Store) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Changing:
-    change: Callable[[Session], Session]
+    change: Callable[[SessionView], SessionView]
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         return self.change(session)
 
 
@@ -209,7 +209,7 @@ class Changing:
 class Rename:
     title: str
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         if not self.title:
             raise Refused("a title, please")
         return session.with_profile(title=self.title).with_fields(renamed=True)
@@ -219,21 +219,21 @@ async def test_a_users_own_action_works_like_any_other_also_from_the_inbox(store
     runtime = await started(store, actions=[Rename])
     session = await runtime.execute("s", Rename("first"))
     assert (session.profile.title, session.version) == ("first", 2)
-    input_id = await runtime.enqueue("s", Rename("second"))
+    input_id = await runtime.session("s").enqueue(Rename("second"))
     assert (await runtime.outcome(input_id)).status == "queued"
     await runtime.drain()
     assert (await runtime.outcome(input_id)).status == "executed"
-    assert (await runtime.info("s")).profile.title == "second"
+    assert (await runtime.session("s").info()).profile.title == "second"
     with pytest.raises(InvalidInput):
-        await SessionRuntime(store, [echo]).enqueue("s", Rename("third"))
+        await (await opened(store, [echo])).session("s").enqueue(Rename("third"))
 
 
 async def test_an_action_from_the_inbox_tells_what_stands_in_the_stream_and_names_its_input(store: Store) -> None:
     heard = Heard()
     runtime = await started(store, actions=[Rename], listeners=[heard])
-    after = (await runtime.info("s")).event_seq
+    after = (await runtime.session("s").info()).event_seq
     heard.take()
-    input_id = await runtime.enqueue("s", Rename("queued"))
+    input_id = await runtime.session("s").enqueue(Rename("queued"))
     await runtime.drain()
     notices = heard.take()
     assert [type(each).__name__ for each in notices] == ["SessionLoaded", "SessionActionExecuted", "SessionSaved"]
@@ -242,7 +242,7 @@ async def test_an_action_from_the_inbox_tells_what_stands_in_the_stream_and_name
     assert await streamed(store, "s", after) == [queued, *as_streamed(notices)]
 
 
-WRONG: list[tuple[Callable[[Session], Session], type[TenutoError]]] = [
+WRONG: list[tuple[Callable[[SessionView], SessionView], type[TenutoError]]] = [
     (lambda session: session.appended("mood", "a"), CommitRefused),
     (lambda session: session.appended("a/b", "a"), InvalidInput),
     (lambda session: session.with_fields(messages=[]), CommitRefused),
@@ -267,10 +267,10 @@ async def test_an_action_that_makes_of_a_session_what_it_cannot_be_is_refused(st
 
 async def test_a_log_can_be_dropped_by_an_action(store: Store) -> None:
     class Drop:
-        async def apply(self, session: Session) -> Session:
+        async def apply(self, session: SessionView) -> SessionView:
             return replace(session, logs={"messages": session.messages})
 
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     await runtime.create("echo", {"notes": [1]}, session_id="s", logs=["notes"])
     await runtime.execute("s", Drop())
     assert set((await runtime.get("s")).logs) == {"messages"}
@@ -287,5 +287,5 @@ async def test_opposite_actions_at_once_are_put_in_order(store: Store) -> None:
             return f"refused from {refused.found}"
 
     told = await asyncio.gather(attempt(CompleteSession()), attempt(FailSession("x")))
-    status = str((await runtime.info("s")).status)
+    status = str((await runtime.session("s").info()).status)
     assert sorted(told) == sorted([status, f"refused from {status}"])

@@ -20,7 +20,7 @@ from tenuto.runtime.change.actions import (
     WriteMetadata,
 )
 from tenuto.runtime.session.definition import Task
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Label:
     names: tuple[str, ...]
     ranks: list[int]
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         return session.with_fields(names=list(self.names), ranks=self.ranks)
 
 
@@ -84,7 +84,7 @@ def test_a_queued_action_that_is_not_known_here_is_refused(record: Any) -> None:
 
 
 class Bare:
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         return session
 
 
@@ -95,7 +95,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class SuspendTwin:
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         return session
 
 

@@ -25,16 +25,17 @@ from tenuto.errors import (
 )
 from tenuto.model.session import Profile, SessionKey, SessionRecord
 from tenuto.runtime.change.actions import ChangeModel, SendMessage, SuspendSession, WriteMetadata
-from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tests.conftest import OurHarness
 from tests.crash.processes import ROOT
+from tests.runtime.runtimes import opened
+from tests.runtime.seams import advance
 from tests.runtime.talking import Heard, broken, echo, raised_by, rows, said, started
 
 
 async def test_create_takes_the_callers_id_or_mints_one_and_what_it_returns_is_stored(store: Store) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     minted = await runtime.create("echo")
     named = await runtime.create(
         "echo", {"mood": "calm"}, session_id="mine", user_id="u", tags=["x"], metadata={"a": 1}, title="t"
@@ -56,7 +57,7 @@ async def test_create_takes_the_callers_id_or_mints_one_and_what_it_returns_is_s
 async def test_a_prompt_of_the_definition_goes_before_the_seeds(
     store: Store, defined: str | None, seeded: str | None, found: str
 ) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     seed = {"system_prompt": seeded} if seeded else {}
     created = await runtime.create(Definition(name="echo", system_prompt=defined), seed)
     assert created.definition is not None
@@ -65,7 +66,7 @@ async def test_a_prompt_of_the_definition_goes_before_the_seeds(
 
 
 async def test_a_seed_is_document_and_logs(store: Store) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     messages = [{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes"}]
     await runtime.create(
         "echo", {"messages": messages, "notes": [1, 2], "mood": "calm"}, session_id="s", logs=["notes"]
@@ -115,7 +116,7 @@ BAD_CREATES: list[tuple[dict[str, Any], type[TenutoError]]] = [
 
 
 async def test_a_create_that_makes_no_sense_is_refused_and_writes_nothing(store: Store) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     before = await store.dump()
     for given, error in BAD_CREATES:
         assert await raised_by(runtime.create(**({"program": "echo"} | given))) is error, given
@@ -123,10 +124,10 @@ async def test_a_create_that_makes_no_sense_is_refused_and_writes_nothing(store:
 
 
 async def test_a_create_repeated_with_its_operation_id_is_the_same_create(store: Store) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     first = await runtime.create("echo", {"mood": "calm"}, session_id="s", operation_id="op-1")
     before = await store.dump()
-    again = await SessionRuntime(store, [echo]).create("echo", {"mood": "calm"}, session_id="s", operation_id="op-1")
+    again = await (await opened(store, [echo])).create("echo", {"mood": "calm"}, session_id="s", operation_id="op-1")
     assert again == first
     with pytest.raises(OperationConflict):
         await runtime.create("echo", {"mood": "sour"}, session_id="s", operation_id="op-1")
@@ -136,7 +137,7 @@ async def test_a_create_repeated_with_its_operation_id_is_the_same_create(store:
 
 
 async def test_a_child_has_its_parents_tenant_root_and_trace(store: Store) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     top = await runtime.create("echo", session_id=SessionKey("top", tenant="t"))
     child = await runtime.create("echo", parent=top.key)
     grandchild = await runtime.create("echo", parent=child.key)
@@ -178,9 +179,9 @@ async def test_words_nobody_knows_are_refused(store: Store) -> None:
     before = await store.dump()
     attempts: list[Callable[[], Any]] = [
         lambda: runtime.send("s", "hello", when_busy="patiently"),
-        lambda: runtime.start("s", "hello", when_busy="patiently"),
-        lambda: runtime.enqueue("s", "hello", boundary="whenever"),
-        lambda: runtime.stop("s", kind="gently", run_id="r"),
+        lambda: runtime.session("s").start("hello", when_busy="patiently"),
+        lambda: runtime.session("s").enqueue("hello", boundary="whenever"),
+        lambda: runtime.session("s").stop(kind="gently", run_id="r"),
         lambda: runtime.execute("s", "suspend"),
         lambda: runtime.execute("s", SuspendSession),
         lambda: runtime.execute("s", object()),
@@ -191,27 +192,27 @@ async def test_words_nobody_knows_are_refused(store: Store) -> None:
     wrong: list[dict[str, Any]] = [{"when_busy": "x"}, {"in_doubt": "x"}, {"steps": 0}, {"steps": True}]
     for options in wrong:
         with pytest.raises(InvalidInput):
-            SessionRuntime(store, [echo], **options)
+            await opened(store, [echo], **options)
     with pytest.raises(InvalidInput):
-        SessionRuntime(store, [echo, echo])
+        await opened(store, [echo, echo])
     assert await store.dump() == before
 
 
 async def test_run_numbers_rise_by_one_per_turn_and_are_the_same_after_a_reload(store: Store) -> None:
     runtime = await started(store)
-    assert list(await runtime.runs("s")) == []
+    assert list(await runtime.session("s").runs()) == []
     for count in (1, 2, 3):
         await runtime.send("s", "hello")
-        for reader in (runtime, SessionRuntime(store, [echo])):
-            assert [run.run.number for run in await reader.runs("s")] == list(range(count, 0, -1))
+        for reader in (runtime, await opened(store, [echo])):
+            assert [run.run.number for run in await reader.session("s").runs()] == list(range(count, 0, -1))
     await runtime.execute("s", WriteMetadata({"a": 1}))
-    assert len(await runtime.runs("s")) == 3
+    assert len(await runtime.session("s").runs()) == 3
 
 
 async def test_a_session_without_a_definition_is_read_and_takes_no_turns(store: Store) -> None:
     await store.save("s", SessionRecord(session_id="s", state={"mood": "calm"}, schema_version="v1"))
     heard = Heard()
-    runtime = SessionRuntime(store, [echo], listeners=[heard])
+    runtime = await opened(store, [echo], listeners=[heard])
     session = await runtime.get("s")
     assert (session.definition, dict(session.document), session.schema_version) == (None, {"mood": "calm"}, "v1")
     before = await rows(store)
@@ -226,7 +227,7 @@ async def test_a_session_without_a_definition_is_read_and_takes_no_turns(store: 
     assert (await runtime.execute("s", WriteMetadata({"a": 1}))).metadata == {"a": 1}
 
     class Adopt:
-        async def apply(self, session: Session) -> Session:
+        async def apply(self, session: SessionView) -> SessionView:
             return session.with_definition(name="echo").replaced("messages")
 
     await runtime.execute("s", Adopt())
@@ -244,8 +245,8 @@ async def test_a_session_whose_definition_is_not_one_is_read_and_takes_no_turns_
     runtime = await started(store)
     session = await runtime.get("odd")
     assert (session.definition, session.profile, session.document["mood"]) == (None, profile, "calm")
-    queued = {name: await runtime.enqueue(name, "hello") for name in ("odd", "s")}
-    for attempt in (runtime.send("odd", "hello"), runtime.advance("odd")):
+    queued = {name: await runtime.session(name).enqueue("hello") for name in ("odd", "s")}
+    for attempt in (runtime.send("odd", "hello"), advance(runtime, "odd")):
         with pytest.raises(ProgramNotRegistered, match="its definition"):
             await attempt
     with caplog.at_level("WARNING"):
@@ -253,34 +254,34 @@ async def test_a_session_whose_definition_is_not_one_is_read_and_takes_no_turns_
     assert [record.levelname for record in caplog.records if "'odd'" in record.getMessage()] == ["WARNING"]
     assert (await runtime.outcome(queued["s"])).completed
     assert {each.session_id for each in await runtime.list()} == {"odd", "s"}
-    assert list(await runtime.runs("odd")) == []
+    assert list(await runtime.session("odd").runs()) == []
     assert (await store.head("odd")).profile == profile  # type: ignore[union-attr]
 
     class Adopt:
-        async def apply(self, session: Session) -> Session:
+        async def apply(self, session: SessionView) -> SessionView:
             return session.with_definition(name="echo")
 
     await runtime.execute("odd", Adopt())
     await runtime.drain()
     assert (await runtime.outcome(queued["odd"])).completed
-    assert [run.trace_id for run in await runtime.runs("odd")] == [None]
+    assert [run.trace_id for run in await runtime.session("odd").runs()] == [None]
 
 
 async def test_a_session_whose_program_is_not_registered_opens_for_reading(store: Store) -> None:
     await started(store)
-    elsewhere = SessionRuntime(store, [broken])
+    elsewhere = await opened(store, [broken])
     assert dict((await elsewhere.get("s")).document) == {"mood": "calm"}
     before = await rows(store)
     with pytest.raises(ProgramNotRegistered) as refused:
         await elsewhere.send("s", "hello")
     assert refused.value.details() == {"program": "echo@1", "registered": ["broken@1"]}
     assert await rows(store) == before
-    assert (await SessionRuntime(store, [echo]).send("s", "hello")).completed
+    assert (await (await opened(store, [echo])).send("s", "hello")).completed
 
 
 async def test_a_runtime_without_a_store_says_so_and_works(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "tenuto.runtime"):
-        runtime = SessionRuntime(programs=[echo])
+        runtime = await opened(programs=[echo])
     assert "memory" in caplog.text
     async with runtime:
         await runtime.create("echo", session_id="s")
@@ -292,10 +293,10 @@ async def test_a_handle_can_have_a_store_of_its_own_with_everything_else_the_run
     store: Store, harness: OurHarness
 ) -> None:
     heard = Heard()
-    runtime = SessionRuntime(store, iter([echo]), listeners=iter([heard]))
-    other = SessionRuntime(None, [echo])
+    runtime = await opened(store, iter([echo]), listeners=iter([heard]))
+    other = await opened(None, [echo])
     await other.create("echo", session_id="s")
-    handle = runtime.open("s", store=other.store)
+    handle = runtime.session("s", store=other.store)
     assert (await handle.send("hello")).output == "re: hello"
     assert heard.names == ["SessionLoaded", "RunStarted", "SessionActionExecuted", "SessionSaved", "RunEnded"]
     assert not await store.exists("s")
@@ -306,7 +307,7 @@ async def test_a_handle_can_have_a_store_of_its_own_with_everything_else_the_run
 @pytest.mark.parametrize("harness", ["sqlite", "postgres"], indirect=True)
 async def test_two_sends_from_two_processes_give_four_messages_in_order(store: Store, harness: OurHarness) -> None:
     runtime = await started(store)
-    versions = [(await runtime.info("s")).version]
+    versions = [(await runtime.session("s").info()).version]
     for text in ("one", "two"):
         words = [harness.address or "", json.dumps(harness.options), "s", text]
         process = await asyncio.create_subprocess_exec(
@@ -318,8 +319,8 @@ async def test_two_sends_from_two_processes_give_four_messages_in_order(store: S
         versions.append(outcome["version"])
     assert said(await runtime.get("s")) == ["one", "re: one", "two", "re: two"]
     assert sorted(set(versions)) == versions
-    assert (await runtime.info("s")).version == versions[-1]
+    assert (await runtime.session("s").info()).version == versions[-1]
     assert (await runtime.send("s", "three")).output == "re: three"
-    trace = {run.trace_id for run in await runtime.runs("s")}
+    trace = {run.trace_id for run in await runtime.session("s").runs()}
     assert len(trace) == 1
     assert len(str(trace.pop())) == 32

@@ -23,10 +23,10 @@ from tenuto.runtime.change.actions import ChangeModel, ClearSession, ForkSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
+from tests.runtime.runtimes import opened
 from tests.runtime.talking import Heard, broken, echo, faulty, rows, said, started
 
 
@@ -78,7 +78,7 @@ async def test_a_fork_with_a_first_message_has_had_its_turn(store: Store) -> Non
     await runtime.send("s", "two")
     fork = await runtime.execute("s", ForkSession(at=first.run_id, session_id="fork", message="or else"))
     assert said(fork) == ["one", "re: one", "or else", "re: or else"]
-    assert [run.run.number for run in await runtime.runs("fork")] == [1]
+    assert [run.run.number for run in await runtime.session("fork").runs()] == [1]
 
 
 async def test_a_fork_at_what_was_not_kept_or_is_not_its_own_is_refused(store: Store) -> None:
@@ -103,7 +103,7 @@ class Note:
 
     mood: int
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         return session.with_fields(mood=self.mood)
 
 
@@ -113,7 +113,7 @@ def with_client_tool() -> ScriptedAgent:
 
 
 async def test_a_fork_inside_an_open_call_is_refused_with_the_nearest_points(store: Store) -> None:
-    runtime = SessionRuntime(store, [with_client_tool()])
+    runtime = await opened(store, [with_client_tool()])
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "one")
     waiting = await runtime.send("s", "two")
@@ -129,7 +129,7 @@ async def test_a_fork_inside_an_open_call_is_refused_with_the_nearest_points(sto
 
 async def test_a_refused_fork_never_stood_in_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even for a moment, in which its maker could be cut off."""
-    runtime = SessionRuntime(store, [with_client_tool()])
+    runtime = await opened(store, [with_client_tool()])
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "one")
     waiting = await runtime.send("s", "two")
@@ -143,15 +143,15 @@ async def test_a_refused_fork_never_stood_in_the_store(store: Store, monkeypatch
 
     monkeypatch.setattr(store, "fork", never)
     with pytest.raises(InvalidHistory):
-        await runtime.fork("s", target="fork")
+        await runtime.session("s").fork(target="fork")
     with pytest.raises(InvalidHistory):
-        await runtime.fork("s", target="fork", at=inside, message="go on", key="k")
+        await runtime.session("s").fork(target="fork", at=inside, message="go on", key="k")
     assert await store.dump() == before
 
 
 async def test_a_fork_of_a_session_that_moves_on_is_judged_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look and the fork its turn comes to an open call: that is what would be forked."""
-    runtime = SessionRuntime(store, [with_client_tool()])
+    runtime = await opened(store, [with_client_tool()])
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "one")
     real = store.fork
@@ -163,7 +163,7 @@ async def test_a_fork_of_a_session_that_moves_on_is_judged_again(store: Store, m
 
     monkeypatch.setattr(store, "fork", late)
     with pytest.raises(InvalidHistory):
-        await runtime.fork("s", target="fork")
+        await runtime.session("s").fork(target="fork")
     assert not await store.exists("fork")
 
 
@@ -180,14 +180,14 @@ async def test_a_fork_of_what_moves_on_all_the_time_is_given_up(store: Store, mo
 
     monkeypatch.setattr(store, "fork", late)
     with pytest.raises(VersionConflict):
-        await runtime.fork("s", target="fork")
+        await runtime.session("s").fork(target="fork")
     assert 1 < looks < 50
     assert not await store.exists("fork")
 
 
 async def test_the_nearest_points_are_found_behind_any_number_of_others(store: Store) -> None:
     """Those of a run's own steps are not among them, nor are they all read."""
-    runtime = SessionRuntime(store, [with_client_tool()])
+    runtime = await opened(store, [with_client_tool()])
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "one")
     assert (await runtime.send("s", "two")).suspended
@@ -195,25 +195,25 @@ async def test_the_nearest_points_are_found_behind_any_number_of_others(store: S
         await runtime.execute("s", Note(mood))
     points = await store.checkpoints.points("s")
     with pytest.raises(InvalidHistory) as refused:
-        await runtime.fork("s", at=points[12].commit_number)
+        await runtime.session("s").fork(at=points[12].commit_number)
     assert refused.value.details()["nearest"] == [points[25].commit_number, points[26].commit_number]
 
 
 async def test_a_fork_with_a_message_is_one_operation_under_its_key(store: Store) -> None:
     runtime = await started(store)
     await runtime.send("s", "one")
-    fork = await runtime.fork("s", message="or else", key="k")
+    fork = await runtime.session("s").fork(message="or else", key="k")
     await runtime.send("s", "two")
-    again = await SessionRuntime(store, [echo]).execute("s", ForkSession(message="or else", key="k"))
+    again = await (await opened(store, [echo])).execute("s", ForkSession(message="or else", key="k"))
     assert (again.session_id, again.outcome) == (fork.session_id, fork.outcome)
     assert fork.outcome is not None
     assert fork.outcome.output == "re: or else"
     assert said(again) == ["one", "re: one", "or else", "re: or else"]
     assert len(await store.list()) == 2
     with pytest.raises(OperationConflict):
-        await runtime.fork("s", message="something else", key="k")
+        await runtime.session("s").fork(message="something else", key="k")
     with pytest.raises(OperationConflict):
-        await runtime.fork("s", key="k")
+        await runtime.session("s").fork(key="k")
     assert (await runtime.send(fork.key, "or else", key="k")).run_id == fork.outcome.run_id
 
 
@@ -221,14 +221,14 @@ async def test_a_fork_without_a_message_is_repeated_under_its_key_too(store: Sto
     runtime = await started(store)
     run = await runtime.send("s", "one")
     for at in (None, run.run_id):
-        fork = await runtime.fork("s", at=at, key=f"k {at}")
+        fork = await runtime.session("s").fork(at=at, key=f"k {at}")
         await runtime.send("s", "two")
-        again = await runtime.fork("s", at=at, key=f"k {at}")
+        again = await runtime.session("s").fork(at=at, key=f"k {at}")
         assert (again.key, said(again), again.outcome) == (fork.key, said(fork), None)
 
 
 async def test_the_failure_of_a_forks_first_turn_is_seen(store: Store) -> None:
-    runtime = SessionRuntime(store, [broken])
+    runtime = await opened(store, [broken])
     await runtime.create("broken", session_id="s")
     fork = await runtime.execute("s", ForkSession(message="go"))
     assert (fork.outcome.status, fork.outcome.error["message"]) == ("failed", "no luck")
@@ -239,12 +239,12 @@ async def test_a_fork_whose_message_nobody_here_can_take_is_not_made(store: Stor
     await started(store)
     before = await store.dump()
     with pytest.raises(ProgramNotRegistered):
-        await SessionRuntime(store, [broken]).fork("s", message="go")
+        await (await opened(store, [broken])).session("s").fork(message="go")
     for wrong in ("", {"role": "assistant", "content": "I am the model"}):
         with pytest.raises(InvalidInput):
-            await SessionRuntime(store, [echo]).fork("s", message=wrong)
+            await (await opened(store, [echo])).session("s").fork(message=wrong)
     with pytest.raises(InvalidInput):
-        await SessionRuntime(store, [echo]).fork("s", target=SessionKey("fork", tenant="theirs"))
+        await (await opened(store, [echo])).session("s").fork(target=SessionKey("fork", tenant="theirs"))
     assert await store.dump() == before
 
 
@@ -254,23 +254,23 @@ async def test_a_fork_that_was_cut_off_has_its_message(harness: OurHarness) -> N
     runtime = await started(store)
     await runtime.send("s", "one")
     before = faults.transactions
-    await runtime.fork("s", target="whole", message="go on")
+    await runtime.session("s").fork(target="whole", message="go on")
     for nth in range(1, faults.transactions - before + 1):
         faults.lose_reply(nth)
         with suppress(TenutoError):
-            await runtime.fork("s", target=f"cut {nth}", message="go on", key="k")
+            await runtime.session("s").fork(target=f"cut {nth}", message="go on", key="k")
         faults.heal()
-        await SessionRuntime(store, [echo]).drain()
-        fork = await runtime.fork("s", target=f"cut {nth}", message="go on", key="k")
+        await (await opened(store, [echo])).drain()
+        fork = await runtime.session("s").fork(target=f"cut {nth}", message="go on", key="k")
         assert said(fork) == ["one", "re: one", "go on", "re: go on"]
-        assert len(await runtime.runs(f"cut {nth}")) == 1
+        assert len(await runtime.session(f"cut {nth}").runs()) == 1
 
 
 async def test_a_rewind_takes_the_session_to_before_a_run_and_keeps_what_came_after_readable(store: Store) -> None:
     heard = Heard()
     runtime = await started(store, listeners=[heard])
     outcomes = [await runtime.send("s", text) for text in ("one", "two", "three")]
-    head = await runtime.info("s")
+    head = await runtime.session("s").info()
     entries = len((await store.dump())["entry"])
     heard.take()
     back = await runtime.execute("s", RewindSession(str(outcomes[1].run_id)))
@@ -303,12 +303,12 @@ async def test_a_rewind_goes_back_over_a_clear(store: Store) -> None:
 async def test_a_rewind_restores_the_document_and_not_the_definition(store: Store) -> None:
     @program
     async def counting(turn: Turn) -> None:
-        turn.update("count", lambda count: count + 1, 0)
-        if turn.get("count") == 2:
-            turn.set(extra=["big"] * 500)
+        turn.update(lambda state: {"count": state.get("count", 0) + 1})
+        if turn.state.get("count") == 2:
+            turn.state.update(extra=["big"] * 500)
         turn.append({"role": "assistant", "content": "ok"})
 
-    runtime = SessionRuntime(store, [counting])
+    runtime = await opened(store, [counting])
     await runtime.create("counting", session_id="s")
     outcomes = [await runtime.send("s", "go") for _ in range(3)]
     await runtime.execute("s", ChangeModel("m2"))
@@ -324,10 +324,10 @@ async def test_a_rewind_restores_the_document_and_not_the_definition(store: Stor
 async def test_a_rewind_tells_values_apart_that_only_python_calls_equal(store: Store) -> None:
     @program
     async def flipping(turn: Turn) -> None:
-        turn.set(flag=turn.get("flag") is not True)
+        turn.state.update(flag=turn.state.get("flag") is not True)
         turn.append({"role": "assistant", "content": "ok"})
 
-    runtime = SessionRuntime(store, [flipping])
+    runtime = await opened(store, [flipping])
     await runtime.create("flipping", {"flag": 1}, session_id="s")
     first = await runtime.send("s", "go")
     assert (await runtime.get("s")).document["flag"] is True
@@ -336,12 +336,12 @@ async def test_a_rewind_tells_values_apart_that_only_python_calls_equal(store: S
 
 
 async def test_a_rewind_gives_up_what_a_suspended_run_waited_for(store: Store) -> None:
-    runtime = SessionRuntime(store, [with_client_tool()])
+    runtime = await opened(store, [with_client_tool()])
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "one")
     waiting = await runtime.send("s", "two")
     back = await runtime.execute("s", RewindSession(str(waiting.run_id)))
-    assert (said(back), list(await runtime.waits("s"))) == (["one", "hello"], [])
+    assert (said(back), list(await runtime.session("s").waits())) == (["one", "hello"], [])
     wait = await store.waits.get(waiting.waits[0].wait_id)
     assert wait is not None
     assert wait.status == "abandoned"
@@ -354,7 +354,7 @@ async def test_a_rewind_gives_up_what_a_suspended_run_waited_for(store: Store) -
 async def test_a_run_whose_conversation_is_taken_from_under_it_does_not_go_on_with_an_answer_it_has(
     store: Store, clears: bool
 ) -> None:
-    runtime = SessionRuntime(store, [with_client_tool()])
+    runtime = await opened(store, [with_client_tool()])
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "one")
     waiting = await runtime.send("s", "two")
@@ -363,7 +363,7 @@ async def test_a_run_whose_conversation_is_taken_from_under_it_does_not_go_on_wi
     await runtime.drain()
     kept = [] if clears else ["one", "hello"]
     assert said(await runtime.get("s")) == kept
-    assert len(await runtime.runs("s")) == 2
+    assert len(await runtime.session("s").runs()) == 2
     outcome = await runtime.send("s", "three")
     assert outcome.completed is clears  # the scripted model counts its own replies
     assert said(await runtime.get("s"))[: len(kept) + 1] == [*kept, "three"]
@@ -380,12 +380,12 @@ async def test_a_child_whose_turn_is_taken_back_answers_its_parent(store: Store,
     async def waits(turn: Turn) -> None:
         await turn.wait("go")
 
-    runtime = SessionRuntime(store, [waits, asks])
+    runtime = await opened(store, [waits, asks])
     await runtime.create("asks", session_id="parent")
     await runtime.send("parent", "go")
     await runtime.drain()
     (child,) = [each.key for each in await runtime.list() if each.key.session_id != "parent"]
-    (wait,) = await runtime.waits(child)
+    (wait,) = await runtime.session(child).waits()
     if answered:
         await runtime.answer(wait.wait_id, "now", run=False)
     await runtime.execute(child, ClearSession())
@@ -396,11 +396,11 @@ async def test_a_child_whose_turn_is_taken_back_answers_its_parent(store: Store,
 
 async def test_a_session_that_waits_for_a_call_can_have_its_past_edited_and_still_be_answered(store: Store) -> None:
     class Redact:
-        async def apply(self, session: Session) -> Session:
+        async def apply(self, session: SessionView) -> SessionView:
             first, *rest = session.messages
             return session.replaced("messages", [{**first, "content": "[redacted]"}, *rest])
 
-    runtime = SessionRuntime(store, [with_client_tool()])
+    runtime = await opened(store, [with_client_tool()])
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "one")
     waiting = await runtime.send("s", "two")
@@ -413,10 +413,10 @@ async def test_a_session_that_waits_for_a_call_can_have_its_past_edited_and_stil
 
 async def test_an_action_cannot_let_a_message_pass_an_open_call(store: Store) -> None:
     class Interject:
-        async def apply(self, session: Session) -> Session:
+        async def apply(self, session: SessionView) -> SessionView:
             return session.appended("messages", {"role": "user", "content": "by the way"})
 
-    runtime = SessionRuntime(store, [with_client_tool()])
+    runtime = await opened(store, [with_client_tool()])
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "one")
     await runtime.execute("s", Interject())
@@ -444,7 +444,7 @@ async def test_a_wait_that_is_answered_as_it_is_given_up_is_looked_at_again(
     """The answer comes after the look at the waits and before the commit; it was in time, and it is over with it."""
     heard = Heard()
     model = Script(calls(("c1", "ask", {}), ("c2", "ask", {})), "thanks")
-    runtime = SessionRuntime(store, [ScriptedAgent(model=model, tools=[Tool(name="ask")])], listeners=[heard])
+    runtime = await opened(store, [ScriptedAgent(model=model, tools=[Tool(name="ask")])], listeners=[heard])
     await runtime.create("agent", session_id="s")
     waiting = await runtime.send("s", "one")
     first, second = (wait.wait_id for wait in waiting.waits)
@@ -457,7 +457,9 @@ async def test_a_wait_that_is_answered_as_it_is_given_up_is_looked_at_again(
         return await real(commit)
 
     monkeypatch.setattr(store, "commit", answered_first)
-    done = runtime.rewind("s", str(waiting.run_id)) if action == "rewind" else runtime.execute("s", ClearSession())
+    done = (
+        runtime.session("s").rewind(str(waiting.run_id)) if action == "rewind" else runtime.execute("s", ClearSession())
+    )
     assert list((await done).messages) == []
     statuses = {wait.wait_id: str(wait.status) for wait in await store.waits.of_session("s", status=None)}
     assert statuses == {first: "answered", second: "abandoned"}

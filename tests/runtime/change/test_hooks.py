@@ -7,12 +7,13 @@ import pytest
 
 from tenuto.errors import InvalidInput
 from tenuto.model.session import Profile, SessionKey, SessionStatus
-from tenuto.runtime.change.hooks import At, Controller, HookStack, Stage
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.change.hooks import At, Controller, HookStack
+from tenuto.runtime.session.session_view import SessionView
+from tenuto.words import Stage
 
 
-def a_session(session_id: str = "s") -> Session:
-    return Session(
+def a_session(session_id: str = "s") -> SessionView:
+    return SessionView(
         key=SessionKey(session_id),
         status=SessionStatus.ACTIVE,
         version=1,
@@ -28,13 +29,13 @@ class Signing:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def on_stage(self, stage: Stage, session: Session) -> Session:
+    async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
         signed: Any = session.document.get("signed", "")
         return session.with_fields(signed=signed + self.name)
 
 
 async def signed_by(stack: Controller) -> Any:
-    return (await stack.on_stage(Stage.BEFORE_SAVE, a_session())).document.get("signed", "")
+    return (await stack.on_stage("before_save", a_session())).document.get("signed", "")
 
 
 HOOKS = [("a", 0), ("b", 5), ("c", 0), ("d", -1), ("e", 5)]
@@ -68,37 +69,37 @@ async def test_adding_a_hook_leaves_the_stack_as_it_was() -> None:
 
 
 async def test_a_function_can_stand_at_one_stage() -> None:
-    async def mark(session: Session) -> Session:
+    async def mark(session: SessionView) -> SessionView:
         return session.with_fields(marked=True)
 
-    controller = At(Stage.BEFORE_SAVE, mark)
+    controller = At("before_save", mark)
     marked = [stage for stage in Stage if (await controller.on_stage(stage, a_session())).document]
-    assert marked == [Stage.BEFORE_SAVE]
+    assert marked == ["before_save"]
 
 
 @pytest.mark.parametrize("returned", [None, "s", a_session("other")])
 async def test_a_controller_has_to_return_the_session_it_was_given(returned: Any) -> None:
     class Careless:
-        async def on_stage(self, stage: Stage, session: Session) -> Session:
-            found: Session = returned
+        async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
+            found: SessionView = returned
             return found
 
     with pytest.raises(InvalidInput, match="Careless"):
-        await HookStack([Careless()]).on_stage(Stage.AFTER_LOAD, a_session())
+        await HookStack([Careless()]).on_stage("after_load", a_session())
 
 
 async def test_a_failing_hook_keeps_the_ones_after_it_from_being_asked() -> None:
     asked = []
 
     class Failing:
-        async def on_stage(self, stage: Stage, session: Session) -> Session:
+        async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
             raise LookupError("gone")
 
     class Asked:
-        async def on_stage(self, stage: Stage, session: Session) -> Session:
+        async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
             asked.append(stage)
             return session
 
     with pytest.raises(LookupError):
-        await HookStack([Failing(), Asked()]).on_stage(Stage.AFTER_LOAD, a_session())
+        await HookStack([Failing(), Asked()]).on_stage("after_load", a_session())
     assert asked == []

@@ -12,8 +12,7 @@ from tenuto.model.commit import Commit
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.change.actions import SendMessage, SuspendSession, WriteMetadata
 from tenuto.runtime.change.hooks import HookStack
-from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import (
     ActionFailed,
     Failure,
@@ -27,6 +26,7 @@ from tenuto.runtime.stream.notices import (
     SessionSaved,
 )
 from tests.conftest import OurHarness
+from tests.runtime.runtimes import opened
 from tests.runtime.talking import (
     Change,
     Heard,
@@ -54,7 +54,7 @@ class Note:
 
     text: str
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         if self.text == "refused":
             raise Refused("not this note")
         return session.with_fields(note=self.text)
@@ -72,16 +72,16 @@ async def test_what_is_changed_before_the_commit_is_stored_and_after_it_only_ret
     stages = {stage: setting(**{stage: True}) for stage in CREATING}
     created = await Ours(store, **stages).runtime.create("echo", session_id="s")
     assert set(created.document) == set(CREATING)
-    assert set((await SessionRuntime(store, [echo]).get("s")).document) == {"before_create", "before_save"}
+    assert set((await (await opened(store, [echo])).get("s")).document) == {"before_create", "before_save"}
 
 
 async def test_a_status_set_before_a_create_is_saved_is_the_sessions(store: Store) -> None:
-    async def closing(session: Session) -> Session:
+    async def closing(session: SessionView) -> SessionView:
         return session.with_status(SessionStatus.COMPLETED)
 
     ours = Ours(store, before_save=closing)
     created = await ours.runtime.create("echo", session_id="s")
-    assert (created.status, (await ours.runtime.info("s")).status) == ("completed", "completed")
+    assert (created.status, (await ours.runtime.session("s").info()).status) == ("completed", "completed")
 
 
 @pytest.mark.parametrize("stage", ["before_create", "before_save"])
@@ -134,7 +134,7 @@ async def test_a_hook_that_fails_after_a_create_never_makes_it_a_failure(store: 
 
 async def test_an_action_runs_its_stages_and_tells_what_stands_in_the_stream(store: Store) -> None:
     ours = await Ours(store).created()
-    before, after = await ours.runtime.info("s"), await ours.runtime.execute("s", Note("one"))
+    before, after = await ours.runtime.session("s").info(), await ours.runtime.execute("s", Note("one"))
     key = before.key
     assert ours.watching.take() == CHANGING
     notices: list[Notice] = [
@@ -150,12 +150,12 @@ async def test_an_action_runs_its_stages_and_tells_what_stands_in_the_stream(sto
 
 async def test_an_action_on_metadata_alone_keeps_the_version_and_raises_the_commit_number(store: Store) -> None:
     ours = await Ours(store).created()
-    before = await ours.runtime.info("s")
+    before = await ours.runtime.session("s").info()
     after = await ours.runtime.execute("s", WriteMetadata({"a": 1}))
     assert ours.watching.take() == CHANGING
     assert ours.heard.names == ["SessionLoaded", "SessionActionExecuted", "SessionSaved"]
     assert (after.version, after.commit_number) == (before.version, before.commit_number + 1)
-    assert (await ours.runtime.info("s")).profile.metadata == {"a": 1}
+    assert (await ours.runtime.session("s").info()).profile.metadata == {"a": 1}
 
 
 async def test_an_action_on_an_unknown_id_tells_only_that_it_could_not_load(store: Store) -> None:
@@ -166,7 +166,7 @@ async def test_an_action_on_an_unknown_id_tells_only_that_it_could_not_load(stor
         ours.runtime.execute("s", SendMessage("hello")),
         ours.runtime.send("s", "hello"),
         ours.runtime.get("s"),
-        ours.runtime.rewind("s", 1),
+        ours.runtime.session("s").rewind(1),
     ):
         with pytest.raises(SessionNotFound):
             await attempt
@@ -200,11 +200,11 @@ async def test_a_stage_that_fails_before_the_commit_is_named_once_and_nothing_ch
     assert (type(failure), failure.stage, failure.category) == (kind, named, "Refused")
     assert [type(each) for each in ours.heard.take()] == [*told, kind]
     assert await rows(store) == before
-    assert (await SessionRuntime(store, [echo]).send("s", "still there?")).completed
+    assert (await (await opened(store, [echo])).send("s", "still there?")).completed
 
 
 async def test_a_conflict_at_the_save_comes_out_and_nothing_changes(store: Store) -> None:
-    async def meanwhile(session: Session) -> Session:
+    async def meanwhile(session: SessionView) -> SessionView:
         head = await store.head("s")
         assert head is not None
         commit = Commit(
@@ -224,7 +224,7 @@ async def test_a_conflict_at_the_save_comes_out_and_nothing_changes(store: Store
     assert (raised.value.category, raised.value.expected, raised.value.found) == ("session_write_conflict", 1, 2)
     assert ours.failure().stage == "save"
     assert ours.heard.names == ["SessionLoaded", "SessionActionExecuted", "SaveFailed"]
-    session = await SessionRuntime(store, [echo]).get("s")
+    session = await (await opened(store, [echo])).get("s")
     assert (dict(session.document), session.version) == ({"mood": "theirs"}, 2)
 
 
@@ -245,7 +245,7 @@ async def test_a_listener_that_fails_disturbs_neither_the_save_nor_other_listene
         if isinstance(notice, SessionSaved):
             raise LookupError("deaf")
 
-    runtime = SessionRuntime(store, [echo], listeners=[deaf, heard])
+    runtime = await opened(store, [echo], listeners=[deaf, heard])
     with caplog.at_level(logging.CRITICAL, "tenuto.runtime"):
         await runtime.create("echo", session_id="s")
         await runtime.execute("s", Note("one"))
@@ -263,7 +263,7 @@ async def test_what_after_load_changes_is_stored_with_the_action(store: Store) -
     ours = await Ours(store, after_load=setting(seen=True), after_save=setting(ghost=True)).created()
     after = await ours.runtime.execute("s", Note("one"))
     assert dict(after.document) == {"mood": "calm", "seen": True, "note": "one", "ghost": True}
-    assert dict((await SessionRuntime(store, [echo]).get("s")).document) == {
+    assert dict((await (await opened(store, [echo])).get("s")).document) == {
         "mood": "calm",
         "seen": True,
         "note": "one",
@@ -274,7 +274,7 @@ async def test_a_look_shows_what_after_load_changes_and_stores_nothing(store: St
     ours = await Ours(store, after_load=setting(seen=True)).created()
     before = await store.dump()
     assert (await ours.runtime.get("s")).document["seen"] is True
-    await ours.runtime.info("s")
+    await ours.runtime.session("s").info()
     assert len(await ours.runtime.list()) == 1
     assert ours.watching.take() == ["after_load"]
     assert ours.heard.names == ["SessionLoaded"]
@@ -282,7 +282,7 @@ async def test_a_look_shows_what_after_load_changes_and_stores_nothing(store: St
 
 
 async def test_a_status_set_before_the_save_is_stored_with_it(store: Store) -> None:
-    async def closing(session: Session) -> Session:
+    async def closing(session: SessionView) -> SessionView:
         return session.with_status(SessionStatus.SUSPENDED)
 
     ours = await Ours(store, before_save=closing).created()
@@ -290,16 +290,16 @@ async def test_a_status_set_before_the_save_is_stored_with_it(store: Store) -> N
     executed = ours.heard.take()[1]
     assert isinstance(executed, SessionActionExecuted)
     assert (executed.before_status, executed.after_status, after.status) == ("active", "suspended", "suspended")
-    head = await ours.runtime.info("s")
+    head = await ours.runtime.session("s").info()
     assert (head.status, head.version) == ("suspended", 2)
 
 
 async def test_a_hook_cannot_go_round_the_table(store: Store) -> None:
-    async def failing(session: Session) -> Session:
+    async def failing(session: SessionView) -> SessionView:
         return replace(session, status=SessionStatus.FAILED)
 
     ours = await Ours(store, before_save=failing).created()
-    await SessionRuntime(store, [echo]).execute("s", SuspendSession())
+    await (await opened(store, [echo])).execute("s", SuspendSession())
     before = await rows(store)
     with pytest.raises(StatusRefused) as refused:
         await ours.runtime.execute("s", Note("one"))
@@ -311,7 +311,7 @@ async def test_a_hook_cannot_go_round_the_table(store: Store) -> None:
 @pytest.mark.parametrize("returned", [None, "other"])
 async def test_an_action_has_to_return_the_session(store: Store, returned: Any) -> None:
     class Careless:
-        async def apply(self, session: Session) -> Session:
+        async def apply(self, session: SessionView) -> SessionView:
             found: Any = returned
             return found  # type: ignore[no-any-return]
 
@@ -325,7 +325,7 @@ async def test_a_stack_of_controllers_is_asked_in_order_at_every_stage(store: St
     order: list[str] = []
 
     def noting(name: str) -> Change:
-        async def note(session: Session) -> Session:
+        async def note(session: SessionView) -> SessionView:
             order.append(name)
             return session
 
@@ -334,7 +334,7 @@ async def test_a_stack_of_controllers_is_asked_in_order_at_every_stage(store: St
     stages = ("before_create", "after_create", *CHANGING)
     hooks = [Watching(**{stage: noting(f"{name} {stage}") for stage in stages}) for name in "ab"]
     stack = HookStack([hooks[0]]).with_hook(hooks[1], priority=1)
-    runtime = SessionRuntime(store, [echo], hooks=stack)
+    runtime = await opened(store, [echo], hooks=stack)
     await runtime.create("echo", session_id="s")
     await runtime.execute("s", Note("one"))
     assert order == [f"{name} {stage}" for stage in (*CREATING, *CHANGING) for name in "ba"]

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto import Store
-from tenuto.runtime.conversation.frame import FrameKind, frame_mark, seen_since
+from tenuto.runtime.conversation.frame import frame_mark, seen_since
 from tenuto.runtime.conversation.history import History, calls_of, repaired
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.turn.replica import is_frame
 from tenuto.testing.agent import Script, ScriptedAgent
+from tests.runtime.runtimes import opened
 from tests.runtime.talking import said, streamed
 
 
@@ -37,7 +37,7 @@ OLD = [user("one"), calling("a", "b"), result("a"), result("b"), reply("two"), u
 
 
 def framed(messages: list[Any], later: list[Any], **options: Any) -> list[Any]:
-    mark = frame_mark(FrameKind.COMPACTION, messages, **options)
+    mark = frame_mark("compaction", messages, **options)
     return seen_since([*messages, mark, *later], len(messages))
 
 
@@ -66,7 +66,7 @@ def test_the_buffer_never_parts_a_result_from_its_call(keep: int, seen: int) -> 
 
 
 def test_the_mark_of_an_older_frame_is_not_seen_in_the_buffer() -> None:
-    first = frame_mark(FrameKind.COMPACTION, OLD, summary="first", keep=0)
+    first = frame_mark("compaction", OLD, summary="first", keep=0)
     messages = [*OLD, first, reply("four")]
     assert framed(messages, [], summary="second", keep=3)[1:] == [user("three"), reply("four")]
 
@@ -103,19 +103,19 @@ async def test_a_compaction_reaches_the_next_request_and_the_whole_log_stays_rea
     async def compacting(turn: Turn) -> None:
         if turn.input == user("compact"):
             turn.frame(summary="we greeted", keep=2)
-            compacted.append(turn.seen)
+            compacted.append(turn.context)
             turn.append(reply("done"))
             return
         await agent.run(turn)
 
-    runtime = SessionRuntime(store, [compacting])
+    runtime = await opened(store, [compacting])
     await runtime.create("compacting", session_id="s")
     for text in ("hello", "compact", "and now?"):
         await runtime.send("s", text)
     summary = {"role": "system", "content": "we greeted", "metadata": {"summary": True}}
     assert compacted == [[summary, reply("first"), user("compact")]]
     assert model.requests[-1].messages == [summary, reply("first"), user("compact"), reply("done"), user("and now?")]
-    for reader in (runtime, SessionRuntime(store, [compacting])):
+    for reader in (runtime, await opened(store, [compacting])):
         session = await reader.get("s")
         assert [m.get("content", m.get("frame")) for m in session.messages] == [
             "hello",
@@ -126,7 +126,7 @@ async def test_a_compaction_reaches_the_next_request_and_the_whole_log_stays_rea
             "and now?",
             "third",
         ]
-    await SessionRuntime(store, [compacting]).send("s", "cold")
+    await (await opened(store, [compacting])).send("s", "cold")
     assert model.requests[-1].messages[:2] == [summary, reply("first")]
 
 
@@ -136,7 +136,7 @@ async def test_a_frame_cannot_pass_an_open_call(store: Store) -> None:
         turn.append(calling("a"))
         turn.frame(summary="too soon")
 
-    runtime = SessionRuntime(store, [hasty])
+    runtime = await opened(store, [hasty])
     await runtime.create("hasty", session_id="s")
     outcome = await runtime.send("s", "go")
     assert (outcome.status, outcome.error["category"]) == ("failed", "history_invalid")
@@ -153,15 +153,15 @@ async def test_a_hand_off_with_a_message_is_one_commit_and_the_other_program_goe
 
     @program(name="expert")
     async def expert(turn: Turn) -> None:
-        seen.append(turn.seen)
+        seen.append(turn.context)
         turn.append(reply("expert here"))
 
-    runtime = SessionRuntime(store, [clerk, expert])
+    runtime = await opened(store, [clerk, expert])
     await runtime.create("clerk", session_id="s")
-    before = (await runtime.info("s")).commit_number
+    before = (await runtime.session("s").info()).commit_number
     outcome = await runtime.send("s", "refund please")
     assert outcome.output == "I pass you on"
-    handed = await runtime.info("s")
+    handed = await runtime.session("s").info()
     assert handed.commit_number == before + 2  # the begin, and the end with all of it
     assert (handed.profile.agent, handed.profile.definition["name"]) == ("expert", "expert")
     mark = (await runtime.get("s")).messages[-1]
@@ -184,7 +184,7 @@ async def test_a_hand_off_of_a_failed_turn_never_happened(store: Store) -> None:
     async def expert(turn: Turn) -> None:
         raise AssertionError("nobody handed over")
 
-    runtime = SessionRuntime(store, [clerk, expert])
+    runtime = await opened(store, [clerk, expert])
     await runtime.create("clerk", session_id="s")
     for _ in range(2):
         outcome = await runtime.send("s", "go")

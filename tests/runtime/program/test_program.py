@@ -7,7 +7,7 @@ import pytest
 from tenuto import Store, program
 from tenuto.errors import InvalidInput, RunFailed
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.runtime import SessionRuntime
+from tests.runtime.runtimes import opened
 
 
 async def test_a_plain_function_is_a_program_and_its_output_is_the_outcomes(store: Store) -> None:
@@ -21,7 +21,7 @@ async def test_a_plain_function_is_a_program_and_its_output_is_the_outcomes(stor
     fail = program(name="sour", version="2")(fails)
 
     assert [(each.name, each.version) for each in (greet, fail)] == [("greet", "1"), ("sour", "2")]
-    runtime = SessionRuntime(store, [greet, fail])
+    runtime = await opened(store, [greet, fail])
     await runtime.create("greet", session_id="a")
     await runtime.create("sour", session_id="b")
     outcome = await runtime.send("a", "go")
@@ -38,4 +38,4 @@ async def test_a_plain_function_is_a_program_and_its_output_is_the_outcomes(stor
 async def test_what_is_no_program_is_refused(store: Store) -> None:
     wrong: Any = object()
     with pytest.raises(InvalidInput):
-        SessionRuntime(store, [wrong])
+        await opened(store, [wrong])

@@ -10,7 +10,7 @@ from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus
 from tenuto.runtime.conversation.history import History, result_message
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.tools import Tool, run_tools
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.testing.agent import calls
@@ -22,7 +22,7 @@ from tests.runtime.runtimes import Database, Gate, agent, contents, counting, in
 async def history_of(runtime: SessionRuntime, session_id: str = "s") -> list[Any]:
     """Return the conversation, judged from its first message on."""
     messages = list((await runtime.get(session_id)).messages)
-    waits = {str(wait.metadata.get("call_id")) for wait in await runtime.waits(session_id)}
+    waits = {str(wait.metadata.get("call_id")) for wait in await runtime.session(session_id).waits()}
     History().judged(messages, waits)
     return messages
 
@@ -32,13 +32,13 @@ async def test_tools_of_one_step_run_side_by_side_and_lose_no_write(harness: Our
     begun, all_begun = [0], asyncio.Event()
 
     async def count(turn: Turn, arguments: Mapping[str, Any]) -> Any:
-        turn.update("count", lambda found: found + 1, 0)
+        turn.update(lambda state: {"count": state.get("count", 0) + 1})
         begun[0] += 1
         if begun[0] == 8:
             all_begun.set()
         await all_begun.wait()
-        turn.set(**{f"field_{arguments['n']}": arguments["n"]})
-        turn.update("seen", lambda found: [*found, arguments["n"]], [])
+        turn.state.update(**{f"field_{arguments['n']}": arguments["n"]})
+        turn.update(lambda state: {"seen": [*state.get("seen", []), arguments["n"]]})
         turn.add("notes", f"note {arguments['n']}")
         return arguments["n"]
 
@@ -80,11 +80,11 @@ async def test_the_starts_of_a_step_are_on_record_in_one_commit_with_the_message
     task = asyncio.create_task(runtime.send("s", "go"))
     await gate.reached.wait()
     other = await database.runtime()
-    head = await other.info("s")
+    head = await other.session("s").info()
     assert contents((await other.get("s")).messages, "assistant") == [""]
     started = [each for each in await other.store.effects.list("s") if each.status is EffectStatus.STARTED]
     assert [each.call_id for each in started] == ["c1", "c2"]
-    (wait,) = await other.waits("s")
+    (wait,) = await other.session("s").waits()
     assert wait.commit_number == head.commit_number
     gate.open.set()
     assert (await task).suspended
@@ -102,7 +102,7 @@ async def test_finished_calls_of_a_partial_step_are_not_carried_out_again(harnes
     await first.create("agent", session_id="s")
     outcome = await first.send("s", "go")
     assert sorted(each["n"] for each in done) == [1, 3]
-    assert (await first.runs("s"))[0].run.partial
+    assert (await first.session("s").runs())[0].run.partial
     await history_of(first)
     second = await database.runtime(made)
     answered = await second.answer(waiting(outcome, "tool_result").wait_id, {"page": 1})
@@ -110,7 +110,7 @@ async def test_finished_calls_of_a_partial_step_are_not_carried_out_again(harnes
     assert answered.outcome.output == "done"
     assert len(done) == 2
     assert results(await history_of(second)) == {"c1": "ok", "c2": '{"page":1}', "c3": "ok"}
-    assert [run.run.partial for run in await second.runs("s")] == [False, True]
+    assert [run.run.partial for run in await second.session("s").runs()] == [False, True]
 
 
 async def test_a_step_of_which_nothing_is_done_yet_is_not_partial(harness: OurHarness) -> None:
@@ -118,7 +118,7 @@ async def test_a_step_of_which_nothing_is_done_yet_is_not_partial(harness: OurHa
     runtime = await Database(harness).runtime(made)
     await runtime.create("agent", session_id="s")
     assert (await runtime.send("s", "go")).suspended
-    assert not (await runtime.runs("s"))[0].run.partial
+    assert not (await runtime.session("s").runs())[0].run.partial
 
 
 async def test_a_tool_that_raises_is_unknown_or_declined_gives_the_model_a_result(harness: OurHarness) -> None:
@@ -147,7 +147,7 @@ async def test_a_tool_that_raises_is_unknown_or_declined_gives_the_model_a_resul
     broken = next(message for message in messages if message.get("tool_call_id") == "c1")
     assert broken["metadata"]["error"] == {"category": "ValueError", "message": "no such city"}
     assert paid == []
-    assert (await runtime.runs("s"))[0].status is RunStatus.COMPLETED
+    assert (await runtime.session("s").runs())[0].status is RunStatus.COMPLETED
 
 
 async def test_an_approval_that_nobody_gives_in_time_is_a_no(harness: OurHarness) -> None:
@@ -237,7 +237,7 @@ async def test_a_tool_whose_runner_died_is_asked_about_once_and_run_again_if_wan
         gate.open.set()
         second = await database.runtime(made)
         await second.drain()
-        (wait,) = await second.waits(session.key)
+        (wait,) = await second.session(session.key).waits()
         assert (wait.kind, wait.metadata["call_id"], wait.metadata["tool"]) == ("in_doubt", "c1", "pay")
         assert len(begun) == 1
         answer = {"outcome": said}
@@ -247,7 +247,7 @@ async def test_a_tool_whose_runner_died_is_asked_about_once_and_run_again_if_wan
         assert answered.outcome.output == "done"
         assert results(await history_of(second, session.session_id)) == {"c1": told, "c2": "page"}
         assert (len(begun), len(read)) == (2 if said == "retry" else 1, 1)
-        assert await second.effects_in_doubt(session.key) == ()
+        assert await second.session(session.key).effects_in_doubt() == ()
         assert made.model_calls % 2 == 0
 
 
@@ -270,7 +270,7 @@ async def test_the_policy_decides_about_a_tool_in_doubt_where_nobody_is_asked(ha
     gate.open.set()
     second = await database.runtime(made, in_doubt=policy)
     await second.drain()
-    (info,) = await second.runs("s")
+    (info,) = await second.session("s").runs()
     if policy == "retry":
         assert (info.status, len(begun)) == (RunStatus.COMPLETED, 2)
         assert results(await history_of(second)) == {"c1": "paid"}
@@ -278,7 +278,7 @@ async def test_the_policy_decides_about_a_tool_in_doubt_where_nobody_is_asked(ha
         error: Any = info.run.error
         assert (info.status, error["category"], len(begun)) == (RunStatus.FAILED, "effect_in_doubt", 1)
         assert results(await history_of(second))["c1"].startswith("Outcome unknown")
-        assert [each.call_id for each in await second.effects_in_doubt("s")] == ["c1"]
+        assert [each.call_id for each in await second.session("s").effects_in_doubt()] == ["c1"]
 
 
 @in_memory
@@ -295,9 +295,9 @@ async def test_a_call_in_doubt_stays_in_doubt_if_its_second_start_was_refused(ha
         if not turn.open_calls:
             turn.append(calls(("c1", "pay", {})))
         if not ready[0]:
-            turn.set(big="x" * (9 * 1024 * 1024), as_big="y" * (9 * 1024 * 1024))
+            turn.state.update(big="x" * (9 * 1024 * 1024), as_big="y" * (9 * 1024 * 1024))
             await turn.effect("c1", lambda: pay(turn, {}), {}, call_id="c1")
-        await run_calls(turn, [Tool(name="pay", run=pay)])
+        await run_tools(turn, [Tool(name="pay", run=pay)])
 
     database = Database(harness)
     first = await database.runtime(pays)
@@ -309,10 +309,10 @@ async def test_a_call_in_doubt_stays_in_doubt_if_its_second_start_was_refused(ha
     ready[0] = False
     second = await database.runtime(pays, in_doubt="retry")
     await second.drain()
-    assert (await second.runs("s"))[0].status is RunStatus.FAILED
+    assert (await second.session("s").runs())[0].status is RunStatus.FAILED
     assert begun == [1]
     assert results(await history_of(second))["c1"].startswith("Outcome unknown")
-    assert [each.call_id for each in await second.effects_in_doubt("s")] == ["c1"]
+    assert [each.call_id for each in await second.session("s").effects_in_doubt()] == ["c1"]
 
 
 async def test_giving_up_a_tool_in_doubt_tells_the_model_that_nobody_knows(harness: OurHarness) -> None:
@@ -336,7 +336,7 @@ async def test_giving_up_a_tool_in_doubt_tells_the_model_that_nobody_knows(harne
     messages = await history_of(second)
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user", "assistant"]
     assert results(messages)["c1"].startswith("Outcome unknown")
-    (doubtful,) = await second.effects_in_doubt("s")
+    (doubtful,) = await second.session("s").effects_in_doubt()
     await second.settle_effect(doubtful, result="paid after all")
     assert (await second.send("s", "any news?")).output == "Good."
     (told,) = contents(await history_of(second), "system")
@@ -358,12 +358,12 @@ async def test_a_soft_stop_lets_running_tools_finish_and_starts_no_other(harness
     await runtime.create("agent", session_id="s")
     task = asyncio.create_task(runtime.send("s", "go"))
     await until(lambda: gate.entered == 2, pause=0)
-    await runtime.stop("s")
+    await runtime.session("s").stop()
     gate.open.set()
     outcome = await task
     assert outcome.status == "interrupted"
     assert results(await history_of(runtime)) == {"c1": "1", "c2": "2"}
-    assert await runtime.effects_in_doubt("s") == ()
+    assert await runtime.session("s").effects_in_doubt() == ()
     assert made.model_calls == 1
 
 
@@ -385,10 +385,10 @@ async def test_an_abort_cuts_every_tool_off_and_waits_until_they_are(harness: Ou
     await runtime.create("agent", session_id="s")
     task = asyncio.create_task(runtime.send("s", "go"))
     await until(lambda: gate.entered == 2, pause=0)
-    await runtime.stop("s", kind="abort")
+    await runtime.session("s").stop(kind="abort")
     assert (await task).status == "failed"
     assert sorted(ended) == ["1", "2"]
-    assert sorted(str(each.call_id) for each in await runtime.effects_in_doubt("s")) == ["c1", "c2"]
+    assert sorted(str(each.call_id) for each in await runtime.session("s").effects_in_doubt()) == ["c1", "c2"]
     assert all(told.startswith("Outcome unknown") for told in results(await history_of(runtime)).values())
 
 
@@ -404,7 +404,7 @@ async def test_a_tool_that_breaks_the_turn_leaves_no_other_tool_running(harness:
 
     async def breaks(turn: Turn, _: Any) -> str:
         await gate.reached.wait()
-        turn.set(big="x" * (9 * 1024 * 1024), as_big="y" * (9 * 1024 * 1024))
+        turn.state.update(big="x" * (9 * 1024 * 1024), as_big="y" * (9 * 1024 * 1024))
         return "done all the same"
 
     tools = [Tool(name="slow", run=slow), Tool(name="breaks", run=breaks)]
@@ -417,7 +417,7 @@ async def test_a_tool_that_breaks_the_turn_leaves_no_other_tool_running(harness:
     told = results(await history_of(runtime))
     assert told["c1"].startswith("Outcome unknown")
     assert told["c2"] == "done all the same"
-    assert [each.call_id for each in await runtime.effects_in_doubt("s")] == ["c1"]
+    assert [each.call_id for each in await runtime.session("s").effects_in_doubt()] == ["c1"]
 
 
 async def test_a_function_can_run_calls_and_go_on_after_them(harness: OurHarness) -> None:
@@ -436,7 +436,7 @@ async def test_a_function_can_run_calls_and_go_on_after_them(harness: OurHarness
 
         reply = await turn.effect("ask", model, None, kind="model")
         turn.append(reply, once="asked")
-        await run_calls(turn, tools)
+        await run_tools(turn, tools)
         turn.append(await turn.effect("ask again", model_again, None, kind="model"), once="told")
 
     runtime = await Database(harness).runtime(chat)

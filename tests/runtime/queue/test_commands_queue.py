@@ -10,13 +10,14 @@ from tenuto import Store
 from tenuto.errors import InvalidInput, OperationConflict, StatusRefused, StoreContended
 from tenuto.model.input import Cancelled, InputStatus
 from tenuto.runtime.change.actions import ClearSession, CompleteSession, ResumeSession, UpdateTask, WriteMetadata
-from tenuto.runtime.change.hooks import Stage
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Task
-from tenuto.runtime.session.outcome import OutcomeStatus
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.testing.harness import Harness
+from tenuto.words import Stage
 from tests.runtime.gates import GatedProgram, events_of, lane_is_free, talk_of
+from tests.runtime.runtimes import opened
+from tests.runtime.seams import advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Count:
 
     name: str
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         if self.name == "bad":
             raise ValueError("this one fails")
         seen: Any = session.document.get("seen", [])
@@ -34,7 +35,7 @@ class Count:
 
 @pytest.fixture
 async def runtime(store: Store, gate: GatedProgram) -> SessionRuntime:
-    runtime = SessionRuntime(store, [gate], actions=[Count])
+    runtime = await opened(store, [gate], actions=[Count])
     await runtime.create("gate", session_id="s")
     return runtime
 
@@ -44,9 +45,9 @@ async def seen(runtime: SessionRuntime) -> Any:
 
 
 async def test_commands_and_messages_go_in_order_of_arrival(runtime: SessionRuntime, gate: GatedProgram) -> None:
-    held = await runtime.start("s", "hold")
+    held = await runtime.session("s").start("hold")
     await gate.entered("hold")
-    ids = [await runtime.enqueue("s", each) for each in (Count("a"), Count("b"), "one", Count("c"), "two")]
+    ids = [await runtime.session("s").enqueue(each) for each in (Count("a"), Count("b"), "one", Count("c"), "two")]
     assert await seen(runtime) is None
     gate.let_go("hold")
     await held.wait()
@@ -54,26 +55,26 @@ async def test_commands_and_messages_go_in_order_of_arrival(runtime: SessionRunt
     assert await seen(runtime) == [["a", 2], ["b", 2], ["c", 4]]
     assert gate.said == ["hold", "one", "two"]
     found = [(await runtime.outcome(each)).status for each in ids]
-    executed, completed = OutcomeStatus.EXECUTED, OutcomeStatus.COMPLETED
+    executed, completed = "executed", "completed"
     assert found == [executed, executed, completed, executed, completed]
     assert await talk_of(runtime, "s") == ["hold", "re: hold", "one", "re: one", "two", "re: two"]
 
 
 async def test_a_sender_executes_older_commands_first(runtime: SessionRuntime) -> None:
     await runtime.send("s", "warm up")
-    command = await runtime.enqueue("s", Count("a"))
+    command = await runtime.session("s").enqueue(Count("a"))
     assert (await runtime.send("s", "one")).completed
-    assert (await runtime.outcome(command)).status is OutcomeStatus.EXECUTED
+    assert (await runtime.outcome(command)).status == "executed"
     assert await seen(runtime) == [["a", 2]]
     told = [each for each in await events_of(runtime, "s", "session_action_executed") if each["action"] == "Count"]
     assert [each["input_id"] for each in told] == [command]
 
 
 async def test_a_command_that_fails_is_over_and_holds_nothing_up(runtime: SessionRuntime) -> None:
-    ids = [await runtime.enqueue("s", each) for each in (Count("bad"), Count("good"), "one")]
+    ids = [await runtime.session("s").enqueue(each) for each in (Count("bad"), Count("good"), "one")]
     await runtime.drain()
     outcomes = [await runtime.outcome(each) for each in ids]
-    assert [each.status for each in outcomes] == [OutcomeStatus.FAILED, OutcomeStatus.EXECUTED, OutcomeStatus.COMPLETED]
+    assert [each.status for each in outcomes] == ["failed", "executed", "completed"]
     assert outcomes[0].error == {"category": "ValueError", "message": "this one fails"}
     assert await seen(runtime) == [["good", 0]]
     row = await runtime.store.inbox.get(ids[0])
@@ -84,13 +85,13 @@ async def test_a_command_that_fails_is_over_and_holds_nothing_up(runtime: Sessio
 
 
 async def test_the_same_key_is_the_same_command(runtime: SessionRuntime, store: Store) -> None:
-    first = await runtime.enqueue("s", Count("a"), key="k")
-    assert await runtime.enqueue("s", Count("a"), key="k") == first
+    first = await runtime.session("s").enqueue(Count("a"), key="k")
+    assert await runtime.session("s").enqueue(Count("a"), key="k") == first
     await runtime.drain()
-    assert await runtime.enqueue("s", Count("a"), key="k") == first
+    assert await runtime.session("s").enqueue(Count("a"), key="k") == first
     for other in (Count("b"), "a message", WriteMetadata({})):
         with pytest.raises(OperationConflict):
-            await runtime.enqueue("s", other, key="k")
+            await runtime.session("s").enqueue(other, key="k")
     await runtime.drain()
     assert await seen(runtime) == [["a", 0]]
     assert await store.inbox.list("s") == ()
@@ -99,12 +100,12 @@ async def test_the_same_key_is_the_same_command(runtime: SessionRuntime, store: 
 async def test_an_action_that_is_not_known_here_is_not_queued(runtime: SessionRuntime, store: Store) -> None:
     @dataclass(frozen=True, slots=True)
     class Stranger:
-        async def apply(self, session: Session) -> Session:
+        async def apply(self, session: SessionView) -> SessionView:
             return session
 
     before = await store.dump()
     with pytest.raises(InvalidInput, match="Stranger"):
-        await runtime.enqueue("s", Stranger())
+        await runtime.session("s").enqueue(Stranger())
     assert await store.dump() == before
 
 
@@ -112,7 +113,7 @@ async def test_what_our_own_actions_say_survives_the_queue(runtime: SessionRunti
     tasks = (Task(content="dig", status="in_progress"), Task(content="plant"))
     await runtime.send("s", "one")
     for action in (WriteMetadata({"a": [1, {"b": None}]}), UpdateTask(tasks), ClearSession(("messages",))):
-        await runtime.enqueue("s", action)
+        await runtime.session("s").enqueue(action)
     await runtime.drain()
     session = await runtime.get("s")
     assert session.metadata == {"a": [1, {"b": None}]}
@@ -122,10 +123,10 @@ async def test_what_our_own_actions_say_survives_the_queue(runtime: SessionRunti
 
 
 async def test_one_of_many_workers_executes_it(runtime: SessionRuntime, harness: Harness, gate: GatedProgram) -> None:
-    others = [SessionRuntime(await harness.open(), [gate], actions=[Count]) for _ in range(3)]
+    others = [await opened(await harness.open(), [gate], actions=[Count]) for _ in range(3)]
     names = [f"command {number}" for number in range(10)]
     for name in names:
-        await runtime.enqueue("s", Count(name))
+        await runtime.session("s").enqueue(Count(name))
     await asyncio.gather(*(each.drain() for each in (runtime, *others)))
     await runtime.drain()
     assert await seen(runtime) == [[name, 0] for name in names]
@@ -135,25 +136,25 @@ async def test_one_cancelled_while_it_is_executed_changes_nothing(store: Store, 
     class Cancels:
         wanted: str = ""
 
-        async def on_stage(self, stage: Stage, session: Session) -> Session:
-            if stage is Stage.BEFORE_SAVE and self.wanted:
+        async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
+            if stage == "before_save" and self.wanted:
                 wanted, self.wanted = self.wanted, ""
                 assert await store.inbox.cancel("s", [wanted]) == {wanted: Cancelled.CANCELLED}
             return session
 
     cancels = Cancels()
-    runtime = SessionRuntime(store, [gate], cancels, actions=[Count])
+    runtime = await opened(store, [gate], hooks=cancels, actions=[Count])
     await runtime.create("gate", session_id="s")
-    cancels.wanted = await runtime.enqueue("s", Count("a"))
+    cancels.wanted = await runtime.session("s").enqueue(Count("a"))
     gone = cancels.wanted
-    await runtime.enqueue("s", Count("b"))
+    await runtime.session("s").enqueue(Count("b"))
     assert (await runtime.send("s", "one")).completed
     assert await seen(runtime) == [["b", 0]]
-    assert (await runtime.outcome(gone)).status is OutcomeStatus.CANCELLED
+    assert (await runtime.outcome(gone)).status == "cancelled"
 
 
 async def test_a_store_that_fails_leaves_the_command_for_the_next_runner(runtime: SessionRuntime, store: Store) -> None:
-    command = await runtime.enqueue("s", Count("a"))
+    command = await runtime.session("s").enqueue(Count("a"))
     commit, refusals = store.commit, [1]
 
     async def contended(given: Any) -> Any:
@@ -164,30 +165,30 @@ async def test_a_store_that_fails_leaves_the_command_for_the_next_runner(runtime
 
     store.commit = contended  # type: ignore[assignment,method-assign]
     with pytest.raises(StoreContended):
-        await runtime.advance("s")
-    assert (await runtime.outcome(command)).status is OutcomeStatus.QUEUED
+        await advance(runtime, "s")
+    assert (await runtime.outcome(command)).status == "queued"
     assert await lane_is_free(runtime, "s")
-    await runtime.advance("s")
-    assert (await runtime.outcome(command)).status is OutcomeStatus.EXECUTED
+    await advance(runtime, "s")
+    assert (await runtime.outcome(command)).status == "executed"
     assert await seen(runtime) == [["a", 0]]
 
 
 async def test_what_is_queued_behind_a_close_waits_until_the_session_is_resumed(
     runtime: SessionRuntime, gate: GatedProgram
 ) -> None:
-    held = await runtime.start("s", "hold")
+    held = await runtime.session("s").start("hold")
     await gate.entered("hold")
-    await runtime.enqueue("s", CompleteSession())
-    queued = await runtime.start("s", "behind", when_busy="queue")
+    await runtime.session("s").enqueue(CompleteSession())
+    queued = await runtime.session("s").start("behind", when_busy="queue")
     gate.let_go("hold")
     assert (await held.wait()).completed
     with pytest.raises(StatusRefused):
         await queued.wait()
     await runtime.drain()
     assert queued.input_id is not None
-    assert (await runtime.outcome(queued.input_id)).status is OutcomeStatus.QUEUED
+    assert (await runtime.outcome(queued.input_id)).status == "queued"
     with pytest.raises(StatusRefused):
-        await runtime.enqueue("s", ResumeSession())
+        await runtime.session("s").enqueue(ResumeSession())
     await runtime.execute("s", ResumeSession())
     await runtime.drain()
     assert (await runtime.outcome(queued.input_id)).completed

@@ -11,6 +11,8 @@ from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.store import Store
 from tests.conftest import OurHarness
+from tests.runtime.runtimes import opened
+from tests.runtime.seams import advance
 
 
 def texts(session: Any) -> list[str]:
@@ -48,7 +50,7 @@ async def replies(turn: Turn) -> None:
 
 @pytest.fixture
 async def runtime(store: Store) -> SessionRuntime:
-    made = SessionRuntime(store, [replies])
+    made = await opened(store, [replies])
     await made.create("replies", session_id="s")
     return made
 
@@ -59,9 +61,9 @@ async def test_each_queued_turn_is_one_commit_more_and_what_is_open_is_looked_at
     await runtime.send("s", "warm up")
     queued = [str(number) for number in range(5)]
     for each in queued:
-        await runtime.enqueue("s", each)
+        await runtime.session("s").enqueue(each)
     calls = Calls(runtime.store, monkeypatch)
-    assert await runtime.advance("s")
+    assert await advance(runtime, "s")
     assert dict(calls) == {"transact": 1 + len(queued), "open_inputs": 1}
     assert texts(await runtime.get("s")) == answered("warm up", *queued)
 
@@ -69,69 +71,69 @@ async def test_each_queued_turn_is_one_commit_more_and_what_is_open_is_looked_at
 async def test_a_longer_queue_is_looked_at_a_part_at_a_time_and_drained_in_order(runtime: SessionRuntime) -> None:
     queued = [str(number) for number in range(40)]
     for each in queued:
-        await runtime.enqueue("s", each)
-    await runtime.advance("s")
+        await runtime.session("s").enqueue(each)
+    await advance(runtime, "s")
     assert texts(await runtime.get("s")) == answered(*queued)
     assert await runtime.store.inbox.list("s") == ()
 
 
 async def test_what_comes_in_while_a_queue_is_drained_is_drained_with_it(store: Store, harness: OurHarness) -> None:
-    elsewhere = SessionRuntime(await harness.open(), [replies])
+    elsewhere = await opened(await harness.open(), [replies])
 
     @program
     async def slow(turn: Turn) -> None:
         said: Any = turn.input
         if said["content"] == "one":
-            await elsewhere.enqueue("s", "three")
+            await elsewhere.session("s").enqueue("three")
         if said["content"] == "three":
-            await elsewhere.enqueue("s", "four", boundary="before_completion")
+            await elsewhere.session("s").enqueue("four", boundary="before_completion")
         turn.append({"role": "assistant", "content": f"re: {said['content']}"})
 
-    runtime = SessionRuntime(store, [slow])
+    runtime = await opened(store, [slow])
     await runtime.create("slow", session_id="s")
     for each in ("one", "two"):
-        await runtime.enqueue("s", each)
-    await runtime.advance("s")
+        await runtime.session("s").enqueue(each)
+    await advance(runtime, "s")
     assert texts(await runtime.get("s")) == answered("one", "two", "three", "four")
     assert await store.inbox.list("s") == ()
 
 
 async def test_what_is_taken_back_while_a_queue_is_drained_gets_no_turn(store: Store, harness: OurHarness) -> None:
-    elsewhere = SessionRuntime(await harness.open(), [replies])
+    elsewhere = await opened(await harness.open(), [replies])
     ids: dict[str, str] = {}
 
     @program
     async def slow(turn: Turn) -> None:
         said: Any = turn.input
         if said["content"] == "one":
-            await elsewhere.cancel("s", ids["two"])
+            await elsewhere.session("s").cancel(ids["two"])
         turn.append({"role": "assistant", "content": f"re: {said['content']}"})
 
-    runtime = SessionRuntime(store, [slow])
+    runtime = await opened(store, [slow])
     await runtime.create("slow", session_id="s")
     for each in ("one", "two", "three"):
-        ids[each] = await runtime.enqueue("s", each)
-    await runtime.advance("s")
+        ids[each] = await runtime.session("s").enqueue(each)
+    await advance(runtime, "s")
     assert texts(await runtime.get("s")) == answered("one", "three")
 
 
 async def test_a_command_between_messages_is_carried_out_between_their_turns(runtime: SessionRuntime) -> None:
     from tenuto.runtime.change.actions import ClearSession
 
-    await runtime.enqueue("s", "one")
-    await runtime.enqueue("s", ClearSession())
-    await runtime.enqueue("s", "two")
-    await runtime.advance("s")
+    await runtime.session("s").enqueue("one")
+    await runtime.session("s").enqueue(ClearSession())
+    await runtime.session("s").enqueue("two")
+    await advance(runtime, "s")
     assert texts(await runtime.get("s")) == answered("two")
 
 
 async def test_a_message_for_later_does_not_hold_up_those_behind_it(runtime: SessionRuntime) -> None:
     from datetime import UTC, datetime, timedelta
 
-    later = await runtime.enqueue("s", "later", due_at=datetime.now(UTC) + timedelta(hours=1))
+    later = await runtime.session("s").enqueue("later", due_at=datetime.now(UTC) + timedelta(hours=1))
     for each in ("one", "two"):
-        await runtime.enqueue("s", each)
-    await runtime.advance("s")
+        await runtime.session("s").enqueue(each)
+    await advance(runtime, "s")
     assert texts(await runtime.get("s")) == answered("one", "two")
     assert [each.input_id for each in await runtime.store.inbox.list("s")] == [later]
 

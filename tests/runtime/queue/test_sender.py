@@ -7,10 +7,11 @@ import pytest
 
 from tenuto import SessionRuntime, Store, Turn, program
 from tenuto.errors import LaneBusy
-from tenuto.runtime.change.hooks import At, HookStack, Stage
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.change.hooks import At, HookStack
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.testing.harness import Harness
+from tests.runtime.runtimes import opened
 
 
 @program
@@ -26,7 +27,7 @@ def said(session: Any) -> list[str]:
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("warm", [False, True])
 async def test_messages_sent_at_once_are_taken_in_the_order_of_the_calls(store: Store, warm: bool, keyed: bool) -> None:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     words = ("one", "two", "three", "four", "five")
     for number in range(5):
         name = f"s{number}"
@@ -53,7 +54,7 @@ async def test_a_listener_that_sends_to_the_session_that_is_beginning_is_refused
                 await runtime.send(notice.key, "me too")
             refused.append(notice.session_id)
 
-    runtime = SessionRuntime(store, [echo], listeners=[meddle])
+    runtime = await opened(store, [echo], listeners=[meddle])
     await runtime.create("echo", session_id="a")
     async with asyncio.timeout(20):
         outcome = await runtime.send("a", "hello")
@@ -75,9 +76,9 @@ async def test_the_turn_after_a_rollback_knows_its_reply_though_the_conversation
             await asyncio.Event().wait()
         turn.append({"role": "assistant", "content": f"re: {asked['content']}"})
 
-    runtime = SessionRuntime(store, [talker])
+    runtime = await opened(store, [talker])
     await runtime.create("talker", session_id="a")
-    started = await runtime.start("a", "hold")
+    started = await runtime.session("a").start("hold")
     await held.wait()
     outcome = await runtime.send("a", "anew", when_busy="rollback")
     await started.wait()
@@ -88,16 +89,16 @@ async def test_the_turn_after_a_rollback_knows_its_reply_though_the_conversation
 
 async def test_what_is_queued_while_a_cold_sender_looks_is_not_overtaken(harness: Harness, store: Store) -> None:
     """Whatever makes the look slow: a hook, a long history, a busy server."""
-    other, queued = SessionRuntime(await harness.open(), [echo]), list[str]()
+    other, queued = await opened(await harness.open(), [echo]), list[str]()
     await other.create("echo", session_id="a")
 
-    async def slow(session: Session) -> Session:
+    async def slow(session: SessionView) -> SessionView:
         if not queued:
-            queued.append(await other.enqueue("a", "first"))
+            queued.append(await other.session("a").enqueue("first"))
         return session
 
-    hooks = HookStack().with_hook(At(Stage.AFTER_LOAD, slow), priority=1)
-    runtime = SessionRuntime(store, [echo], hooks)
+    hooks = HookStack().with_hook(At("after_load", slow), priority=1)
+    runtime = await opened(store, [echo], hooks=hooks)
     outcome = await runtime.send("a", "second", key="k")
     assert outcome.output == "re: second"
     assert said(await other.get("a")) == ["first", "re: first", "second", "re: second"]
@@ -108,7 +109,7 @@ async def test_what_is_queued_while_a_cold_sender_looks_is_not_overtaken(harness
 
 
 async def test_many_cold_senders_all_get_their_turn_in_the_order_of_their_numbers(harness: Harness) -> None:
-    runtimes = [SessionRuntime(await harness.open(), [echo], warm_bytes=0) for _ in range(4)]
+    runtimes = [await opened(await harness.open(), [echo], warm_bytes=0) for _ in range(4)]
     await runtimes[0].create("echo", session_id="a")
     words = [f"{place}-{number}" for place in range(len(runtimes)) for number in range(3)]
 

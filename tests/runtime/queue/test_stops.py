@@ -11,16 +11,18 @@ from tenuto.errors import LaneLost, RunNotLive, SessionDeleted, SessionNotFound
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus, StopAnswer, StopKind
 from tenuto.runtime.calls.steps import begin_step, finish_step
-from tenuto.runtime.program.program import Program, Result, program
+from tenuto.runtime.program.program import Program, program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.harness import Harness
+from tenuto.words import OutcomeStatus
 from tests.polling import PATIENCE
 from tests.runtime.gates import GatedProgram, events_of, lane_is_free, said, talk_of
+from tests.runtime.runtimes import opened
 from tests.runtime.seams import begin_and_lose, hear_stop, live_turn
 
 
@@ -36,12 +38,12 @@ async def stopped(
         entered.set()
         await asyncio.Event().wait()
 
-    runtime = SessionRuntime(store, [holding, GatedProgram("another")])
+    runtime = await opened(store, [holding, GatedProgram("another")])
     await runtime.create("body", seed, session_id="s")
-    handle = await runtime.start("s", "go")
+    handle = await runtime.session("s").start("go")
     async with asyncio.timeout(PATIENCE):
         await entered.wait()
-        reply = await runtime.stop("s", kind=kind, reason="enough")
+        reply = await runtime.session("s").stop(kind=kind, reason="enough")
         assert reply.answer is StopAnswer.RECORDED
         return runtime, await handle.wait()
 
@@ -53,7 +55,7 @@ class TestWhatIsKept:
             turn.emit({"text": "sentence"})
 
         runtime, outcome = await stopped(store, body)
-        assert outcome.status is OutcomeStatus.INTERRUPTED
+        assert outcome.status == "interrupted"
         assert outcome.error == {"category": "run_interrupted", "message": "enough"}
         assert list((await runtime.get("s")).messages)[1:] == [
             {"role": "assistant", "content": "half a sentence", "metadata": {"interrupted": {"stop": "interrupt"}}}
@@ -68,7 +70,7 @@ class TestWhatIsKept:
         assert (reply["content"], reply["metadata"]) == ("wait", {"interrupted": {"stop": "interrupt"}})
         assert [(each["role"], each["tool_call_id"]) for each in results] == [("tool", "c1"), ("tool", "c2")]
         assert [each["metadata"] for each in results] == [{"not_executed": "the run was stopped"}] * 2
-        assert (await runtime.effects_in_doubt("s")) == ()
+        assert (await runtime.session("s").effects_in_doubt()) == ()
 
     async def test_an_empty_reply_leaves_no_entry(self, store: Store) -> None:
         async def body(turn: Turn) -> None:
@@ -76,14 +78,14 @@ class TestWhatIsKept:
             turn.append({"role": "assistant", "content": ""})
 
         runtime, outcome = await stopped(store, body)
-        assert outcome.status is OutcomeStatus.INTERRUPTED
+        assert outcome.status == "interrupted"
         assert await talk_of(runtime, "s") == ["go"]
 
     async def test_no_state_change_is_left_that_nothing_backs(self, store: Store) -> None:
         async def body(turn: Turn) -> None:
-            turn.set(colour="blue")
+            turn.state.update(colour="blue")
             await turn.save()
-            turn.set(colour="red", shape="round")
+            turn.state.update(colour="red", shape="round")
             turn.add("notes", "unwritten")
 
         runtime, _ = await stopped(store, body, colour="green")
@@ -108,28 +110,28 @@ class TestWhatIsKept:
         self, store: Store, gate: GatedProgram
     ) -> None:
         agent = ScriptedAgent(Script(calls(("c1", "ask", {"message": "hi"}))), [Tool(name="ask", child="gate")])
-        runtime = SessionRuntime(store, [agent, gate])
+        runtime = await opened(store, [agent, gate])
         await runtime.create("agent", session_id="s")
         commit = store.commit
 
         async def stop_at_the_call(given: Any) -> Any:
             if given.outgoing and given.open_waits:
-                await runtime.stop("s")
+                await runtime.session("s").stop()
             return await commit(given)
 
         store.commit = stop_at_the_call  # type: ignore[assignment,method-assign]
-        assert (await runtime.send("s", "go")).status is OutcomeStatus.INTERRUPTED
+        assert (await runtime.send("s", "go")).status == "interrupted"
         store.commit = commit  # type: ignore[method-assign]
         await runtime.drain()
         assert gate.said == []
-        assert await runtime.waits("s") == []
+        assert await runtime.session("s").waits() == []
         assert [each["role"] for each in (await runtime.get("s")).messages] == ["user", "assistant", "tool"]
 
     async def test_a_step_that_was_written_stays(self, store: Store) -> None:
         async def body(turn: Turn) -> None:
             await begin_step(context_of(turn))
             turn.append({"role": "assistant", "content": "step one"})
-            turn.set(step=1)
+            turn.state.update(step=1)
             await finish_step(context_of(turn))
             await begin_step(context_of(turn))
             turn.emit("step t")
@@ -142,7 +144,7 @@ class TestWhatIsKept:
             ("step t", True),
         ]
         assert dict(session.document) == {"step": 1}
-        assert (await runtime.runs("s"))[0].run.steps == 1
+        assert (await runtime.session("s").runs())[0].run.steps == 1
 
 
 class TestKinds:
@@ -151,9 +153,9 @@ class TestKinds:
             turn.emit("half")
 
         runtime, outcome = await stopped(store, body, "abort")
-        assert outcome.status is OutcomeStatus.FAILED
+        assert outcome.status == "failed"
         assert outcome.error == {"category": "run_aborted", "message": "enough"}
-        (info,) = await runtime.runs("s")
+        (info,) = await runtime.session("s").runs()
         assert (info.status, info.run.error) == (RunStatus.FAILED, outcome.error)
         assert info.run.stop is not None
         assert (info.run.stop.kind, info.run.stop.reason, info.run.stop.seen_at is not None) == (
@@ -173,15 +175,15 @@ class TestKinds:
 
         script = Script(calls(("a", "slow", {"n": 0}), ("b", "slow", {"n": 1})), "never")
         agent = ScriptedAgent(script, [Tool(name="slow", run=slow)])
-        runtime = SessionRuntime(store, [agent])
+        runtime = await opened(store, [agent])
         await runtime.create("agent", session_id="s")
-        handle = await runtime.start("s", "go")
+        handle = await runtime.session("s").start("go")
         await asyncio.gather(*(each.wait() for each in entered))
         await handle.stop()
         await asyncio.sleep(0)
         assert not (await runtime.store.runs.get(str(handle.run_id))).ended_at  # type: ignore[union-attr]
         go.set()
-        assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
+        assert (await handle.wait()).status == "interrupted"
         results = {each["tool_call_id"]: each["content"] for each in (await runtime.get("s")).messages[2:]}
         assert results == {"a": "done 0", "b": "done 1"}
         assert {each.status for each in await store.effects.list("s")} <= {EffectStatus.DONE}
@@ -200,14 +202,14 @@ class TestKinds:
             await turn.effect("tool", call)
             await asyncio.Event().wait()
 
-        runtime = SessionRuntime(store, [plain])
+        runtime = await opened(store, [plain])
         await runtime.create("plain", session_id="s")
-        handle = await runtime.start("s", "go")
+        handle = await runtime.session("s").start("go")
         await entered.wait()
         await handle.stop()
         go.set()
         async with asyncio.timeout(PATIENCE):
-            assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
+            assert (await handle.wait()).status == "interrupted"
         (effect,) = await store.effects.list("s")
         assert effect.status is EffectStatus.DONE
 
@@ -220,19 +222,19 @@ class TestKinds:
             return "never"
 
         agent = ScriptedAgent(Script(calls(("a", "slow", {})), "fine"), [Tool(name="slow", run=slow)])
-        runtime = SessionRuntime(await harness.open(), [agent])
-        elsewhere = SessionRuntime(await harness.open(), [agent])
+        runtime = await opened(await harness.open(), [agent])
+        elsewhere = await opened(await harness.open(), [agent])
         await runtime.create("agent", session_id="s")
-        handle = await runtime.start("s", "go")
+        handle = await runtime.session("s").start("go")
         await entered.wait()
-        assert (await elsewhere.stop("s")).answer is StopAnswer.RECORDED
-        assert (await elsewhere.stop("s")).answer is StopAnswer.ALREADY
-        assert (await elsewhere.stop("s", kind="abort", reason="now")).answer is StopAnswer.RECORDED
-        assert (await elsewhere.stop("s")).answer is StopAnswer.ALREADY
+        assert (await elsewhere.session("s").stop()).answer is StopAnswer.RECORDED
+        assert (await elsewhere.session("s").stop()).answer is StopAnswer.ALREADY
+        assert (await elsewhere.session("s").stop(kind="abort", reason="now")).answer is StopAnswer.RECORDED
+        assert (await elsewhere.session("s").stop()).answer is StopAnswer.ALREADY
         async with asyncio.timeout(PATIENCE):
             outcome = await handle.wait()
         assert outcome.error == {"category": "run_aborted", "message": "now"}
-        assert [each.call_id for each in await elsewhere.effects_in_doubt("s")] == ["a"]
+        assert [each.call_id for each in await elsewhere.session("s").effects_in_doubt()] == ["a"]
         assert (await runtime.get("s")).messages[-1]["metadata"] == {"outcome_unknown": True}
         assert (await elsewhere.send("s", "next")).output == "fine"
 
@@ -241,9 +243,9 @@ class TestWhose:
     async def test_a_stop_from_another_process_is_heard_while_the_program_waits(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        handle = await runtime.start("s", "hold")
+        handle = await runtime.session("s").start("hold")
         await gate.entered("hold")
-        assert (await elsewhere.stop("s", reason="from afar")).answer is StopAnswer.RECORDED
+        assert (await elsewhere.session("s").stop(reason="from afar")).answer is StopAnswer.RECORDED
         async with asyncio.timeout(PATIENCE):
             outcome = await handle.wait()
         assert outcome.error == {"category": "run_interrupted", "message": "from afar"}
@@ -252,31 +254,31 @@ class TestWhose:
     async def test_the_turn_of_a_queued_message_and_of_a_worker_hear_it_as_well(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        first = await elsewhere.start("s", "hold")
+        first = await elsewhere.session("s").start("hold")
         await gate.entered("hold")
-        queued = await runtime.start("s", "hold queued", when_busy="queue")
+        queued = await runtime.session("s").start("hold queued", when_busy="queue")
         gate.let_go("hold")
         await first.wait()
         await gate.entered("hold queued")
-        await elsewhere.stop("s")
+        await elsewhere.session("s").stop()
         async with asyncio.timeout(PATIENCE):
-            assert (await queued.wait()).status is OutcomeStatus.INTERRUPTED
-        other = await elsewhere.enqueue("s", "hold worker")
+            assert (await queued.wait()).status == "interrupted"
+        other = await elsewhere.session("s").enqueue("hold worker")
         working = asyncio.ensure_future(runtime.drain())
         await gate.entered("hold worker")
-        await elsewhere.stop("s")
+        await elsewhere.session("s").stop()
         async with asyncio.timeout(PATIENCE):
             await working
-        assert (await elsewhere.outcome(other)).status is OutcomeStatus.INTERRUPTED
+        assert (await elsewhere.outcome(other)).status == "interrupted"
 
     async def test_a_stop_never_hits_a_later_run(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
         first = await runtime.send("s", "one")
-        handle = await runtime.start("s", "hold")
+        handle = await runtime.session("s").start("hold")
         await gate.entered("hold")
         for each in (runtime, elsewhere):
-            reply = await each.stop("s", run_id=first.run_id)
+            reply = await each.session("s").stop(run_id=first.run_id)
             assert (reply.answer, reply.status) == (StopAnswer.ENDED, RunStatus.COMPLETED)
         gate.let_go("hold")
         assert (await handle.wait()).completed
@@ -287,25 +289,25 @@ class TestWhose:
 
     async def test_a_session_that_never_ran_has_nothing_to_stop(self, runtime: SessionRuntime) -> None:
         with pytest.raises(RunNotLive):
-            await runtime.stop("s")
+            await runtime.session("s").stop()
         with pytest.raises(SessionNotFound):
-            await runtime.stop("none")
+            await runtime.session("none").stop()
         with pytest.raises(RunNotLive):
-            await runtime.stop("s", run_id="no such run")
+            await runtime.session("s").stop(run_id="no such run")
 
     async def test_a_delete_ends_the_turn_and_takes_the_stop_along(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        handle = await runtime.start("s", "hold")
+        handle = await runtime.session("s").start("hold")
         await gate.entered("hold")
         await elsewhere.store.runs.request_stop(str(handle.run_id))
-        await elsewhere.delete("s")
+        await elsewhere.session("s").delete()
         gate.let_go("hold")
         with pytest.raises((SessionDeleted, LaneLost, RunNotLive)):
             async with asyncio.timeout(PATIENCE):
                 await handle.wait()
         with pytest.raises(RunNotLive):
-            await elsewhere.stop("s", run_id=handle.run_id)
+            await elsewhere.session("s").stop(run_id=handle.run_id)
         await elsewhere.create("gate", session_id="s")
         assert (await runtime.send("s", "anew")).completed
         assert await talk_of(runtime, "s") == ["anew", "re: anew"]
@@ -321,23 +323,23 @@ class TestWhen:
                 for _ in range(2):
                     await store.runs.request_stop(notice.run_id)
 
-        runtime = SessionRuntime(store, [gate], listeners=[stop_it])
+        runtime = await opened(store, [gate], listeners=[stop_it])
         await runtime.create("gate", session_id="s")
         async with asyncio.timeout(PATIENCE):
             outcome = await runtime.send("s", text)
-        assert outcome.status is OutcomeStatus.INTERRUPTED
+        assert outcome.status == "interrupted"
         assert [each["status"] for each in await events_of(runtime, "s", "run_ended")] == ["interrupted"]
 
     async def test_a_stop_outlives_the_runner_and_whoever_takes_over_runs_nothing(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        await begin_and_lose(runtime, (await runtime.info("s")).key, "lost", input_key="k")
-        assert (await elsewhere.stop("s")).answer is StopAnswer.RECORDED
+        await begin_and_lose(runtime, (await runtime.session("s").info()).key, "lost", input_key="k")
+        assert (await elsewhere.session("s").stop()).answer is StopAnswer.RECORDED
         await elsewhere.drain()
         assert gate.said == []
-        (info,) = await elsewhere.runs("s")
+        (info,) = await elsewhere.session("s").runs()
         assert (info.status, info.run.attempt) == (RunStatus.INTERRUPTED, 2)
-        assert (await runtime.send("s", "lost", key="k")).status is OutcomeStatus.INTERRUPTED
+        assert (await runtime.send("s", "lost", key="k")).status == "interrupted"
 
     async def test_a_program_that_swallows_the_cancellation_is_stopped_all_the_same(self, store: Store) -> None:
         entered = asyncio.Event()
@@ -351,7 +353,7 @@ class TestWhen:
                 turn.append({"role": "assistant", "content": "I was told to go"})
             return "finished"
 
-        runtime = SessionRuntime(store, [stubborn])
+        runtime = await opened(store, [stubborn])
         await runtime.create("stubborn", session_id="s")
 
         async def sender() -> tuple[Outcome, int]:
@@ -362,9 +364,9 @@ class TestWhen:
 
         sending = asyncio.ensure_future(sender())
         await entered.wait()
-        await runtime.stop("s")
+        await runtime.session("s").stop()
         outcome, cancels = await sending
-        assert (outcome.status, cancels) == (OutcomeStatus.INTERRUPTED, 0)
+        assert (outcome.status, cancels) == ("interrupted", 0)
         assert (await runtime.get("s")).messages[-1]["metadata"] == {"interrupted": {"stop": "interrupt"}}
 
     async def test_a_sender_that_goes_away_beside_a_stop_still_goes(
@@ -372,11 +374,11 @@ class TestWhen:
     ) -> None:
         sending = asyncio.ensure_future(runtime.send("s", "hold"))
         await gate.entered("hold")
-        await runtime.stop("s")
+        await runtime.session("s").stop()
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        (info,) = await runtime.runs("s")
+        (info,) = await runtime.session("s").runs()
         assert info.status is RunStatus.INTERRUPTED
         assert await lane_is_free(runtime, "s")
 
@@ -385,19 +387,19 @@ class TestWithdrawing:
     async def test_a_stop_is_withdrawn_until_it_is_seen(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        handle = await runtime.start("s", "hold")
+        handle = await runtime.session("s").start("hold")
         await gate.entered("hold")
         run_id = str(handle.run_id)
         assert (await elsewhere.withdraw_stop(run_id)).answer is StopAnswer.NONE
         await handle.stop()
-        assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
+        assert (await handle.wait()).status == "interrupted"
         reply = await elsewhere.withdraw_stop(run_id)
         assert (reply.answer, reply.status) == (StopAnswer.ENDED, RunStatus.INTERRUPTED)
 
     async def test_a_turn_that_had_not_heard_of_it_goes_on(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        handle = await runtime.start("s", "hold")
+        handle = await runtime.session("s").start("hold")
         await gate.entered("hold")
         await elsewhere.store.runs.request_stop(str(handle.run_id))
         assert (await elsewhere.withdraw_stop(str(handle.run_id))).answer is StopAnswer.WITHDRAWN
@@ -414,15 +416,15 @@ class TestWithdrawing:
             return "done"
 
         script = Script(calls(("a", "slow", {})), "all done")
-        runtime = SessionRuntime(store, [ScriptedAgent(script, [Tool(name="slow", run=slow)])])
+        runtime = await opened(store, [ScriptedAgent(script, [Tool(name="slow", run=slow)])])
         await runtime.create("agent", session_id="s")
-        handle = await runtime.start("s", "go")
+        handle = await runtime.session("s").start("go")
         await entered.wait()
         await handle.stop()
         assert (await runtime.withdraw_stop(str(handle.run_id))).answer is StopAnswer.WITHDRAWN
         go.set()
         outcome = await handle.wait()
-        assert (outcome.status, outcome.output) == (OutcomeStatus.COMPLETED, "all done")
+        assert (outcome.status, outcome.output) == ("completed", "all done")
         assert (said_so, len(script.requests)) == (["tool"], 2)
         assert [each["role"] for each in (await runtime.get("s")).messages] == [
             "user",
@@ -436,8 +438,8 @@ class TestWithdrawing:
 
         @program
         async def talks(turn: Turn) -> str:
-            runs.append(str(turn.get("mark")))
-            turn.set(mark=len(runs))
+            runs.append(str(turn.state.get("mark")))
+            turn.state.update(mark=len(runs))
             turn.emit(f"word {len(runs)}")
             if len(runs) == 1:
                 entered.set()
@@ -445,9 +447,9 @@ class TestWithdrawing:
             turn.append({"role": "assistant", "content": f"word {len(runs)}"})
             return "said"
 
-        runtime = SessionRuntime(store, [talks])
+        runtime = await opened(store, [talks])
         await runtime.create("talks", session_id="s")
-        handle = await runtime.start("s", "go")
+        handle = await runtime.session("s").start("go")
         await entered.wait()
         turn = live_turn(runtime, str(handle.run_id))
         stop = (await store.runs.request_stop(str(handle.run_id))).stop
@@ -455,7 +457,7 @@ class TestWithdrawing:
         await runtime.withdraw_stop(str(handle.run_id))
         hear_stop(turn, stop)
         outcome = await handle.wait()
-        assert (outcome.status, outcome.output) == (OutcomeStatus.COMPLETED, "said")
+        assert (outcome.status, outcome.output) == ("completed", "said")
         assert runs == ["None", "None"]
         assert await talk_of(runtime, "s") == ["go", "word 2"]
         assert [each["status"] for each in await events_of(runtime, "s", "run_ended")] == ["completed"]
@@ -466,7 +468,7 @@ async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -
     entered, go = asyncio.Event(), asyncio.Event()
     program_of(runtime).arm(entered, go)
     session = await runtime.create("racer")
-    handle = await runtime.start(session.key, "go")
+    handle = await runtime.session(session.key).start("go")
     await entered.wait()
 
     async def finishing() -> None:
@@ -477,7 +479,7 @@ async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -
     async def stopping() -> Any:
         for _ in range(max(0, moments)):
             await asyncio.sleep(0)
-        return await stopper.stop(session.key, run_id=handle.run_id)
+        return await stopper.session(session.key).stop(run_id=handle.run_id)
 
     _, reply = await asyncio.gather(finishing(), stopping())
     async with asyncio.timeout(PATIENCE):
@@ -485,7 +487,9 @@ async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -
     run = await stopper.store.runs.get(str(handle.run_id))
     assert run is not None
     ends = [
-        frame.data["status"] async for frame in stopper.events(session.key, live=False) if frame.name == "run_ended"
+        frame.data["status"]
+        async for frame in stopper.session(session.key).events(live=False)
+        if frame.name == "run_ended"
     ]
     messages = (await stopper.get(session.key)).messages
     assert ends == [str(run.status)] == [str(outcome.status)]
@@ -494,7 +498,7 @@ async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -
         assert run.stop is None
         assert [each.get("metadata") for each in messages] == [None, None]
     else:
-        assert (outcome.status, reply.answer) == (OutcomeStatus.INTERRUPTED, StopAnswer.RECORDED)
+        assert (outcome.status, reply.answer) == ("interrupted", StopAnswer.RECORDED)
         assert run.stop is not None
         assert run.stop.seen_at is not None
         assert all("interrupted" in each["metadata"] for each in messages[1:])
@@ -511,11 +515,11 @@ class Racer:
     def arm(self, entered: asyncio.Event, go: asyncio.Event) -> None:
         self._entered, self._go = entered, go
 
-    async def run(self, turn: Turn) -> Result:
+    async def run(self, turn: Turn) -> None:
         self._entered.set()
         await self._go.wait()
         turn.append({"role": "assistant", "content": "done"})
-        return Result(outcome="completed")
+        return
 
 
 def program_of(runtime: SessionRuntime) -> Racer:
@@ -526,15 +530,15 @@ def program_of(runtime: SessionRuntime) -> Racer:
 
 async def race_many(harness: Harness, times: int) -> None:
     racer = Racer()
-    runtime = SessionRuntime(await harness.open(), [racer])
-    elsewhere = SessionRuntime(await harness.open(), [racer])
+    runtime = await opened(await harness.open(), [racer])
+    elsewhere = await opened(await harness.open(), [racer])
     found: set[OutcomeStatus] = set()
     for number in range(10 * times):
         stopper = (runtime, elsewhere)[number % 2]
         found.add(await race(runtime, stopper, moments=(number * 7) % 61 - 30))
         if number >= times and len(found) == 2:
             break  # on a busy machine one of them may win for a long time
-    assert found == {OutcomeStatus.COMPLETED, OutcomeStatus.INTERRUPTED}, "one of the two never won"
+    assert found == {"completed", "interrupted"}, "one of the two never won"
 
 
 async def test_of_a_stop_and_the_last_commit_one_wins_the_same_everywhere(harness: Harness) -> None:

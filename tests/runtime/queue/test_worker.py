@@ -15,12 +15,12 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue.orphans import end_orphan_without_session
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
 from tenuto.writing.lane_claim import this_owner
 from tests.polling import PATIENCE, until
 from tests.runtime.gates import GatedProgram, lane_is_free, talk_of
+from tests.runtime.runtimes import opened
 from tests.runtime.seams import begin_and_lose, look_at_a_time
 
 
@@ -30,20 +30,21 @@ async def queued(runtime: SessionRuntime, sessions: int, messages: int = 1, stem
     for number in range(sessions):
         await runtime.create("gate", session_id=f"{stem}{number}")
         ids += [
-            await runtime.enqueue(f"{stem}{number}", f"{stem}{number} message {message}") for message in range(messages)
+            await runtime.session(f"{stem}{number}").enqueue(f"{stem}{number} message {message}")
+            for message in range(messages)
         ]
     return ids
 
 
 async def test_a_drain_does_all_that_is_due_in_every_session_and_returns(store: Store, gate: GatedProgram) -> None:
-    runtime = SessionRuntime(store, [gate])
+    runtime = await opened(store, [gate])
     ids = await queued(runtime, 7, 3)
-    later = await runtime.enqueue("s0", "later", delay=3600)
+    later = await runtime.session("s0").enqueue("later", delay=3600)
     async with asyncio.timeout(PATIENCE):
         await runtime.drain()
         await runtime.drain()
-    assert {(await runtime.outcome(each)).status for each in ids} == {OutcomeStatus.COMPLETED}
-    assert (await runtime.outcome(later)).status is OutcomeStatus.QUEUED
+    assert {(await runtime.outcome(each)).status for each in ids} == {"completed"}
+    assert (await runtime.outcome(later)).status == "queued"
     for number in range(7):
         texts = [f"s{number} message {message}" for message in range(3)]
         assert await talk_of(runtime, f"s{number}") == [word for text in texts for word in (text, f"re: {text}")]
@@ -63,12 +64,12 @@ async def test_no_more_sessions_are_worked_on_at_once_than_allowed(store: Store)
         await go.wait()
         now -= 1
 
-    runtime = SessionRuntime(store, [counts])
+    runtime = await opened(store, [counts])
     ids = await queued(runtime, 8)
     working = asyncio.ensure_future(runtime.drain(concurrency=3))
     async with asyncio.timeout(PATIENCE):
         await full.wait()
-        assert len([each for each in ids if (await runtime.outcome(each)).status is OutcomeStatus.RUNNING]) == 3
+        assert len([each for each in ids if (await runtime.outcome(each)).status == "running"]) == 3
         go.set()
         await working
     assert max(at_once) == 3
@@ -76,7 +77,7 @@ async def test_no_more_sessions_are_worked_on_at_once_than_allowed(store: Store)
 
 
 async def test_several_workers_on_one_store_never_do_a_turn_twice(harness: Harness, gate: GatedProgram) -> None:
-    runtimes = [SessionRuntime(await harness.open(), [gate]) for _ in range(4)]
+    runtimes = [await opened(await harness.open(), [gate]) for _ in range(4)]
     ids = await queued(runtimes[0], 6, 4)
     async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*(each.drain(concurrency=2) for each in runtimes))
@@ -86,8 +87,8 @@ async def test_several_workers_on_one_store_never_do_a_turn_twice(harness: Harne
         assert [each for each in gate.said if each.startswith(f"s{number} ")] == [
             f"s{number} message {message}" for message in range(4)
         ]
-        assert len(await runtimes[0].runs(f"s{number}")) == 4
-    assert {(await runtimes[1].outcome(each)).status for each in ids} == {OutcomeStatus.COMPLETED}
+        assert len(await runtimes[0].session(f"s{number}").runs()) == 4
+    assert {(await runtimes[1].outcome(each)).status for each in ids} == {"completed"}
 
 
 class TestNotForThisWorker:
@@ -96,27 +97,27 @@ class TestNotForThisWorker:
     ) -> None:
         look_at_a_time(monkeypatch, 2)
         other = GatedProgram("other")
-        runtime, elsewhere = SessionRuntime(await harness.open(), [gate]), SessionRuntime(await harness.open(), [other])
+        runtime, elsewhere = await opened(await harness.open(), [gate]), await opened(await harness.open(), [other])
         foreign = []
         for number in range(5):
             await elsewhere.create("other", session_id=f"foreign{number}")
-            foreign.append(await elsewhere.enqueue(f"foreign{number}", "not for you"))
+            foreign.append(await elsewhere.session(f"foreign{number}").enqueue("not for you"))
         own = await queued(runtime, 3)
         async with asyncio.timeout(PATIENCE):
             await runtime.drain(concurrency=2)
-        assert {(await runtime.outcome(each)).status for each in own} == {OutcomeStatus.COMPLETED}
-        assert {(await runtime.outcome(each)).status for each in foreign} == {OutcomeStatus.QUEUED}
+        assert {(await runtime.outcome(each)).status for each in own} == {"completed"}
+        assert {(await runtime.outcome(each)).status for each in foreign} == {"queued"}
         assert all([await lane_is_free(runtime, f"foreign{number}") for number in range(5)])
         await elsewhere.drain()
-        assert {(await runtime.outcome(each)).status for each in foreign} == {OutcomeStatus.COMPLETED}
+        assert {(await runtime.outcome(each)).status for each in foreign} == {"completed"}
         assert (len(other.said), len(gate.said)) == (5, 3)
 
     async def test_it_is_looked_at_again_ever_less_often(self, harness: Harness, gate: GatedProgram) -> None:
         store = await harness.open()
-        runtime = SessionRuntime(store, [gate])
+        runtime = await opened(store, [gate])
         await runtime.create("gate", session_id="s")
-        await runtime.enqueue("s", "hello")
-        stranger = SessionRuntime(store, [GatedProgram("other")])
+        await runtime.session("s").enqueue("hello")
+        stranger = await opened(store, [GatedProgram("other")])
         clock, tries, enough = asyncio.get_running_loop().time, list[float](), asyncio.Event()
         acquire = store.lanes.acquire
 
@@ -136,17 +137,17 @@ class TestNotForThisWorker:
         assert [pause >= least for pause, least in zip(pauses, (0.02, 0.04, 0.08), strict=True)] == [True] * 3
 
     async def test_a_session_that_was_closed_keeps_nobody_busy(self, store: Store, gate: GatedProgram) -> None:
-        runtime = SessionRuntime(store, [gate])
+        runtime = await opened(store, [gate])
         ids = await queued(runtime, 2)
         await runtime.execute("s0", SuspendSession())
         async with asyncio.timeout(PATIENCE):
             await runtime.drain()
-        assert [(await runtime.outcome(each)).status for each in ids] == [OutcomeStatus.QUEUED, OutcomeStatus.COMPLETED]
+        assert [(await runtime.outcome(each)).status for each in ids] == ["queued", "completed"]
 
 
 class TestWorking:
     async def test_it_takes_up_what_comes_in_until_it_is_cancelled(self, harness: Harness, gate: GatedProgram) -> None:
-        runtime, sender = SessionRuntime(await harness.open(), [gate]), SessionRuntime(await harness.open(), [gate])
+        runtime, sender = await opened(await harness.open(), [gate]), await opened(await harness.open(), [gate])
         working = asyncio.ensure_future(runtime.work(poll=0.01))
         ids = await queued(sender, 2)
 
@@ -154,18 +155,18 @@ class TestWorking:
             return all([(await sender.outcome(each)).completed for each in ids])
 
         await until(all_done)
-        await sender.enqueue("s0", "hold")
+        await sender.session("s0").enqueue("hold")
         await gate.entered("hold")
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
         assert await lane_is_free(sender, "s0")
-        assert (await sender.runs("s0"))[0].status is RunStatus.INTERRUPTED
+        assert (await sender.session("s0").runs())[0].status is RunStatus.INTERRUPTED
 
     async def test_told_to_finish_it_ends_its_turns_and_leaves_the_rest(self, store: Store, gate: GatedProgram) -> None:
-        runtime = SessionRuntime(store, [gate])
+        runtime = await opened(store, [gate])
         await runtime.create("gate", session_id="s")
-        ids = [await runtime.enqueue("s", text) for text in ("hold", "next")]
+        ids = [await runtime.session("s").enqueue(text) for text in ("hold", "next")]
         worker = runtime.worker(poll=0.01)
         working = asyncio.ensure_future(worker.work())
         await gate.entered("hold")
@@ -173,30 +174,30 @@ class TestWorking:
         gate.let_go("hold")
         async with asyncio.timeout(PATIENCE):
             await working
-        assert [(await runtime.outcome(each)).status for each in ids] == [OutcomeStatus.COMPLETED, OutcomeStatus.QUEUED]
+        assert [(await runtime.outcome(each)).status for each in ids] == ["completed", "queued"]
         assert await lane_is_free(runtime, "s")
 
     async def test_a_lost_run_is_found_and_goes_on_as_its_next_attempt(
         self, harness: Harness, gate: GatedProgram
     ) -> None:
-        runtime, worker = SessionRuntime(await harness.open(), [gate]), SessionRuntime(await harness.open(), [gate])
+        runtime, worker = await opened(await harness.open(), [gate]), await opened(await harness.open(), [gate])
         created = await runtime.create("gate", session_id="s")
         run_id = await begin_and_lose(runtime, created.key, "lost", input_key="k")
         async with asyncio.timeout(PATIENCE):
             await worker.drain()
-        (info,) = await worker.runs("s")
+        (info,) = await worker.session("s").runs()
         assert (info.run_id, info.status, info.run.attempt) == (run_id, RunStatus.COMPLETED, 2)
         assert (await runtime.send("s", "lost", key="k")).run_id == run_id
         assert gate.said == ["lost"]
 
     async def test_a_failing_turn_disturbs_no_other_session(self, store: Store, gate: GatedProgram) -> None:
-        runtime = SessionRuntime(store, [gate])
+        runtime = await opened(store, [gate])
         await runtime.create("gate", session_id="bad")
-        bad = await runtime.enqueue("bad", "fail")
+        bad = await runtime.session("bad").enqueue("fail")
         ids = await queued(runtime, 3)
         await runtime.drain(concurrency=1)
-        assert (await runtime.outcome(bad)).status is OutcomeStatus.FAILED
-        assert {(await runtime.outcome(each)).status for each in ids} == {OutcomeStatus.COMPLETED}
+        assert (await runtime.outcome(bad)).status == "failed"
+        assert {(await runtime.outcome(each)).status for each in ids} == {"completed"}
 
     async def test_it_wakes_what_waited_for_a_time(self, harness: Harness) -> None:
         clock = FakeClock()
@@ -207,7 +208,7 @@ class TestWorking:
             turn.append({"role": "assistant", "content": "awake"})
             return "awake"
 
-        runtime = SessionRuntime(await harness.open(clock=clock), [sleeper])
+        runtime = await opened(await harness.open(clock=clock), [sleeper])
         for number in range(3):
             await runtime.create("sleeper", session_id=f"s{number}")
             assert (await runtime.send(f"s{number}", "sleep")).suspended
@@ -223,7 +224,7 @@ class TestWorking:
 
     async def test_a_store_that_is_closed_ends_a_drain_loudly(self, harness: Harness, gate: GatedProgram) -> None:
         store = await harness.open()
-        runtime = SessionRuntime(store, [gate])
+        runtime = await opened(store, [gate])
         await store.aclose()
         with pytest.raises(StoreClosed):
             await runtime.drain()
@@ -231,7 +232,7 @@ class TestWorking:
     async def test_it_needs_some_concurrency(self, store: Store) -> None:
         for concurrency in (0, -1, 2.5, True):
             with pytest.raises(InvalidInput):
-                await SessionRuntime(store).drain(concurrency)  # type: ignore[arg-type]
+                await (await opened(store)).drain(concurrency)  # type: ignore[arg-type]
 
 
 async def test_a_lost_run_whose_session_was_deleted_meanwhile_is_nobodys_and_harms_no_worker(harness: Harness) -> None:

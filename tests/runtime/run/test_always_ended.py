@@ -21,14 +21,14 @@ from tenuto.errors import (
 from tenuto.model.commit import Budget
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.runtime.change.hooks import At, HookStack, Stage
+from tenuto.runtime.change.hooks import At, HookStack
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool, run_calls
+from tenuto.runtime.program.tools import Tool, run_tools
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.writing.error_record import MOST_TEXT, clipped, error_record
 from tests.conftest import OurHarness
@@ -186,7 +186,7 @@ async def test_what_ends_the_process_ends_its_turn_first(harness: OurHarness, ki
     async def exits(turn: Turn) -> None:
         if turn.input["content"] == "tool":
             turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "t"}]})
-            await run_calls(turn, [Tool(name="t", run=stops)])
+            await run_tools(turn, [Tool(name="t", run=stops)])
         raise kind
 
     runtime = await Database(harness).runtime(exits)
@@ -216,17 +216,17 @@ GIVEN: dict[str, Callable[..., Any]] = {
     "add": lambda turn, value: turn.add("log", value),
     "add log": lambda turn, value: turn.add(value, 1),
     "add once": lambda turn, value: turn.add("log", 1, once=value),
-    "set": lambda turn, value: turn.set(a=value),
+    "set": lambda turn, value: turn.state.update(a=value),
     "update": lambda turn, value: turn.update("a", lambda _: value),
     "update name": lambda turn, value: turn.update(value, lambda _: 1),
     "update change": lambda turn, value: turn.update("a", value),
-    "get": lambda turn, value: turn.get(value),
+    "get": lambda turn, value: turn.state.get(value),
     "emit": lambda turn, value: turn.emit(value),
-    "use": lambda turn, value: turn.use(value),
-    "use source": lambda turn, value: turn.use("m", value),
-    "use once": lambda turn, value: turn.use("m", once=value),
-    "use count": lambda turn, value: turn.use("m", input=value),
-    "use name": lambda turn, value: turn.use("m", inputs=value),
+    "use": lambda turn, value: turn.record_usage(value),
+    "use source": lambda turn, value: turn.record_usage("m", value),
+    "use once": lambda turn, value: turn.record_usage("m", once=value),
+    "use count": lambda turn, value: turn.record_usage("m", input=value),
+    "use name": lambda turn, value: turn.record_usage("m", inputs=value),
     "frame": lambda turn, value: turn.frame(value),
     "frame summary": lambda turn, value: turn.frame(summary=value),
     "frame keep": lambda turn, value: turn.frame(keep=value),
@@ -310,7 +310,7 @@ async def test_a_value_is_refused_by_its_path_and_nothing_of_it_is_pending(harne
         for give, path in (
             (lambda: turn.append({"role": "assistant", "content": bad}, once="k"), r"message\.content\.deep\[1\]\.at"),
             (lambda: turn.add("notes", 1, bad, once="k"), r"notes\.deep\[1\]\.at"),
-            (lambda: turn.set(a=1, b=bad), r"b\.deep\[1\]\.at"),
+            (lambda: turn.state.update(a=1, b=bad), r"b\.deep\[1\]\.at"),
             (lambda: turn.update("b", lambda _: bad), r"b\.deep\[1\]\.at"),
             (lambda: turn.emit(bad), r"chunk\.deep\[1\]\.at"),
         ):
@@ -328,7 +328,7 @@ async def test_a_value_is_refused_by_its_path_and_nothing_of_it_is_pending(harne
     session = await runtime.get("s")
     assert dict(session.document) == {}
     assert set(session.logs) == {"messages"}
-    assert [each async for each in runtime.events("s", live=False) if each.type == "chunk"] == []
+    assert [each async for each in runtime.session("s").events(live=False) if each.type == "chunk"] == []
 
 
 def three_of(give: Callable[[Turn, int], Any]) -> Callable[[Turn], Awaitable[Any]]:
@@ -358,7 +358,7 @@ async def part() -> str:
 
 TOGETHER: dict[str, tuple[Callable[[Turn], Awaitable[Any]], str]] = {
     "append": (three_of(lambda turn, n: turn.append({"role": "assistant", "content": half(n)})), "failed"),
-    "set": (three_of(lambda turn, n: turn.set(**{f"f{n}": half(n)})), "failed"),
+    "set": (three_of(lambda turn, n: turn.state.update(**{f"f{n}": half(n)})), "failed"),
     "add": (three_of(lambda turn, n: turn.add("log", half(n))), "failed"),
     "emit": (three_of(lambda turn, n: each(9, turn.emit, half(n)[: BUDGET // 5])), "completed"),
     "emit many": (three_of(lambda turn, n: each(4000, turn.emit, n)), "completed"),
@@ -384,7 +384,7 @@ async def test_what_is_too_much_together_ends_its_turn_by_itself(harness: OurHar
         assert error["category"] == "commit_budget_exceeded"
         assert [each["role"] for each in (await runtime.get("s")).messages] == ["user"]
     elif what.startswith("emit"):
-        chunks = [frame.data async for frame in runtime.events("s", live=False) if frame.type == "chunk"]
+        chunks = [frame.data async for frame in runtime.session("s").events(live=False) if frame.type == "chunk"]
         assert len(chunks) == (27 if what == "emit" else 12_000)
     await check_over(runtime)
 
@@ -419,7 +419,7 @@ async def test_what_a_tool_gives_that_cannot_be_kept_is_its_calls_error(harness:
     @program
     async def agent(turn: Turn) -> str:
         turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "t"}]})
-        await run_calls(turn, [Tool(name="t", run=tool)])
+        await run_tools(turn, [Tool(name="t", run=tool)])
         return "done"
 
     runtime = await small(harness, agent)
@@ -452,7 +452,7 @@ async def test_results_that_are_too_much_together_become_errors_of_their_calls(h
         if turn.input["content"] == "tools":
             calls = [{"id": f"c{n}", "name": "t"} for n in range(6)]
             turn.append({"role": "assistant", "content": "", "tool_calls": calls})
-            await run_calls(turn, [Tool(name="t", run=tool)])
+            await run_tools(turn, [Tool(name="t", run=tool)])
             return "done"
 
         async def call() -> Any:
@@ -480,7 +480,7 @@ async def test_results_that_are_too_much_together_become_errors_of_their_calls(h
 async def test_what_a_controller_makes_that_cannot_be_kept_fails_the_turn(harness: OurHarness) -> None:
     makes: list[Any] = []
 
-    async def change(session: Session) -> Any:
+    async def change(session: SessionView) -> Any:
         if isinstance(makes[0], BaseException):
             raise makes[0]
         if callable(makes[0]):
@@ -491,7 +491,7 @@ async def test_what_a_controller_makes_that_cannot_be_kept_fails_the_turn(harnes
     async def says(turn: Turn) -> None:
         turn.append({"role": "assistant", "content": "hi"})
 
-    hooks = HookStack().with_hook(At(Stage.BEFORE_SAVE, change))
+    hooks = HookStack().with_hook(At("before_save", change))
     runtime = await small(harness, says, hooks=hooks)
     makes[:] = [lambda session: session]
     await runtime.create("says", session_id="s")
@@ -530,13 +530,13 @@ async def test_a_stop_ends_a_turn_whatever_it_said_and_whatever_its_reason(harne
     await runtime.create("talks", session_id="s")
     for reason in ("r" * 4096, "quick\ttab", None):
         begun.clear()
-        started = await runtime.start("s", "go")
+        started = await runtime.session("s").start("go")
         await begun.wait()
         nasty: tuple[Any, ...] = (LONE, BIG, 5)
         for bad in nasty:
             with pytest.raises(InvalidInput, match="reason"):
-                await runtime.stop("s", kind=kind, reason=bad)
-        await runtime.stop("s", kind=kind, reason=reason)
+                await runtime.session("s").stop(kind=kind, reason=bad)
+        await runtime.session("s").stop(kind=kind, reason=reason)
         outcome: Outcome = await started.wait()
         assert outcome.status == ("interrupted" if kind == "interrupt" else "failed")
         await check_over(runtime)

@@ -15,9 +15,9 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.run.first_message import rolling_back
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.testing.harness import Harness
 from tests.runtime.gates import GatedProgram, events_of, lane_is_free, talk_of
+from tests.runtime.runtimes import opened
 
 
 def talk(*texts: str) -> list[str]:
@@ -32,7 +32,7 @@ async def test_an_unknown_word_is_refused_and_nothing_is_written(runtime: Sessio
             with pytest.raises(InvalidInput):
                 await runtime.send("s", "hello", when_busy=word)
         with pytest.raises(InvalidInput):
-            SessionRuntime(store, when_busy=word)
+            await opened(store, when_busy=word)
     assert await store.dump() == before
 
 
@@ -40,7 +40,7 @@ class TestReject:
     async def test_a_busy_session_refuses_and_nothing_changes(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
         before = await runtime.store.dump()
         for each in (runtime, elsewhere):
@@ -48,7 +48,7 @@ class TestReject:
                 await each.send("s", "no")
             assert (refused.value.category, refused.value.retryable) == ("session_execution_busy", True)
             with pytest.raises(LaneBusy):
-                await each.start("s", "no", key="k", when_busy="reject")
+                await each.session("s").start("no", key="k", when_busy="reject")
         assert await runtime.store.dump() == before
         gate.let_go("hold")
         assert (await held.wait()).completed
@@ -75,7 +75,7 @@ class TestReject:
     async def test_input_that_waits_already_goes_first_if_the_session_is_idle(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        queued = await runtime.enqueue("s", "first")
+        queued = await runtime.session("s").enqueue("first")
         assert (await elsewhere.send("s", "second")).completed
         assert (await runtime.outcome(queued)).completed
         assert gate.said == ["first", "second"]
@@ -85,11 +85,11 @@ class TestQueue:
     async def test_all_get_their_turn_in_order_of_arrival(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
         texts = [f"message {number}" for number in range(5)]
         handles = [
-            await each.start("s", text, when_busy="queue")
+            await each.session("s").start(text, when_busy="queue")
             for text, each in zip(texts, (elsewhere, runtime, elsewhere, elsewhere, runtime), strict=True)
         ]
         gate.let_go("hold")
@@ -102,9 +102,9 @@ class TestQueue:
     async def test_a_message_is_durable_before_its_sender_waits(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
-        queued = await elsewhere.start("s", "next", when_busy="queue")
+        queued = await elsewhere.session("s").start("next", when_busy="queue")
         (row,) = await runtime.store.inbox.list("s")
         assert (row.input_id, row.status, row.body) == (
             queued.input_id,
@@ -118,9 +118,9 @@ class TestQueue:
     async def test_a_sender_that_goes_away_leaves_its_message_and_the_turns_of_others(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await elsewhere.start("s", "hold")
+        held = await elsewhere.session("s").start("hold")
         await gate.entered("hold")
-        other = await elsewhere.enqueue("s", "hold the other")
+        other = await elsewhere.session("s").enqueue("hold the other")
         sending = asyncio.ensure_future(runtime.send("s", "mine", key="k", when_busy="queue"))
         gate.let_go("hold")
         assert (await held.wait()).completed
@@ -133,14 +133,14 @@ class TestQueue:
         assert (await elsewhere.outcome(other)).completed
         mine = await elsewhere.store.inbox.find("s", "k")
         assert mine is not None
-        assert (await elsewhere.outcome(mine.input_id)).status is OutcomeStatus.QUEUED
+        assert (await elsewhere.outcome(mine.input_id)).status == "queued"
         await elsewhere.drain()
         assert await talk_of(runtime, "s") == talk("hold", "hold the other", "mine")
 
     async def test_a_queued_sender_that_goes_away_in_its_own_turn_interrupts_it(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await elsewhere.start("s", "hold")
+        held = await elsewhere.session("s").start("hold")
         await gate.entered("hold")
         sending = asyncio.ensure_future(runtime.send("s", "hold mine", key="k", when_busy="queue"))
         gate.let_go("hold")
@@ -150,7 +150,7 @@ class TestQueue:
         with pytest.raises(asyncio.CancelledError):
             await sending
         assert await lane_is_free(runtime, "s")
-        assert (await elsewhere.send("s", "hold mine", key="k")).status is OutcomeStatus.INTERRUPTED
+        assert (await elsewhere.send("s", "hold mine", key="k")).status == "interrupted"
 
     async def test_a_session_held_by_an_action_is_queued_for_as_well(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
@@ -167,10 +167,12 @@ class TestQueue:
         await acting.wait()
         with pytest.raises(LaneBusy):
             await elsewhere.send("s", "no")
-        handles = [await elsewhere.start("s", text, when_busy=text) for text in ("queue", "interrupt", "rollback")]
+        handles = [
+            await elsewhere.session("s").start(text, when_busy=text) for text in ("queue", "interrupt", "rollback")
+        ]
         go.set()
         await action
-        assert [(await each.wait()).status for each in handles] == [OutcomeStatus.COMPLETED] * 3
+        assert [(await each.wait()).status for each in handles] == ["completed"] * 3
         assert gate.said == ["queue", "interrupt", "rollback"]
 
 
@@ -178,11 +180,11 @@ class TestInterrupt:
     async def test_the_turn_under_way_is_stopped_and_the_message_comes_next(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
         outcome = await elsewhere.send("s", "next", when_busy="interrupt")
         assert outcome.completed
-        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
+        assert (await held.wait()).status == "interrupted"
         assert await talk_of(runtime, "s") == ["hold", "next", "re: next"]
         stops = await events_of(runtime, "s", "stop_requested")
         assert [(each["run_id"], each["kind"]) for each in stops] == [(held.run_id, "interrupt")]
@@ -194,7 +196,7 @@ class TestInterrupt:
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram, first: str, policy: str
     ) -> None:
         """Its sender was cut off, or somebody withdrew the stop, and it is sent again with the same key."""
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
         body: dict[str, Any] = {"message": {"role": "user", "content": "next"}}
         queued = await elsewhere.store.inbox.enqueue(
@@ -203,7 +205,7 @@ class TestInterrupt:
         assert queued.stop is None
         outcome = await elsewhere.send("s", "next", key="k", when_busy=policy)
         assert (outcome.completed, outcome.input_id) == (True, queued.input.input_id)
-        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
+        assert (await held.wait()).status == "interrupted"
         assert await talk_of(runtime, "s") == [*([] if first == "rollback" else ["hold"]), *talk("next")]
         again = await elsewhere.send("s", "next", key="k", when_busy=policy)
         assert again == outcome
@@ -212,9 +214,9 @@ class TestInterrupt:
     async def test_a_repeat_whose_turn_is_under_way_stops_nothing(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold", key="k")
+        held = await runtime.session("s").start("hold", key="k")
         await gate.entered("hold")
-        again = await elsewhere.start("s", "hold", key="k", when_busy="interrupt")
+        again = await elsewhere.session("s").start("hold", key="k", when_busy="interrupt")
         gate.let_go("hold")
         assert (await held.wait()).completed
         assert (await again.wait()).completed
@@ -223,11 +225,11 @@ class TestInterrupt:
     async def test_a_message_that_waits_is_not_stopped_for_a_later_one(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
-        first = await elsewhere.start("s", "hold too", when_busy="queue")
-        second = await elsewhere.start("s", "last", when_busy="interrupt")
-        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
+        first = await elsewhere.session("s").start("hold too", when_busy="queue")
+        second = await elsewhere.session("s").start("last", when_busy="interrupt")
+        assert (await held.wait()).status == "interrupted"
         await gate.entered("hold too")
         gate.let_go("hold too")
         assert (await first.wait()).completed
@@ -257,11 +259,11 @@ class TestRollback:
             async def call() -> str:
                 return "paid"
 
-            async for step in turn.each_step():
+            async for step in turn.steps():
                 if step == 2:
                     entered.set()
                     await asyncio.Event().wait()
-                turn.set(paid=await turn.effect("pay", call, {"amount": 7}))
+                turn.state.update(paid=await turn.effect("pay", call, {"amount": 7}))
                 turn.append({"role": "assistant", "content": "on it"})
             raise AssertionError("unreachable")
 
@@ -272,10 +274,10 @@ class TestRollback:
         self, harness: Harness, store: Store, worked: tuple[Any, asyncio.Event], key: str | None
     ) -> None:
         worker, entered = worked
-        runtime, elsewhere = SessionRuntime(store, [worker]), SessionRuntime(await harness.open(), [worker])
+        runtime, elsewhere = await opened(store, [worker]), await opened(await harness.open(), [worker])
         await runtime.create("worker", {"colour": "red"}, session_id="s")
         await runtime.send("s", "before")
-        held = await runtime.start("s", "work", key=key)
+        held = await runtime.session("s").start("work", key=key)
         await entered.wait()
         assert await talk_of(elsewhere, "s") == ["before", "re: before", "work", "on it"]
         outcome = await elsewhere.send("s", "after", when_busy="rollback")
@@ -283,7 +285,7 @@ class TestRollback:
         session = await runtime.get("s")
         assert await talk_of(runtime, "s") == talk("before", "after")
         assert dict(session.document) == {"colour": "red"}
-        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
+        assert (await held.wait()).status == "interrupted"
         assert held.input_id is not None
         row = await store.inbox.get(held.input_id)
         if key is None:  # known by its run
@@ -291,11 +293,11 @@ class TestRollback:
         else:
             assert row is not None
             assert (row.status, row.rolled_back, row.run_id) == (InputStatus.CONSUMED, True, held.run_id)
-        assert (await elsewhere.outcome(held.input_id)).status is OutcomeStatus.ROLLED_BACK
+        assert (await elsewhere.outcome(held.input_id)).status == "rolled_back"
         assert [(each.effect_key, each.status) for each in await store.effects.list("s")] == [
             ("pay", EffectStatus.DONE)
         ]
-        assert [each.status for each in await runtime.runs("s")] == [
+        assert [each.status for each in await runtime.session("s").runs()] == [
             RunStatus.COMPLETED,
             RunStatus.INTERRUPTED,
             RunStatus.COMPLETED,
@@ -306,7 +308,7 @@ class TestRollback:
     async def test_a_turn_that_completed_first_is_never_rolled_back(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
         enqueue = elsewhere.store.inbox.enqueue
 
@@ -323,11 +325,11 @@ class TestRollback:
     async def test_a_turn_behind_another_is_not_rolled_back(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
-        between = await runtime.start("s", "between", when_busy="queue")
-        last = await elsewhere.start("s", "last", when_busy="rollback")
-        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
+        between = await runtime.session("s").start("between", when_busy="queue")
+        last = await elsewhere.session("s").start("last", when_busy="rollback")
+        assert (await held.wait()).status == "interrupted"
         assert (await between.wait()).completed
         assert (await last.wait()).completed
         assert await talk_of(runtime, "s") == ["hold", *talk("between", "last")]
@@ -335,31 +337,31 @@ class TestRollback:
     async def test_a_turn_that_ended_before_the_message_came_is_not_rolled_back(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
         await held.stop()
-        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
-        await runtime.enqueue("s", "first", delay=0)
+        assert (await held.wait()).status == "interrupted"
+        await runtime.session("s").enqueue("first", delay=0)
         assert (await elsewhere.send("s", "second", when_busy="rollback")).completed
         assert await talk_of(runtime, "s") == ["hold", *talk("first", "second")]
 
     async def test_several_rollbacks_at_once_each_get_their_turn(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
     ) -> None:
-        held = await runtime.start("s", "hold")
+        held = await runtime.session("s").start("hold")
         await gate.entered("hold")
         texts = [f"message {number}" for number in range(4)]
         both = zip(texts, (runtime, elsewhere) * 2, strict=True)
         outcomes = await asyncio.gather(*(each.send("s", text, when_busy="rollback") for text, each in both))
-        assert (await held.wait()).status is OutcomeStatus.INTERRUPTED
+        assert (await held.wait()).status == "interrupted"
         found = await talk_of(runtime, "s")
         assert "hold" not in found
         # One that was stopped for a message which then was not the next one stays: nothing goes back behind a turn.
         ends = [await runtime.outcome(str(outcome.input_id)) for outcome in outcomes]
-        kept = [text for text, end in zip(texts, ends, strict=True) if end.status is not OutcomeStatus.ROLLED_BACK]
+        kept = [text for text, end in zip(texts, ends, strict=True) if end.status != "rolled_back"]
         assert sorted(text for text in found if not text.startswith("re: ")) == sorted(kept)
         for text, end in zip(texts, ends, strict=True):
-            assert end.status in (OutcomeStatus.COMPLETED, OutcomeStatus.INTERRUPTED, OutcomeStatus.ROLLED_BACK)
+            assert end.status in ("completed", "interrupted", "rolled_back")
             assert (f"re: {text}" in found) or not end.completed
         assert sorted(gate.said[1:]) == sorted(texts)
         assert gate.most_at_once == 1

@@ -7,21 +7,20 @@ import pytest
 
 from tenuto.errors import MessageRefused, StoreUnavailable
 from tenuto.model.run import RunStatus
-from tenuto.runtime.change.hooks import Stage
-from tenuto.runtime.program.program import Result, program
+from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.store.store import Store
 from tenuto.testing.faults import FaultyBackend
+from tenuto.words import Stage
 from tests.conftest import OurHarness
 from tests.polling import PATIENCE
 from tests.runtime.gates import GatedProgram, lane_is_free, talk_of
-from tests.runtime.runtimes import Database
-from tests.runtime.seams import take_replica
+from tests.runtime.runtimes import Database, opened
+from tests.runtime.seams import advance, take_replica
 
 SAID = ("one", "two", "three")
 
@@ -38,13 +37,13 @@ async def replies(turn: Turn) -> None:
 
 async def queued(runtime: SessionRuntime, *said: str, name: str = "replies") -> list[str]:
     await runtime.create(name, session_id="s")
-    return [await runtime.enqueue("s", each) for each in said or SAID]
+    return [await runtime.session("s").enqueue(each) for each in said or SAID]
 
 
 async def faulty(harness: OurHarness) -> tuple[SessionRuntime, list[str], FaultyBackend]:
     """Return a runtime with a queue, and the backend that fails it on request."""
     store = await harness.open()
-    runtime = SessionRuntime(store, [replies])
+    runtime = await opened(store, [replies])
     ids = await queued(runtime)
     store.backend = faults = FaultyBackend(store.backend)
     return runtime, ids, faults
@@ -57,15 +56,15 @@ async def commits(store: Store) -> int:
 
 
 async def frames(runtime: SessionRuntime) -> list[tuple[str, str | None]]:
-    return [(str(frame.name), frame.run_id) async for frame in runtime.events("s", live=False) if frame.name]
+    return [(str(frame.name), frame.run_id) async for frame in runtime.session("s").events(live=False) if frame.name]
 
 
 async def test_the_stream_the_listeners_and_the_runs_are_those_of_turns_one_by_one(store: Store) -> None:
     heard: list[Notice] = []
-    runtime = SessionRuntime(store, [replies], listeners=[heard.append])
+    runtime = await opened(store, [replies], listeners=[heard.append])
     ids = await queued(runtime)
     before = await commits(store)
-    await runtime.advance("s")
+    await advance(runtime, "s")
     assert await commits(store) == before + 1 + len(SAID)
     runs = list(reversed(await store.runs.of_session("s")))
     turn = ["session_loaded", "run_started", "session_action_executed", "session_saved", "run_ended"]
@@ -83,58 +82,58 @@ async def test_the_stream_the_listeners_and_the_runs_are_those_of_turns_one_by_o
 
 
 async def test_each_of_them_can_be_gone_back_to(store: Store) -> None:
-    runtime = SessionRuntime(store, [replies])
+    runtime = await opened(store, [replies])
     await queued(runtime)
-    await runtime.advance("s")
-    third, second, _ = await runtime.runs("s")
-    fork = await runtime.fork("s", at=second.run_id)
+    await advance(runtime, "s")
+    third, second, _ = await runtime.session("s").runs()
+    fork = await runtime.session("s").fork(at=second.run_id)
     assert [each["content"] for each in fork.messages] == answered("one", "two")
-    await runtime.rewind("s", third.run_id)
+    await runtime.session("s").rewind(third.run_id)
     assert await talk_of(runtime, "s") == answered("one", "two")
-    await runtime.rewind("s", second.run_id)
+    await runtime.session("s").rewind(second.run_id)
     assert await talk_of(runtime, "s") == answered("one")
 
 
 async def test_a_document_that_a_turn_changed_is_what_the_next_one_finds_and_goes_back_to(store: Store) -> None:
     @program
     async def counts(turn: Turn) -> None:
-        turn.update("count", lambda count: count + 1, 0)
-        turn.append({"role": "assistant", "content": str(turn.get("count"))})
+        turn.update(lambda state: {"count": state.get("count", 0) + 1})
+        turn.append({"role": "assistant", "content": str(turn.state.get("count"))})
 
-    runtime = SessionRuntime(store, [counts])
+    runtime = await opened(store, [counts])
     await queued(runtime, name="counts")
-    await runtime.advance("s")
+    await advance(runtime, "s")
     assert (await runtime.get("s")).document == {"count": 3}
-    third, *_ = await runtime.runs("s")
-    assert (await runtime.rewind("s", third.run_id)).document == {"count": 2}
+    third, *_ = await runtime.session("s").runs()
+    assert (await runtime.session("s").rewind(third.run_id)).document == {"count": 2}
 
 
 async def test_controllers_are_asked_between_turns(store: Store) -> None:
     asked: list[Stage] = []
 
     class Watching:
-        async def on_stage(self, stage: Stage, session: Session) -> Session:
+        async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
             asked.append(stage)
             return session
 
-    runtime = SessionRuntime(store, [replies], hooks=Watching())
+    runtime = await opened(store, [replies], hooks=Watching())
     await queued(runtime)
     asked.clear()
-    await runtime.advance("s")
-    stages = [Stage.AFTER_LOAD, Stage.AFTER_ACTION, Stage.BEFORE_SAVE, Stage.AFTER_SAVE]
+    await advance(runtime, "s")
+    stages = ["after_load", "after_action", "before_save", "after_save"]
     assert asked == stages * len(SAID)
     assert await talk_of(runtime, "s") == answered(*SAID)
 
 
 async def test_a_worker_that_is_to_finish_begins_no_further_turn(store: Store) -> None:
-    runtime = SessionRuntime(store, [replies])
+    runtime = await opened(store, [replies])
     _, second, _ = await queued(runtime)
     turns = iter([True, False])
-    assert await runtime.advance("s", should_continue=lambda: next(turns, False))
+    assert await advance(runtime, "s", should_continue=lambda: next(turns, False))
     assert await talk_of(runtime, "s") == answered("one")
-    assert (await runtime.outcome(second)).status is OutcomeStatus.QUEUED
+    assert (await runtime.outcome(second)).status == "queued"
     assert await lane_is_free(runtime, "s")
-    await runtime.advance("s")
+    await advance(runtime, "s")
     assert await talk_of(runtime, "s") == answered(*SAID)
 
 
@@ -147,22 +146,18 @@ async def test_a_message_that_the_program_refuses_is_refused_between_turns(store
     class Picky:
         name, version, declares = "replies", "1", ProgramTraits(entry=entry)
 
-        async def run(self, turn: Turn) -> Result:
+        async def run(self, turn: Turn) -> None:
             said: Any = turn.input
             turn.append({"role": "assistant", "content": f"re: {said['content']}"})
-            return Result(outcome="completed")
+            return
 
-    accepting = SessionRuntime(store, [replies])
+    accepting = await opened(store, [replies])
     await accepting.create("replies", session_id="s")
-    ids = [await accepting.enqueue("s", each) for each in SAID]
-    runtime = SessionRuntime(store, [Picky()])
-    await runtime.advance("s")
+    ids = [await accepting.session("s").enqueue(each) for each in SAID]
+    runtime = await opened(store, [Picky()])
+    await advance(runtime, "s")
     assert await talk_of(runtime, "s") == answered("one", "three")
-    assert [(await runtime.outcome(each)).status for each in ids] == [
-        OutcomeStatus.COMPLETED,
-        OutcomeStatus.FAILED,
-        OutcomeStatus.COMPLETED,
-    ]
+    assert [(await runtime.outcome(each)).status for each in ids] == ["completed", "failed", "completed"]
 
 
 async def test_a_turn_that_fails_or_writes_nothing_is_followed_by_the_next_one(store: Store) -> None:
@@ -174,28 +169,23 @@ async def test_a_turn_that_fails_or_writes_nothing_is_followed_by_the_next_one(s
         if said["content"] != "nothing":
             turn.append({"role": "assistant", "content": f"re: {said['content']}"})
 
-    runtime = SessionRuntime(store, [silent])
+    runtime = await opened(store, [silent])
     ids = await queued(runtime, "one", "nothing", "fail", "two", name="silent")
-    await runtime.advance("s")
+    await advance(runtime, "s")
     assert await talk_of(runtime, "s") == ["one", "re: one", "nothing", "fail", "two", "re: two"]
-    assert [(await runtime.outcome(each)).status for each in ids] == [
-        OutcomeStatus.COMPLETED,
-        OutcomeStatus.COMPLETED,
-        OutcomeStatus.FAILED,
-        OutcomeStatus.COMPLETED,
-    ]
+    assert [(await runtime.outcome(each)).status for each in ids] == ["completed", "completed", "failed", "completed"]
 
 
 async def test_a_turn_that_follows_can_be_stopped(store: Store) -> None:
     gate = GatedProgram()
-    runtime = SessionRuntime(store, [gate])
+    runtime = await opened(store, [gate])
     _, second, _ = await queued(runtime, "one", "hold two", "three", name="gate")
-    working = asyncio.create_task(runtime.advance("s"))
+    working = asyncio.create_task(advance(runtime, "s"))
     await gate.entered("hold two")
-    await runtime.stop("s")
+    await runtime.session("s").stop()
     async with asyncio.timeout(PATIENCE):
         await working
-    assert (await runtime.outcome(second)).status is OutcomeStatus.INTERRUPTED
+    assert (await runtime.outcome(second)).status == "interrupted"
     assert await talk_of(runtime, "s") == ["one", "re: one", "hold two", "three", "re: three"]
 
 
@@ -204,9 +194,9 @@ async def test_whichever_reply_is_lost_each_message_is_answered_once(harness: Ou
     runtime, ids, faults = await faulty(harness)
     faults.lose_reply(nth)
     try:
-        await runtime.advance("s")
+        await advance(runtime, "s")
     except StoreUnavailable:
-        await runtime.advance("s")
+        await advance(runtime, "s")
     assert await talk_of(runtime, "s") == answered(*SAID)
     assert [(run.status, run.attempt) for run in await runtime.store.runs.of_session("s")] == [
         (RunStatus.COMPLETED, 1)
@@ -219,14 +209,14 @@ async def test_a_caller_that_goes_away_as_a_turn_begins_leaves_nothing_running(h
     runtime, ids, faults = await faulty(harness)
     faults.lose_reply(nth, cast("Exception", asyncio.CancelledError()))
     with pytest.raises(asyncio.CancelledError):
-        await runtime.advance("s")
+        await advance(runtime, "s")
     run = await runtime.store.runs.current("s")
     assert run is None or run.status in (RunStatus.COMPLETED, RunStatus.INTERRUPTED)
     assert await lane_is_free(runtime, "s")
-    await runtime.advance("s")
+    await advance(runtime, "s")
     outcomes = [await runtime.outcome(each) for each in ids]
-    assert {each.status for each in outcomes} <= {OutcomeStatus.COMPLETED, OutcomeStatus.INTERRUPTED}
-    assert sum(each.status is OutcomeStatus.INTERRUPTED for each in outcomes) <= 1
+    assert {each.status for each in outcomes} <= {"completed", "interrupted"}
+    assert sum(each.status == "interrupted" for each in outcomes) <= 1
     assert [each["content"] for each in (await runtime.get("s")).messages if each["role"] == "user"] == list(SAID)
 
 
@@ -234,22 +224,22 @@ async def test_a_runner_lost_in_a_turn_that_followed_is_taken_over_in_that_turn(
     database, gate = Database(harness), GatedProgram()
     first = await database.runtime(gate)
     ids = await queued(first, "one", "hold two", "three", name="gate")
-    working = asyncio.create_task(first.advance("s"))
+    working = asyncio.create_task(advance(first, "s"))
     await gate.entered("hold two")
     await database.lose(first, working)
     second = await database.runtime(gate)
     gate.let_go("hold two")
     async with asyncio.timeout(PATIENCE):
-        await second.advance("s")
+        await advance(second, "s")
     assert await talk_of(second, "s") == answered("one", "hold two", "three")
     assert [run.attempt for run in reversed(await second.store.runs.of_session("s"))] == [1, 2, 1]
-    assert [(await second.outcome(each)).status for each in ids] == [OutcomeStatus.COMPLETED] * 3
+    assert [(await second.outcome(each)).status for each in ids] == ["completed"] * 3
 
 
 async def test_what_a_session_keeps_in_memory_is_not_counted_twice(store: Store) -> None:
-    runtime = SessionRuntime(store, [replies])
+    runtime = await opened(store, [replies])
     await queued(runtime, *(["x" * 1000] * 10))
-    await runtime.advance("s")
+    await advance(runtime, "s")
     copy = take_replica(runtime, (await runtime.get("s")).key)
     assert copy is not None
     assert 20_000 < copy.size < 30_000

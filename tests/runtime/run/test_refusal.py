@@ -22,19 +22,18 @@ from tenuto.errors import (
 from tenuto.graph.reducers import append
 from tenuto.model.input import Boundary, InputKind, InputStatus, NewInput
 from tenuto.runtime.change.actions import ResumeSession, SuspendSession
-from tenuto.runtime.change.hooks import At, HookStack, Stage
-from tenuto.runtime.program.program import Result, program
+from tenuto.runtime.change.hooks import At, HookStack
+from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.testing.harness import Harness
 from tests.conftest import OurHarness
 from tests.polling import until
 from tests.runtime.gates import GatedProgram, events_of, talk_of
-from tests.runtime.runtimes import Database, on_disk
-from tests.runtime.seams import fail_takeovers
+from tests.runtime.runtimes import Database, on_disk, opened
+from tests.runtime.seams import advance, fail_takeovers
 
 RESULT = {"role": "tool", "tool_call_id": "never made", "content": "?"}
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "n", "arguments": {}}]}
@@ -66,7 +65,7 @@ async def put(store: Store, kind: InputKind, body: Any, session: str = "s", **pa
 
 @pytest.fixture
 async def runtime(store: Store) -> SessionRuntime:
-    runtime = SessionRuntime(store, [GatedProgram()])
+    runtime = await opened(store, [GatedProgram()])
     for name in ("s", "other"):
         await runtime.create("gate", session_id=name)
     return runtime
@@ -78,14 +77,14 @@ async def test_what_nobody_could_ever_take_is_refused_and_the_rest_goes_on(
 ) -> None:
     kind, body, category = POISON[name]
     poison = await put(store, kind, body)
-    behind, beside = await runtime.enqueue("s", "behind"), await runtime.enqueue("other", "beside")
+    behind, beside = await runtime.session("s").enqueue("behind"), await runtime.enqueue("other", "beside")
     assert (await runtime.send("s", "innocent")).output == "re: innocent"
     await runtime.drain()
     assert await talk_of(runtime, "s") == answered("behind", "innocent")
     for each in (behind, beside):
         assert (await runtime.outcome(each)).completed
     outcome = await runtime.outcome(poison)
-    assert (outcome.status, outcome.run_id, outcome.error["category"]) == (OutcomeStatus.FAILED, None, category)
+    assert (outcome.status, outcome.run_id, outcome.error["category"]) == ("failed", None, category)
     with pytest.raises(Exception, match=poison):
         outcome.result()
     assert await store.inbox.list("s") == ()
@@ -96,14 +95,14 @@ async def test_what_nobody_could_ever_take_is_refused_and_the_rest_goes_on(
 @pytest.mark.parametrize("name", POISON)
 async def test_a_turn_under_way_does_not_fail_for_what_comes_next(store: Store, name: str) -> None:
     gate = GatedProgram()
-    runtime = SessionRuntime(store, [gate])
+    runtime = await opened(store, [gate])
     await runtime.create("gate", session_id="s")
     await runtime.send("s", "first")
-    held = await runtime.enqueue("s", "hold")
+    held = await runtime.session("s").enqueue("hold")
     draining = asyncio.ensure_future(runtime.drain())
     await gate.entered("hold")
     await put(store, *POISON[name][:2])
-    behind = await runtime.enqueue("s", "behind")
+    behind = await runtime.session("s").enqueue("behind")
     gate.let_go("hold")
     await draining
     assert (await runtime.outcome(held)).output == "re: hold"
@@ -115,12 +114,12 @@ async def test_a_turn_under_way_does_not_fail_for_what_comes_next(store: Store, 
 @pytest.mark.parametrize("boundary", ["after_step", "before_completion"])
 async def test_a_turn_does_not_fail_for_what_it_is_sent_meanwhile(store: Store, boundary: str, message: Any) -> None:
     gate = GatedProgram()
-    runtime = SessionRuntime(store, [gate])
+    runtime = await opened(store, [gate])
     await runtime.create("gate", session_id="s")
-    handle = await runtime.start("s", "hold")
+    handle = await runtime.session("s").start("hold")
     await gate.entered("hold")
     wrong = await put(store, InputKind.MESSAGE, {"message": message}, boundary=Boundary(boundary))
-    right = await runtime.enqueue("s", "right", boundary="before_completion")
+    right = await runtime.session("s").enqueue("right", boundary="before_completion")
     gate.let_go("hold")
     assert (await handle.wait()).output == "re: right"
     await runtime.drain()
@@ -133,17 +132,17 @@ async def test_a_turn_does_not_fail_for_what_it_is_sent_meanwhile(store: Store, 
 async def test_what_cannot_be_read_is_refused_and_the_rest_goes_on(
     runtime: SessionRuntime, harness: Harness, store: Store, damage: str
 ) -> None:
-    poison = await runtime.enqueue("s", "broken")
-    behind = await runtime.enqueue("s", "behind")
+    poison = await runtime.session("s").enqueue("broken")
+    behind = await runtime.session("s").enqueue("behind")
     await harness.damage(f"UPDATE input SET {damage} WHERE input_id = '{poison}'")
-    assert (await runtime.outcome(poison)).status is OutcomeStatus.QUEUED
+    assert (await runtime.outcome(poison)).status == "queued"
     (row, _) = await store.inbox.list("s")
     assert (row.has_body, row.body) == (False, None)
     assert poison in str(row.unreadable)
     await runtime.drain()
     assert (await runtime.outcome(behind)).completed
     outcome = await runtime.outcome(poison)
-    assert (outcome.status, outcome.error["category"]) == (OutcomeStatus.FAILED, "stored_data_corrupt")
+    assert (outcome.status, outcome.error["category"]) == ("failed", "stored_data_corrupt")
     assert await talk_of(runtime, "s") == answered("behind")
 
 
@@ -152,12 +151,12 @@ async def test_a_sender_hears_its_own_refusal_and_nobody_elses(harness: Harness,
         declares = ProgramTraits(entry=lambda message: message if message["content"] != "bad" else _refuse())
 
     gate = Judging()
-    runtime, elsewhere = SessionRuntime(store, [gate]), SessionRuntime(await harness.open(), [gate])
+    runtime, elsewhere = await opened(store, [gate]), await opened(await harness.open(), [gate])
     await runtime.create("gate", session_id="s")
-    held = await runtime.start("s", "hold")
+    held = await runtime.session("s").start("hold")
     await gate.entered("hold")
-    bad = [await elsewhere.start("s", "bad", key="bad", when_busy=policy) for policy in ("queue", "interrupt")]
-    good = await elsewhere.start("s", "good", key="good", when_busy="queue")
+    bad = [await elsewhere.session("s").start("bad", key="bad", when_busy=policy) for policy in ("queue", "interrupt")]
+    good = await elsewhere.session("s").start("good", key="good", when_busy="queue")
     assert (await good.wait()).output == "re: good"
     await held.wait()
     for each in bad:
@@ -171,7 +170,7 @@ async def test_a_sender_hears_its_own_refusal_and_nobody_elses(harness: Harness,
     row = await store.inbox.find("s", "bad")
     assert row is not None
     assert (row.status, row.body, row.has_body, row.run_id) == (InputStatus.REFUSED, None, False, None)
-    assert await runtime.cancel("s", row.input_id) == {row.input_id: "refused"}
+    assert await runtime.session("s").cancel(row.input_id) == {row.input_id: "refused"}
 
 
 def _refuse() -> Any:
@@ -192,35 +191,35 @@ class Picky:
             raise self.error("not this one")
         return message
 
-    async def run(self, turn: Turn) -> Result:
+    async def run(self, turn: Turn) -> None:
         said: Any = turn.input
         turn.append({"role": "assistant", "content": f"re: {said['content']}"})
-        return Result(outcome="completed")
+        return
 
 
 @pytest.mark.parametrize("error", [ValueError, PermissionError, MessageRefused, KeyError])
 async def test_what_a_program_refuses_is_refused_whatever_it_raises(store: Store, error: type[Exception]) -> None:
-    runtime = SessionRuntime(store, [Picky(error)])
+    runtime = await opened(store, [Picky(error)])
     await runtime.create("gate", session_id="s")
     with pytest.raises(error):
         await runtime.send("s", "no, at once")
     assert await store.inbox.list("s") == ()
-    ids = [await runtime.enqueue("s", text) for text in ("one", "no", "two")]
+    ids = [await runtime.session("s").enqueue(text) for text in ("one", "no", "two")]
     with pytest.raises(MessageRefused, match="not this one"):
         await runtime.send("s", "no, later", when_busy="queue")
     statuses = [(await runtime.outcome(each)).status for each in ids]
-    assert statuses == [OutcomeStatus.COMPLETED, OutcomeStatus.FAILED, OutcomeStatus.COMPLETED]
+    assert statuses == ["completed", "failed", "completed"]
     assert await talk_of(runtime, "s") == answered("one", "two")
 
 
 @pytest.mark.parametrize("error", [ConnectionError, TimeoutError, StoreUnavailable])
 async def test_what_passes_leaves_a_message_queued(store: Store, error: type[Exception]) -> None:
     picky = Picky(error)
-    runtime = SessionRuntime(store, [picky])
+    runtime = await opened(store, [picky])
     await runtime.create("gate", session_id="s")
-    queued = await runtime.enqueue("s", "no")
+    queued = await runtime.session("s").enqueue("no")
     await runtime.drain()
-    assert (await runtime.outcome(queued)).status is OutcomeStatus.QUEUED
+    assert (await runtime.outcome(queued)).status == "queued"
     picky.error = None
     await runtime.drain()
     assert (await runtime.outcome(queued)).output == "re: no"
@@ -229,20 +228,20 @@ async def test_what_passes_leaves_a_message_queued(store: Store, error: type[Exc
 async def test_a_hooks_refusal_settles_a_queued_message_and_is_raised_to_whoever_sends(store: Store) -> None:
     refused = ["for now"]
 
-    async def hook(session: Session) -> Session:
+    async def hook(session: SessionView) -> SessionView:
         if refused:
             raise PermissionError(f"not {refused[0]}")
         return session
 
-    runtime = SessionRuntime(store, [GatedProgram()], HookStack().with_hook(At(Stage.AFTER_LOAD, hook), priority=1))
-    plain = SessionRuntime(store, [GatedProgram()])
+    runtime = await opened(store, [GatedProgram()], hooks=HookStack().with_hook(At("after_load", hook), priority=1))
+    plain = await opened(store, [GatedProgram()])
     await plain.create("gate", session_id="s")
     with pytest.raises(PermissionError, match="not for now"):
         await runtime.send("s", "at once")
-    queued = await runtime.enqueue("s", "queued")
+    queued = await runtime.session("s").enqueue("queued")
     await runtime.drain()
     outcome = await runtime.outcome(queued)
-    assert (outcome.status, outcome.error["message"]) == (OutcomeStatus.FAILED, "not for now")
+    assert (outcome.status, outcome.error["message"]) == ("failed", "not for now")
     refused.clear()
     assert (await runtime.send("s", "again")).completed
 
@@ -250,7 +249,7 @@ async def test_a_hooks_refusal_settles_a_queued_message_and_is_raised_to_whoever
 async def test_a_store_that_fails_for_a_moment_settles_nothing(
     runtime: SessionRuntime, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queued = [await runtime.enqueue("s", text) for text in ("one", "two")]
+    queued = [await runtime.session("s").enqueue(text) for text in ("one", "two")]
     commit, failures = store.commit, iter(range(2))
 
     async def failing(given: Any) -> Any:
@@ -269,7 +268,7 @@ class Mark:
 
     word: str
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         return session.with_fields(mark=self.word)
 
 
@@ -277,21 +276,21 @@ async def test_an_action_that_is_not_known_here_waits_for_a_process_that_knows_i
     harness: Harness, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     knows, knows_not = (
-        SessionRuntime(await harness.open(), [GatedProgram()], actions=[Mark]),
-        SessionRuntime(store, [GatedProgram()]),
+        await opened(await harness.open(), [GatedProgram()], actions=[Mark]),
+        await opened(store, [GatedProgram()]),
     )
     await knows.create("gate", session_id="s")
-    marks = [await knows.enqueue("s", Mark(f"{number}")) for number in range(20)]
-    behind = await knows.enqueue("s", "behind")
+    marks = [await knows.session("s").enqueue(Mark(f"{number}")) for number in range(20)]
+    behind = await knows.session("s").enqueue("behind")
     with caplog.at_level(logging.WARNING):
         await knows_not.drain()
         assert (await knows_not.send("s", "later")).output == "re: later"
     assert (await knows.outcome(behind)).output == "re: behind"
-    assert {(await knows.outcome(each)).status for each in marks} == {OutcomeStatus.QUEUED}
+    assert {(await knows.outcome(each)).status for each in marks} == {"queued"}
     assert [record for record in caplog.records if "Mark" in record.getMessage()] == caplog.records[:1]
     assert marks[0] in caplog.records[0].getMessage()
     await knows.drain()
-    assert {(await knows.outcome(each)).status for each in marks} == {OutcomeStatus.EXECUTED}
+    assert {(await knows.outcome(each)).status for each in marks} == {"executed"}
     assert (await knows.get("s")).document == {"mark": "19"}
     assert await talk_of(knows, "s") == answered("behind", "later")
 
@@ -300,26 +299,26 @@ async def test_a_program_that_is_not_known_here_leaves_its_input_to_a_worker_tha
     harness: Harness, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     lacking, having = (
-        SessionRuntime(store, [GatedProgram("other")]),
-        SessionRuntime(await harness.open(), [GatedProgram()]),
+        await opened(store, [GatedProgram("other")]),
+        await opened(await harness.open(), [GatedProgram()]),
     )
     names = [f"s{number}" for number in range(3)]
     for name in names:
         await having.create("gate", session_id=name)
     await lacking.create("other", session_id="mine")
-    queued = [await lacking.enqueue(name, text) for name in names for text in ("one", "two")]
-    mine = await lacking.enqueue("mine", "here")
+    queued = [await lacking.session(name).enqueue(text) for name in names for text in ("one", "two")]
+    mine = await lacking.session("mine").enqueue("here")
     with caplog.at_level(logging.WARNING):
         await lacking.drain()
     assert len([record for record in caplog.records if "gate@1" in record.getMessage()]) == 1
     assert (await lacking.outcome(mine)).completed
-    assert {(await lacking.outcome(each)).status for each in queued} == {OutcomeStatus.QUEUED}
+    assert {(await lacking.outcome(each)).status for each in queued} == {"queued"}
     with pytest.raises(ProgramNotRegistered):
         await lacking.send("s0", "not here", when_busy="queue")
     workers = [asyncio.ensure_future(each.work(poll=0.01)) for each in (lacking, having)]
 
     async def all_are_completed() -> bool:
-        return {(await lacking.outcome(each)).status for each in queued} == {OutcomeStatus.COMPLETED}
+        return {(await lacking.outcome(each)).status for each in queued} == {"completed"}
 
     await until(all_are_completed)
     for each in workers:
@@ -333,11 +332,11 @@ async def test_a_sender_whose_process_lacks_the_program_waits_for_whoever_has_it
     harness: Harness, store: Store
 ) -> None:
     gate = GatedProgram()
-    lacking, having = SessionRuntime(store, []), SessionRuntime(await harness.open(), [gate])
+    lacking, having = await opened(store, []), await opened(await harness.open(), [gate])
     await having.create("gate", session_id="s")
-    held = await having.start("s", "hold")
+    held = await having.session("s").start("hold")
     await gate.entered("hold")
-    sent = await lacking.start("s", "next", when_busy="queue")
+    sent = await lacking.session("s").start("next", when_busy="queue")
     gate.let_go("hold")
     await held.wait()
     working = asyncio.ensure_future(having.work(poll=0.01))
@@ -360,11 +359,11 @@ def survey(version: str) -> Any:
 
 
 async def test_state_that_this_process_has_no_way_from_leaves_its_input_queued(harness: Harness, store: Store) -> None:
-    old, new = SessionRuntime(await harness.open(), [survey("1")]), SessionRuntime(store, [survey("2")])
+    old, new = await opened(await harness.open(), [survey("1")]), await opened(store, [survey("2")])
     await new.create("survey", session_id="s")
-    queued = await new.enqueue("s", "hello")
+    queued = await new.session("s").enqueue("hello")
     await old.drain()
-    assert (await old.outcome(queued)).status is OutcomeStatus.QUEUED
+    assert (await old.outcome(queued)).status == "queued"
     with pytest.raises(StateMigrationError):
         await old.send("s", "not here")
     await new.drain()
@@ -376,7 +375,7 @@ async def test_state_that_this_process_has_no_way_from_leaves_its_input_queued(h
 async def test_a_session_that_is_suspended_keeps_what_waits_in_it_unless_it_was_to_be_rejected(
     runtime: SessionRuntime, store: Store, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    first = await runtime.enqueue("s", "first")
+    first = await runtime.session("s").enqueue("first")
     enqueue = store.inbox.enqueue
 
     async def suspended_then(*arguments: Any, **options: Any) -> Any:
@@ -390,23 +389,21 @@ async def test_a_session_that_is_suspended_keeps_what_waits_in_it_unless_it_was_
     second = refused.value.details()["input_id"]
     monkeypatch.undo()
     await runtime.drain()
-    assert (await runtime.outcome(first)).status is OutcomeStatus.QUEUED
+    assert (await runtime.outcome(first)).status == "queued"
     await runtime.execute("s", ResumeSession())
     await runtime.drain()
     assert (await runtime.outcome(first)).completed
-    assert (await runtime.outcome(second)).status is (
-        OutcomeStatus.CANCELLED if policy == "reject" else OutcomeStatus.COMPLETED
-    )
+    assert (await runtime.outcome(second)).status is ("cancelled" if policy == "reject" else "completed")
 
 
 async def test_a_sender_whose_session_is_deleted_hears_that(harness: Harness, store: Store) -> None:
     gate = GatedProgram()
-    runtime, elsewhere = SessionRuntime(store, [gate]), SessionRuntime(await harness.open(), [gate])
+    runtime, elsewhere = await opened(store, [gate]), await opened(await harness.open(), [gate])
     await runtime.create("gate", session_id="s")
-    held = await runtime.start("s", "hold")
+    held = await runtime.session("s").start("hold")
     await gate.entered("hold")
-    sent = await elsewhere.start("s", "next", when_busy="queue")
-    await elsewhere.delete("s")
+    sent = await elsewhere.session("s").start("next", when_busy="queue")
+    await elsewhere.session("s").delete()
     with pytest.raises(SessionDeleted):
         await sent.wait()
     gate.let_go("hold")
@@ -417,7 +414,7 @@ async def test_a_sender_whose_session_is_deleted_hears_that(harness: Harness, st
 async def test_a_wake_whose_run_cannot_go_on_is_refused_and_a_message_behind_it_begins(store: Store) -> None:
     refused = ["it"]
 
-    async def hook(session: Session) -> Session:
+    async def hook(session: SessionView) -> SessionView:
         if refused and len(session.messages) > 0:
             raise PermissionError("not now")
         return session
@@ -428,11 +425,11 @@ async def test_a_wake_whose_run_cannot_go_on_is_refused_and_a_message_behind_it_
             await turn.wait("answer")
         turn.append({"role": "assistant", "content": f"re: {turn.input['content']}"})
 
-    plain = SessionRuntime(store, [asks])
+    plain = await opened(store, [asks])
     await plain.create("asks", session_id="s")
     paused = await plain.send("s", "ask")
     await plain.answer(paused.waits[0].wait_id, "yes", run=False)
-    runtime = SessionRuntime(store, [asks], HookStack().with_hook(At(Stage.AFTER_LOAD, hook), priority=1))
+    runtime = await opened(store, [asks], hooks=HookStack().with_hook(At("after_load", hook), priority=1))
     await runtime.drain()
     assert await store.inbox.list("s") == ()
     assert len(await events_of(plain, "s", "input_refused")) == 1
@@ -442,20 +439,20 @@ async def test_a_wake_whose_run_cannot_go_on_is_refused_and_a_message_behind_it_
 
 
 async def test_an_answer_stands_though_going_on_is_refused_here(store: Store) -> None:
-    async def hook(session: Session) -> Session:
+    async def hook(session: SessionView) -> SessionView:
         raise ValueError("never here")
 
     @program
     async def asks(turn: Turn) -> Any:
         return await turn.wait("answer")
 
-    plain = SessionRuntime(store, [asks])
+    plain = await opened(store, [asks])
     await plain.create("asks", session_id="s")
     paused = await plain.send("s", "ask")
-    runtime = SessionRuntime(store, [asks], HookStack().with_hook(At(Stage.AFTER_LOAD, hook), priority=1))
+    runtime = await opened(store, [asks], hooks=HookStack().with_hook(At("after_load", hook), priority=1))
     answered = await runtime.answer(paused.waits[0].wait_id, "yes")
     assert (answered.continues, answered.outcome) == (True, None)
-    assert await plain.advance("s")
+    assert await advance(plain, "s")
     assert (await plain.outcome(str(paused.input_id))).output == "yes"
 
 
@@ -464,12 +461,12 @@ async def test_a_refusal_that_cannot_be_kept_as_it_is_is_kept_as_far_as_it_can(s
         def _entry(self, message: Any) -> Any:
             raise ValueError("\ud800 is no character")
 
-    runtime = SessionRuntime(store, [Odd(ValueError)])
+    runtime = await opened(store, [Odd(ValueError)])
     await runtime.create("gate", session_id="s")
-    queued = await runtime.enqueue("s", "hello")
+    queued = await runtime.session("s").enqueue("hello")
     await runtime.drain()
     outcome = await runtime.outcome(queued)
-    assert (outcome.status, outcome.error["category"]) == (OutcomeStatus.FAILED, "ValueError")
+    assert (outcome.status, outcome.error["category"]) == ("failed", "ValueError")
     assert outcome.error["message"] == "\ufffd is no character"
 
 

@@ -12,7 +12,6 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.testing.agent import ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate, contents, results, waiting
@@ -38,12 +37,12 @@ def teller(gate: Gate, *, needs_approval: bool = True, **tools: Tool) -> Scripte
 
 async def _takes_back(runtime: SessionRuntime, elsewhere: SessionRuntime, first: str, gate: Gate) -> None:
     """Send a message that takes the turn under way back, and see that nothing of it is left but its records."""
-    sent = await elsewhere.start("s", "you", key="r", when_busy="rollback")
+    sent = await elsewhere.session("s").start("you", key="r", when_busy="rollback")
     gate.open.set()  # a tool at work may finish
     assert (await sent.wait()).completed
     session = await elsewhere.get("s")
     assert [message["content"] for message in session.messages] == ["me", "hello, me", "you", "hello, you"]
-    assert (await elsewhere.outcome(first)).status is OutcomeStatus.ROLLED_BACK
+    assert (await elsewhere.outcome(first)).status == "rolled_back"
     row = await elsewhere.store.inbox.get(first)
     assert row is not None
     assert (row.status, row.rolled_back) == (InputStatus.CONSUMED, True)
@@ -51,7 +50,7 @@ async def _takes_back(runtime: SessionRuntime, elsewhere: SessionRuntime, first:
     assert [last.rolled_back, before.rolled_back] == [False, False]
     assert undone
     assert all(run.rolled_back for run in undone)
-    assert await elsewhere.waits("s") == []
+    assert await elsewhere.session("s").waits() == []
     assert await elsewhere.store.inbox.list("s") == ()
     assert [each.call_id for each in await elsewhere.store.effects.list("s") if each.call_id] == ["c1"]
     assert (await runtime.send("s", "again")).completed
@@ -95,7 +94,7 @@ async def test_a_function_that_had_waited_is_taken_back_with_what_it_had_said(ha
     assert (await runtime.send("s", "quick", when_busy="rollback")).completed
     await answering
     assert [each["content"] for each in (await runtime.get("s")).messages] == ["quick", "at once"]
-    assert (await runtime.outcome(str(paused.input_id))).status is OutcomeStatus.ROLLED_BACK
+    assert (await runtime.outcome(str(paused.input_id))).status == "rolled_back"
 
 
 async def test_a_turn_that_was_interrupted_and_resumed_is_taken_back_whole(harness: OurHarness) -> None:
@@ -115,14 +114,14 @@ async def test_a_turn_that_was_interrupted_and_resumed_is_taken_back_whole(harne
     runtime, elsewhere = await database.runtime(slow), await database.runtime(slow)
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "me")
-    handle = await runtime.start("s", "pay", key="first")
+    handle = await runtime.session("s").start("pay", key="first")
     await gate.reached.wait()
     await handle.stop()
-    assert (await handle.wait()).status is OutcomeStatus.INTERRUPTED
-    resuming = asyncio.ensure_future(runtime.resume("s"))
+    assert (await handle.wait()).status == "interrupted"
+    resuming = asyncio.ensure_future(runtime.session("s").resume())
     await later.reached.wait()
     await _takes_back(runtime, elsewhere, str(handle.input_id), later)
-    assert (await resuming).status is OutcomeStatus.INTERRUPTED
+    assert (await resuming).status == "interrupted"
 
 
 async def test_a_turn_whose_runner_was_lost_after_it_went_on_is_taken_back_whole(harness: OurHarness) -> None:
@@ -131,10 +130,10 @@ async def test_a_turn_whose_runner_was_lost_after_it_went_on_is_taken_back_whole
     paused = await _begun(runtime)
     answering = asyncio.ensure_future(runtime.answer(waiting(paused, "approval").wait_id, True))
     await gate.reached.wait()
-    sending = await elsewhere.start("s", "you", key="r", when_busy="rollback")
+    sending = await elsewhere.session("s").start("you", key="r", when_busy="rollback")
     await database.lose(runtime, answering)
     assert (await sending.wait()).completed
-    assert (await elsewhere.outcome(paused.input_id)).status is OutcomeStatus.ROLLED_BACK
+    assert (await elsewhere.outcome(paused.input_id)).status == "rolled_back"
     assert [each["content"] for each in (await elsewhere.get("s")).messages] == ["me", "hello, me", "you", "hello, you"]
 
 
@@ -149,11 +148,11 @@ async def test_children_that_were_asked_are_stopped_and_nobody_waits_for_them(ha
     made = teller(gate, needs_approval=False, ask=Tool(name="ask", child="child"))
     runtime, worker = await database.runtime(made, child), await database.runtime(made, child)
     await runtime.create("agent", session_id="s")
-    handle = await runtime.start("s", "pay")
+    handle = await runtime.session("s").start("pay")
     await gate.reached.wait()
     working = asyncio.ensure_future(worker.drain())
     await childs.reached.wait()
-    sent = await worker.start("s", "you", when_busy="rollback")
+    sent = await worker.session("s").start("you", when_busy="rollback")
     gate.open.set()
     assert (await sent.wait()).completed
     await handle.wait()
@@ -185,7 +184,7 @@ async def test_calls_that_the_turn_had_given_up_keep_the_results_they_got(harnes
     runtime, elsewhere = await database.runtime(asks), await database.runtime(asks)
     await runtime.create("agent", session_id="s")
     assert (await runtime.send("s", "ask")).suspended
-    handle = await runtime.start("s", "hold")
+    handle = await runtime.session("s").start("hold")
     await gate.reached.wait()
     assert (await elsewhere.send("s", "you", when_busy="rollback")).completed
     await handle.wait()

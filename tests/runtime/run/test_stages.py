@@ -12,11 +12,11 @@ from tenuto.runtime.change.actions import SendMessage
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import ActionFailed, Failure, RunEnded, SaveFailed, SessionSaved
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.conftest import OurHarness
+from tests.runtime.runtimes import opened
 from tests.runtime.talking import (
     Heard,
     Ours,
@@ -40,7 +40,7 @@ TURNED = ["SessionLoaded", "RunStarted", "SessionActionExecuted", "SessionSaved"
 async def test_a_turn_adds_the_start_and_end_of_its_run_and_the_stream_has_the_same(store: Store) -> None:
     ours = await Ours(store).created()
     for number, text in enumerate(("cold", "warm")):
-        before = await ours.runtime.info("s")
+        before = await ours.runtime.session("s").info()
         outcome = await ours.runtime.send("s", text)
         assert ours.watching.take() == TURN
         notices = ours.heard.take()
@@ -63,7 +63,7 @@ async def test_a_message_sent_by_an_action_has_the_sequence_of_a_turn(store: Sto
 async def test_a_turn_whose_program_fails_ends_its_run_and_keeps_the_message_alone(store: Store) -> None:
     ours = await Ours(store).created("broken")
     for count in (1, 2):
-        before = await ours.runtime.info("s")
+        before = await ours.runtime.session("s").info()
         outcome = await ours.runtime.send("s", "go")
         assert (outcome.status, outcome.error) == ("failed", {"category": "ValueError", "message": "no luck"})
         assert ours.watching.take() == ["after_load", "after_save"]
@@ -84,7 +84,7 @@ async def test_a_turn_refused_at_after_load_begins_nothing(store: Store) -> None
     assert (ours.watching.take(), ours.failure().stage) == (["after_load"], "after_load")
     assert ours.heard.names == ["LoadFailed"]
     assert await rows(store) == before
-    assert (await SessionRuntime(store, [echo]).send("s", "hello")).completed
+    assert (await (await opened(store, [echo])).send("s", "hello")).completed
 
 
 @pytest.mark.parametrize(("stage", "kind"), [("after_action", ActionFailed), ("before_save", SaveFailed)])
@@ -92,7 +92,7 @@ async def test_a_hook_that_fails_at_the_end_of_a_turn_fails_its_run_and_is_named
     store: Store, stage: str, kind: type[Failure]
 ) -> None:
     ours = await Ours(store, **{stage: refuse}).created()
-    before = await ours.runtime.info("s")
+    before = await ours.runtime.session("s").info()
     outcome = await ours.runtime.send("s", "hello")
     assert (outcome.status, outcome.error) == ("failed", {"category": "Refused", "message": "not this one"})
     failure = ours.failure()
@@ -100,7 +100,7 @@ async def test_a_hook_that_fails_at_the_end_of_a_turn_fails_its_run_and_is_named
     notices = ours.heard.take()
     assert [type(each).__name__ for each in notices] == ["SessionLoaded", "RunStarted", kind.__name__, "RunEnded"]
     assert await streamed(store, "s", before.event_seq) == as_streamed(notices)
-    assert said(await SessionRuntime(store, [echo]).get("s")) == ["hello"]
+    assert said(await (await opened(store, [echo])).get("s")) == ["hello"]
 
 
 async def test_a_hook_that_fails_after_a_turn_leaves_it_completed(store: Store) -> None:
@@ -111,17 +111,17 @@ async def test_a_hook_that_fails_after_a_turn_leaves_it_completed(store: Store) 
 
 
 async def test_hooks_change_a_turn_with_its_begin_and_its_end(store: Store) -> None:
-    async def counting(session: Session) -> Session:
+    async def counting(session: SessionView) -> SessionView:
         loads: Any = session.document.get("loads", 0)
         return session.with_fields(loads=loads + 1)
 
-    async def signing(session: Session) -> Session:
+    async def signing(session: SessionView) -> SessionView:
         return session.with_metadata(last=len(session.messages)).with_fields(ends=session.document["loads"])
 
     ours = await Ours(store, after_load=counting, before_save=signing).created()
     first = await ours.runtime.send("s", "one")
     assert first.version == 3
-    run = (await ours.runtime.runs("s"))[0]
+    run = (await ours.runtime.session("s").runs())[0]
     began = await store.runs.get(run.run_id)
     assert began is not None
     point = await store.checkpoints.get("s", began.commit_number)
@@ -137,7 +137,7 @@ async def test_hooks_change_a_turn_with_its_begin_and_its_end(store: Store) -> N
 
 
 async def test_a_hook_may_edit_what_a_turn_said_before_it_is_saved(store: Store) -> None:
-    async def redacting(session: Session) -> Session:
+    async def redacting(session: SessionView) -> SessionView:
         *rest, last = session.messages
         return session.replaced("messages", [*rest, {**last, "content": "[redacted]"}])
 
@@ -152,23 +152,23 @@ async def test_a_hook_may_edit_what_a_turn_said_before_it_is_saved(store: Store)
 
 
 async def test_a_hook_that_breaks_the_history_fails_the_turn(store: Store) -> None:
-    async def breaking(session: Session) -> Session:
+    async def breaking(session: SessionView) -> SessionView:
         call = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "name": "look"}]}
         return session.replaced("messages", [*session.messages[:-1], call])
 
     ours = await Ours(store, before_save=breaking).created()
     outcome = await ours.runtime.send("s", "one")
     assert (outcome.status, outcome.error["category"]) == ("failed", "history_invalid")
-    assert said(await SessionRuntime(store, [echo]).get("s")) == ["one"]
+    assert said(await (await opened(store, [echo])).get("s")) == ["one"]
 
 
 async def test_a_hook_may_close_the_session_with_the_end_of_a_turn(store: Store) -> None:
-    async def closing(session: Session) -> Session:
+    async def closing(session: SessionView) -> SessionView:
         return session.with_status(SessionStatus.COMPLETED)
 
     ours = await Ours(store, before_save=closing).created()
     assert (await ours.runtime.send("s", "one")).completed
-    assert (await ours.runtime.info("s")).status == "completed"
+    assert (await ours.runtime.session("s").info()).status == "completed"
     ours.heard.take()
     with pytest.raises(StatusRefused):
         await ours.runtime.send("s", "two")
@@ -178,7 +178,7 @@ async def test_a_hook_may_close_the_session_with_the_end_of_a_turn(store: Store)
 
 
 async def test_a_hook_may_refuse_a_turn_by_closing_the_session_at_its_load(store: Store) -> None:
-    async def closing(session: Session) -> Session:
+    async def closing(session: SessionView) -> SessionView:
         return session.with_status(SessionStatus.COMPLETED)
 
     ours = await Ours(store, after_load=closing).created()
@@ -191,7 +191,7 @@ async def test_a_hook_may_refuse_a_turn_by_closing_the_session_at_its_load(store
 
 async def test_a_message_on_which_the_store_fails_can_be_sent_again(harness: OurHarness) -> None:
     store, faults = await faulty(harness)
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     await runtime.create("echo", session_id="s")
     faults.cut()
     with pytest.raises(StoreUnavailable):
@@ -207,9 +207,9 @@ def asking() -> ScriptedAgent:
 
 async def test_a_turn_that_suspends_and_the_one_that_goes_on_have_the_sequence_of_a_turn(store: Store) -> None:
     heard, watching = Heard(), Watching()
-    runtime = SessionRuntime(store, [asking()], hooks=watching, listeners=[heard])
+    runtime = await opened(store, [asking()], hooks=watching, listeners=[heard])
     await runtime.create("agent", session_id="s")
-    after = (await runtime.info("s")).event_seq
+    after = (await runtime.session("s").info()).event_seq
     heard.take()
     watching.take()
     waiting = await runtime.send("s", "go")
@@ -230,11 +230,11 @@ async def test_a_turn_that_is_stopped_asks_no_hook_before_its_end(store: Store) 
         await asyncio.Event().wait()
 
     heard, watching = Heard(), Watching()
-    runtime = SessionRuntime(store, [lingering], hooks=watching, listeners=[heard])
+    runtime = await opened(store, [lingering], hooks=watching, listeners=[heard])
     await runtime.create("lingering", session_id="s")
     heard.take()
     watching.take()
-    handle = await runtime.start("s", "go")
+    handle = await runtime.session("s").start("go")
     await reached.wait()
     await handle.stop(reason="enough")
     assert (await handle.wait()).status == "interrupted"
@@ -243,15 +243,15 @@ async def test_a_turn_that_is_stopped_asks_no_hook_before_its_end(store: Store) 
 
 
 async def test_a_hook_may_edit_the_past_of_a_turn_that_waits_for_a_call(store: Store) -> None:
-    async def redacting(session: Session) -> Session:
+    async def redacting(session: SessionView) -> SessionView:
         edited = [{**each, "content": "[redacted]"} if each["role"] == "user" else each for each in session.messages]
         return session.replaced("messages", edited)
 
-    runtime = SessionRuntime(store, [asking()], hooks=Watching(before_save=redacting))
+    runtime = await opened(store, [asking()], hooks=Watching(before_save=redacting))
     await runtime.create("agent", session_id="s")
     waiting = await runtime.send("s", "my secret")
     assert said(await runtime.get("s")) == ["[redacted]", ""]
-    answered = await SessionRuntime(store, [asking()]).answer(waiting.waits[0].wait_id, "42")
+    answered = await (await opened(store, [asking()])).answer(waiting.waits[0].wait_id, "42")
     assert answered.outcome is not None
     assert answered.outcome.completed
     assert said(await runtime.get("s")) == ["[redacted]", "", "42", "thanks"]

@@ -9,13 +9,13 @@ import pytest
 from tenuto.errors import InvalidInput, StatusRefused
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.session_view import KeptLog, LogView, Session, changes_between
+from tenuto.runtime.session.session_view import KeptLog, LogView, SessionView, changes_between
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 MESSAGES = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
 
 
-def a_session(**parts: Any) -> Session:
+def a_session(**parts: Any) -> SessionView:
     known: dict[str, Any] = {
         "key": SessionKey("s"),
         "status": SessionStatus.ACTIVE,
@@ -28,7 +28,7 @@ def a_session(**parts: Any) -> Session:
         "created_at": AT,
         "updated_at": AT,
     }
-    return Session(**(known | parts))
+    return SessionView(**(known | parts))
 
 
 def test_a_session_is_frozen() -> None:

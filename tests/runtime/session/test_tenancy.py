@@ -26,7 +26,7 @@ async def desk(turn: Turn) -> None:
     """Answer at once, or ask first."""
     if turn.input and turn.input["content"] == "ask":
         await turn.wait("size")
-    turn.append({"role": "assistant", "content": f"hello from {turn.key.tenant}"})
+    turn.append({"role": "assistant", "content": f"hello from {turn.tenant}"})
 
 
 @program
@@ -60,10 +60,10 @@ async def test_a_view_asks_and_creates_within_its_tenant(runtime: SessionRuntime
     for wrong in ({"tenant": "globex"}, {"tenant": ANY_TENANT}, SessionFilter(tenant="globex")):
         with pytest.raises(InvalidInput):
             await acme.list(wrong)
-    assert (await acme.open("s").get()).key == SessionKey("s", tenant="acme")
-    assert (await acme.fork("s", target="copy")).key == SessionKey("copy", tenant="acme")
+    assert (await acme.session("s").get()).key == SessionKey("s", tenant="acme")
+    assert (await acme.session("s").fork(target="copy")).key == SessionKey("copy", tenant="acme")
     assert (await runtime.execute(minted.key, ForkSession(session_id="plain"))).key.tenant == "acme"
-    assert (await runtime.fork(minted.key, target="plainer")).key.tenant == "acme"
+    assert (await runtime.session(minted.key).fork(target="plainer")).key.tenant == "acme"
 
 
 async def test_a_view_is_the_same_runtime_and_never_wider(runtime: SessionRuntime) -> None:
@@ -109,14 +109,14 @@ async def test_a_run_is_stopped_in_the_name_of_its_session_or_of_one_above(runti
         await runtime.create("parent", session_id=name)
         await runtime.send(name, "go")
     await runtime.drain()
-    (wait,) = await runtime.waits("p")
+    (wait,) = await runtime.session("p").waits()
     child = str(wait.metadata["child"])
-    (run,) = await runtime.runs(child)
+    (run,) = await runtime.session(child).runs()
     for key, tree in (("p", False), ("other", True), ("nowhere", True), (SessionKey("p", tenant="t"), True)):
         with pytest.raises(RunNotLive, match="There is no run"):
-            await runtime.stop(key, run_id=run.run_id, tree=tree)
-    assert (await runtime.stop("p", run_id=run.run_id, tree=True)).answer == "ended"
-    assert (await runtime.stop(child, run_id=run.run_id)).answer == "ended"
+            await runtime.session(key).stop(run_id=run.run_id, tree=tree)
+    assert (await runtime.session("p").stop(run_id=run.run_id, tree=True)).answer == "ended"
+    assert (await runtime.session(child).stop(run_id=run.run_id)).answer == "ended"
 
 
 async def test_a_late_answer_is_data_and_never_an_instruction(runtime: SessionRuntime) -> None:
@@ -176,19 +176,19 @@ async def test_what_a_former_version_sent_across_is_given_up(harness: OurHarness
     item = await runtime.store.outbox.get(receipt.outgoing_ids[0], tenant="acme")
     assert item is not None
     assert item.status is OutgoingStatus.EXPIRED
-    assert len(await runtime.runs(other)) == 0
+    assert len(await runtime.session(other).runs()) == 0
 
 
 async def test_an_effect_of_another_tenant_is_not_settled_through_a_view(runtime: SessionRuntime) -> None:
     await runtime.for_tenant("acme").create("desk", session_id="s")
     view = runtime.for_tenant("globex")
     with pytest.raises(InvalidInput):
-        await view.effects_in_doubt(SessionKey("s", tenant="acme"))
+        await view.session(SessionKey("s", tenant="acme")).effects_in_doubt()
 
 
 async def test_a_handle_of_a_queued_turn_stops_it_in_its_own_tenant(runtime: SessionRuntime) -> None:
     key = (await runtime.for_tenant("acme").create("desk", session_id="s")).key
-    handle = await runtime.start(key, "ask")
+    handle = await runtime.session(key).start("ask")
     await handle.wait()
     handle.run_id = None
     assert (await handle.stop()).answer == "ended"

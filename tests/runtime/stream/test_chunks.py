@@ -12,16 +12,17 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.stream import chunks
-from tenuto.runtime.stream.reader import FrameType, fold
+from tenuto.runtime.stream.reader import fold
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
 from tests.polling import until
+from tests.runtime.runtimes import opened
 
 Body = Callable[[Turn], Awaitable[None]]
 
 
 async def _made(store: Store, body: Body) -> SessionRuntime:
-    runtime = SessionRuntime(store, [program(name="talk")(body)])
+    runtime = await opened(store, [program(name="talk")(body)])
     await runtime.create("talk", session_id="s")
     return runtime
 
@@ -118,7 +119,7 @@ async def test_a_commit_takes_along_what_waits_before_whatever_it_says_itself(
 
     runtime = await _made(store, body)
     await runtime.send("s", "go")
-    names = [frame.name async for frame in runtime.events("s", live=False)]
+    names = [frame.name async for frame in runtime.session("s").events(live=False)]
     assert [name for name in names if name in ("chunk", "reply_saved", "run_ended")] == [
         "chunk",
         "reply_saved",
@@ -214,11 +215,11 @@ async def test_what_is_discarded_is_marked_before_what_is_said_instead(store: St
 
     runtime = await _made(store, body)
     outcome = await runtime.send("s", "go")
-    frames = [frame async for frame in runtime.events("s", run=outcome.run_id)]
-    shown = [frame.data for frame in frames if frame.type is FrameType.CHUNK]
+    frames = [frame async for frame in runtime.session("s").events(run=outcome.run_id)]
+    shown = [frame.data for frame in frames if frame.type == "chunk"]
     assert shown == ["kept", "wrong", "wrong again", "right"]
-    assert [frame.type for frame in frames].count(FrameType.REWOUND) == 2
-    assert [frame.data for frame in fold(frames) if frame.type is FrameType.CHUNK] == ["kept", "right"]
+    assert [frame.type for frame in frames].count("rewound") == 2
+    assert [frame.data for frame in fold(frames) if frame.type == "chunk"] == ["kept", "right"]
 
 
 async def test_chunks_of_a_turn_that_fails_stay_in_the_stream(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

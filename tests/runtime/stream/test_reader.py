@@ -13,9 +13,10 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.stream.reader import FrameType, StreamFrame, fold
+from tenuto.runtime.stream.reader import StreamItem, fold
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
+from tests.runtime.runtimes import opened
 
 
 class Talk:
@@ -53,40 +54,40 @@ async def runtime(store: Store, talk: Talk) -> AsyncIterator[SessionRuntime]:
         yield runtime
 
 
-async def _next(frames: AsyncIterator[StreamFrame]) -> StreamFrame:
+async def _next(frames: AsyncIterator[StreamItem]) -> StreamItem:
     return await asyncio.wait_for(anext(frames), 30)
 
 
-async def _all(frames: AsyncIterator[StreamFrame]) -> list[StreamFrame]:
+async def _all(frames: AsyncIterator[StreamItem]) -> list[StreamItem]:
     async with asyncio.timeout(30):
         return [frame async for frame in frames]
 
 
-def _kinds(frames: list[StreamFrame]) -> list[str]:
-    return [frame.name if frame.type is FrameType.EVENT else str(frame.type) for frame in frames]
+def _kinds(frames: list[StreamItem]) -> list[str]:
+    return [frame.name if frame.type == "event" else str(frame.type) for frame in frames]
 
 
 async def test_a_runs_stream_has_its_chunks_and_ends_with_its_status(runtime: SessionRuntime) -> None:
     outcome = await runtime.send("s", "one two")
-    frames = await _all(runtime.events("s", run=outcome.run_id))
-    chunks = [frame for frame in frames if frame.type is FrameType.CHUNK]
+    frames = await _all(runtime.session("s").events(run=outcome.run_id))
+    chunks = [frame for frame in frames if frame.type == "chunk"]
     assert [(frame.data, frame.attempt, frame.step, frame.run_id) for frame in chunks] == [
         ("one", 1, 1, outcome.run_id),
         ("two", 1, 1, outcome.run_id),
     ]
     last: Any = frames[-1]
-    assert (last.type, last.data["status"], last.run_id) == (FrameType.END, "completed", outcome.run_id)
+    assert (last.type, last.data["status"], last.run_id) == ("end", "completed", outcome.run_id)
     assert [frame.seq for frame in frames] == sorted({frame.seq for frame in frames})
-    assert FrameType.CAUGHT_UP not in {frame.type for frame in frames}
+    assert "caught_up" not in {frame.type for frame in frames}
 
 
 @pytest.mark.parametrize(
     ("text", "stop", "kind", "status", "category"),
     [
-        ("one ask", None, FrameType.END, "suspended", None),
-        ("one fail", None, FrameType.FAIL, "failed", "ValueError"),
-        ("one hold", StopKind.INTERRUPT, FrameType.END, "interrupted", "run_interrupted"),
-        ("one hold", StopKind.ABORT, FrameType.FAIL, "failed", "run_aborted"),
+        ("one ask", None, "end", "suspended", None),
+        ("one fail", None, "fail", "failed", "ValueError"),
+        ("one hold", StopKind.INTERRUPT, "end", "interrupted", "run_interrupted"),
+        ("one hold", StopKind.ABORT, "fail", "failed", "run_aborted"),
     ],
 )
 async def test_the_last_frame_says_how_the_run_ended_live_and_replayed(
@@ -98,13 +99,13 @@ async def test_the_last_frame_says_how_the_run_ended_live_and_replayed(
     status: str,
     category: str | None,
 ) -> None:
-    handle = await runtime.start("s", text)
+    handle = await runtime.session("s").start(text)
     live = asyncio.create_task(_all(handle.events()))
     if stop is not None:
         await talk.reached.wait()
         await handle.stop(stop)
     outcome = await handle.wait()
-    replayed = await _all(runtime.events("s", run=handle.run_id))
+    replayed = await _all(runtime.session("s").events(run=handle.run_id))
     assert outcome.status == status
     for frames in (await live, replayed):
         last: Any = frames[-1]
@@ -113,48 +114,48 @@ async def test_the_last_frame_says_how_the_run_ended_live_and_replayed(
             status,
             category,
         )
-        assert [frame.data for frame in frames if frame.type is FrameType.CHUNK] == ["one"]
+        assert [frame.data for frame in frames if frame.type == "chunk"] == ["one"]
     assert _stored(await live) == _stored(replayed)
 
 
-def _stored(frames: list[StreamFrame]) -> list[StreamFrame]:
-    return [frame for frame in frames if frame.type is not FrameType.CAUGHT_UP]
+def _stored(frames: list[StreamItem]) -> list[StreamItem]:
+    return [frame for frame in frames if frame.type != "caught_up"]
 
 
 async def test_stored_frames_come_first_then_caught_up_then_live_ones(runtime: SessionRuntime) -> None:
     await runtime.send("s", "one")
-    frames = runtime.events("s")
+    frames = runtime.session("s").events()
     seen = [await _next(frames)]
-    while seen[-1].type is not FrameType.CAUGHT_UP:
+    while seen[-1].type != "caught_up":
         seen.append(await _next(frames))
     tail = seen[-1].seq
-    assert _stored(seen) == _stored(await _all(runtime.events("s", live=False)))
+    assert _stored(seen) == _stored(await _all(runtime.session("s").events(live=False)))
     await runtime.send("s", "two")
     while not (await _next(frames)).is_end:
         pass
-    again = [frame.data async for frame in runtime.events("s", after=tail, live=False) if frame.name == "chunk"]
+    again = [frame.data async for frame in runtime.session("s").events(after=tail, live=False) if frame.name == "chunk"]
     assert again == ["two"]
 
 
 async def test_a_reader_that_begins_at_the_tail_is_told_at_once_that_it_has_caught_up(
     runtime: SessionRuntime, talk: Talk, store: Store
 ) -> None:
-    handle = await runtime.start("s", "hold")
+    handle = await runtime.session("s").start("hold")
     await talk.reached.wait()
     head = await store.head("s")
     assert head is not None
     for run in (None, handle.run_id):
-        frame = await _next(runtime.events("s", after=head.event_seq, run=run))
-        assert (frame.type, frame.seq) == (FrameType.CAUGHT_UP, head.event_seq)
+        frame = await _next(runtime.session("s").events(after=head.event_seq, run=run))
+        assert (frame.type, frame.seq) == ("caught_up", head.event_seq)
     talk.release.set()
     await handle.wait()
 
 
 async def test_a_reader_behind_the_end_of_a_run_is_still_told_how_it_ended(runtime: SessionRuntime) -> None:
     outcome = await runtime.send("s", "one")
-    tail = (await runtime.info("s")).event_seq
-    frames = await _all(runtime.events("s", after=tail, run=outcome.run_id))
-    assert [frame.type for frame in frames] == [FrameType.CAUGHT_UP, FrameType.END]
+    tail = (await runtime.session("s").info()).event_seq
+    frames = await _all(runtime.session("s").events(after=tail, run=outcome.run_id))
+    assert [frame.type for frame in frames] == ["caught_up", "end"]
     assert frames[-1].data["status"] == "completed"
 
 
@@ -162,8 +163,8 @@ async def test_a_reader_below_the_floor_is_told_and_still_hears_the_end(runtime:
     outcome = await runtime.send("s", "one fail")
     await runtime.send("s", "two")
     await store.upkeep.prune(events_keep=1)
-    frames = await _all(runtime.events("s", run=outcome.run_id))
-    assert [frame.type for frame in frames] == [FrameType.TRUNCATED, FrameType.CAUGHT_UP, FrameType.FAIL]
+    frames = await _all(runtime.session("s").events(run=outcome.run_id))
+    assert [frame.type for frame in frames] == ["truncated", "caught_up", "fail"]
     assert frames[0].data == {"floor": frames[0].seq}
     assert frames[-1].data["error"]["category"] == "ValueError"
 
@@ -171,10 +172,10 @@ async def test_a_reader_below_the_floor_is_told_and_still_hears_the_end(runtime:
 async def test_a_runs_stream_has_nothing_of_other_runs(runtime: SessionRuntime) -> None:
     outcomes = [await runtime.send("s", word) for word in ("one", "two", "three")]
     for outcome, word in zip(outcomes, ("one", "two", "three"), strict=True):
-        frames = _stored(await _all(runtime.events("s", run=outcome.run_id)))
+        frames = _stored(await _all(runtime.session("s").events(run=outcome.run_id)))
         assert {frame.run_id for frame in frames} == {outcome.run_id}
-        assert [frame.data for frame in frames if frame.type is FrameType.CHUNK] == [word]
-    whole = _kinds(await _all(runtime.events("s", live=False)))
+        assert [frame.data for frame in frames if frame.type == "chunk"] == [word]
+    whole = _kinds(await _all(runtime.session("s").events(live=False)))
     assert (whole.count("chunk"), whole.count("end"), whole[-1]) == (3, 3, "caught_up")
 
 
@@ -183,18 +184,18 @@ async def test_the_stream_of_a_run_nobody_knows_is_dropped_and_not_silent(runtim
     foreign = await runtime.send("other", "one")
     for run in ("no such run", foreign.run_id):
         with pytest.raises(StreamDropped):
-            await _all(runtime.events("s", run=run))
+            await _all(runtime.session("s").events(run=run))
 
 
 async def test_the_stream_of_a_session_that_is_deleted_under_its_run_is_dropped(
     runtime: SessionRuntime, talk: Talk
 ) -> None:
-    handle = await runtime.start("s", "one hold")
-    frames = runtime.events("s", run=handle.run_id)
+    handle = await runtime.session("s").start("one hold")
+    frames = runtime.session("s").events(run=handle.run_id)
     await talk.reached.wait()
-    while (await _next(frames)).type is not FrameType.CHUNK:
+    while (await _next(frames)).type != "chunk":
         pass
-    await runtime.delete("s")
+    await runtime.session("s").delete()
     with pytest.raises(StreamDropped):
         await _all(frames)
     talk.release.set()
@@ -206,15 +207,15 @@ async def test_a_reader_whose_store_is_cut_off_reads_on_from_the_cursor_it_is_gi
     harness: Harness, runtime: SessionRuntime, talk: Talk
 ) -> None:
     faults = FaultyBackend((await harness.open()).backend)
-    elsewhere = SessionRuntime(Store(faults))
-    handle = await runtime.start("s", "one hold two")
+    elsewhere = await opened(Store(faults))
+    handle = await runtime.session("s").start("one hold two")
     await talk.reached.wait()
-    seen: list[StreamFrame] = []
+    seen: list[StreamItem] = []
 
     async def read(after: int) -> None:
-        async for frame in elsewhere.events("s", after=after, run=handle.run_id):
+        async for frame in elsewhere.session("s").events(after=after, run=handle.run_id):
             seen.append(frame)
-            if frame.type is FrameType.CHUNK and frame.data == "one":
+            if frame.type == "chunk" and frame.data == "one":
                 faults.cut()
                 talk.release.set()
 
@@ -223,44 +224,44 @@ async def test_a_reader_whose_store_is_cut_off_reads_on_from_the_cursor_it_is_gi
     await handle.wait()
     faults.heal()
     await asyncio.wait_for(read(dropped.value.cursor), 30)
-    assert _stored(seen) == _stored(await _all(runtime.events("s", run=handle.run_id)))
+    assert _stored(seen) == _stored(await _all(runtime.session("s").events(run=handle.run_id)))
 
 
 async def test_a_reader_whose_store_is_closed_is_told_that_the_stream_was_dropped(
     harness: Harness, runtime: SessionRuntime
 ) -> None:
     elsewhere = await harness.open()
-    frames = SessionRuntime(elsewhere).events("s")
-    while (last := await _next(frames)).type is not FrameType.CAUGHT_UP:
+    frames = (await opened(elsewhere)).session("s").events()
+    while (last := await _next(frames)).type != "caught_up":
         pass
     waiting = asyncio.create_task(_next(frames))
     await asyncio.sleep(0)
     await elsewhere.aclose()
     with pytest.raises(StreamDropped) as dropped:
         await waiting
-    assert dropped.value.cursor == last.seq == (await runtime.info("s")).event_seq
+    assert dropped.value.cursor == last.seq == (await runtime.session("s").info()).event_seq
 
 
 async def test_pruned_chunks_leave_a_mark_and_the_end_stands(runtime: SessionRuntime, store: Store) -> None:
     outcome: Outcome = await runtime.send("s", "one two three")
-    before = await _all(runtime.events("s", run=outcome.run_id))
+    before = await _all(runtime.session("s").events(run=outcome.run_id))
     await store.upkeep.prune(chunks_older_than=0)
-    frames = await _all(runtime.events("s", run=outcome.run_id))
-    assert FrameType.CHUNK not in {frame.type for frame in frames}
-    assert FrameType.ELIDED in {frame.type for frame in frames}
+    frames = await _all(runtime.session("s").events(run=outcome.run_id))
+    assert "chunk" not in {frame.type for frame in frames}
+    assert "elided" in {frame.type for frame in frames}
     assert frames[-1] == before[-1]
 
 
-def _chunk(seq: int, text: str, run: str = "r", attempt: int = 1) -> StreamFrame:
-    return StreamFrame(type=FrameType.CHUNK, seq=seq, name="chunk", run_id=run, data=text, attempt=attempt)
+def _chunk(seq: int, text: str, run: str = "r", attempt: int = 1) -> StreamItem:
+    return StreamItem(type="chunk", seq=seq, name="chunk", run_id=run, data=text, attempt=attempt)
 
 
-def _rewound(seq: int, since: int, run: str = "r") -> StreamFrame:
-    return StreamFrame(type=FrameType.REWOUND, seq=seq, name="rewound", run_id=run, data={"from": since}, attempt=2)
+def _rewound(seq: int, since: int, run: str = "r") -> StreamItem:
+    return StreamItem(type="rewound", seq=seq, name="rewound", run_id=run, data={"from": since}, attempt=2)
 
 
 def test_fold_drops_what_was_taken_back_of_that_run_and_nothing_else() -> None:
-    event = StreamFrame(type=FrameType.EVENT, seq=5, name="lane_taken_over", run_id="r")
+    event = StreamItem(type="event", seq=5, name="lane_taken_over", run_id="r")
     frames = [
         _chunk(1, "kept"),
         _chunk(2, "other", run="q"),

@@ -115,7 +115,7 @@ async def test_a_repeated_answer_is_refused_also_after_a_restart_and_the_first_s
     stored = await second.store.waits.get(wait.wait_id)
     assert stored is not None
     assert (stored.answer, stored.status) == ("one", WaitStatus.ANSWERED)
-    assert (await second.runs("s"))[0].run.outcome == {"output": "one"}
+    assert (await second.session("s").runs())[0].run.outcome == {"output": "one"}
     assert await notices(second) == []
 
 
@@ -145,7 +145,7 @@ async def test_two_clients_answer_at_once_and_the_turn_goes_on_once(harness: Our
         stored = await one.store.waits.get(wait.wait_id)
         assert stored is not None
         assert ran == [stored.answer]
-        assert [run.status for run in await one.runs(name)] == [RunStatus.COMPLETED, RunStatus.SUSPENDED]
+        assert [run.status for run in await one.session(name).runs()] == [RunStatus.COMPLETED, RunStatus.SUSPENDED]
 
 
 async def test_two_clients_answer_two_waits_at_once_and_the_turn_goes_on_once(harness: OurHarness) -> None:
@@ -161,7 +161,7 @@ async def test_two_clients_answer_two_waits_at_once_and_the_turn_goes_on_once(ha
         session = await one.get(name)
         assert results(session.messages) == {"c1": "left", "c2": "right"}
         assert contents(session.messages, "assistant") == ["", "done"]
-        assert len(await one.runs(name)) == 2
+        assert len(await one.session(name).runs()) == 2
 
 
 async def test_an_answer_after_the_deadline_wins_as_long_as_no_commit_consumed_it(harness: OurHarness) -> None:
@@ -174,7 +174,7 @@ async def test_an_answer_after_the_deadline_wins_as_long_as_no_commit_consumed_i
     assert answered.outcome is not None
     assert answered.outcome.output == "just in time"
     await runtime.drain()
-    assert len(await runtime.runs("s")) == 2
+    assert len(await runtime.session("s").runs()) == 2
     assert await notices(runtime) == []
 
 
@@ -214,7 +214,7 @@ async def test_a_late_answer_to_a_session_that_waits_again_is_not_lost(harness: 
     with pytest.raises(LateAnswer):
         await runtime.answer(first.wait_id, "too late")
     await runtime.drain()
-    assert len(await runtime.waits("s")) == 1
+    assert len(await runtime.session("s").waits()) == 1
     await runtime.answer(second.wait_id, "fine")
     await runtime.drain()
     session = await runtime.get("s")
@@ -228,7 +228,7 @@ async def test_an_answer_is_unknown_until_its_wait_is_committed_and_after_its_se
     runtime = await Database(harness).runtime(asks)
     await runtime.create("asks", session_id="s")
     wait = (await runtime.send("s", "hi")).waits[0]
-    await runtime.delete("s")
+    await runtime.session("s").delete()
     with pytest.raises(WaitUnknown):
         await runtime.answer(wait.wait_id, "gone")
     await runtime.create("asks", session_id="s")
@@ -285,8 +285,8 @@ async def test_an_answer_that_comes_while_its_deadline_is_consumed_makes_the_tur
     monkeypatch.setattr(runtime.store, "commit", racing)
     await runtime.drain()
     assert raced == [True]
-    assert (await runtime.runs("s"))[0].run.outcome == {"output": "at the last moment"}
-    assert len(await runtime.runs("s")) == 2
+    assert (await runtime.session("s").runs())[0].run.outcome == {"output": "at the last moment"}
+    assert len(await runtime.session("s").runs()) == 2
 
 
 async def test_where_the_program_is_not_registered_the_answer_is_kept_for_a_worker_that_has_it(
@@ -299,9 +299,9 @@ async def test_where_the_program_is_not_registered_the_answer_is_kept_for_a_work
     door = await database.runtime()
     answered = await door.answer(wait.wait_id, "kept")
     assert (answered.continues, answered.outcome) == (True, None)
-    assert (await runtime.runs("s"))[0].status is RunStatus.SUSPENDED
+    assert (await runtime.session("s").runs())[0].status is RunStatus.SUSPENDED
     await runtime.drain()
-    assert (await runtime.runs("s"))[0].run.outcome == {"output": "kept"}
+    assert (await runtime.session("s").runs())[0].run.outcome == {"output": "kept"}
 
 
 async def test_a_settled_wait_is_told_to_listeners_and_stands_in_the_stream(harness: OurHarness) -> None:
@@ -348,7 +348,7 @@ async def test_a_signal_is_checked_against_its_schema_and_the_run_keeps_waiting(
         assert refusal.value.details()["path"] == path
     with pytest.raises(TenutoError, match="plain JSON"):
         await runtime.answer(wait.wait_id, {"choice": "red", "at": object()})
-    assert len(await runtime.waits("s")) == 1
+    assert len(await runtime.session("s").waits()) == 1
     answered = await runtime.answer(wait.wait_id, {"choice": "blue", "count": 2, "tags": ["x"], "more": None})
     assert answered.outcome is not None
     assert answered.outcome.output["choice"] == "blue"
@@ -398,8 +398,8 @@ async def test_an_answer_to_a_run_that_ended_is_late_with_one_notice(harness: Ou
     await runtime.create("agent", session_id="s")
     task = asyncio.create_task(runtime.send("s", "go"))
     await gate.reached.wait()
-    (wait,) = await runtime.waits("s")
-    await runtime.stop("s", kind="abort")
+    (wait,) = await runtime.session("s").waits()
+    await runtime.session("s").stop(kind="abort")
     assert (await task).status == "failed"
     with pytest.raises(LateAnswer) as late:
         await runtime.answer(wait.wait_id, "clicked")

@@ -20,15 +20,14 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.outcome import OutcomeStatus
 from tenuto.runtime.tree.delivery import PATIENCE, pause_before
 from tenuto.testing.agent import ScriptedAgent, calls
 from tenuto.testing.factories import a_commit
 from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
 from tests.polling import until
-from tests.runtime.runtimes import Database, Gate, agent, contents, in_memory, results
-from tests.runtime.seams import deliver, hand_over
+from tests.runtime.runtimes import Database, Gate, agent, contents, in_memory, opened, results
+from tests.runtime.seams import advance, deliver, deliver_due, hand_over
 
 
 @program
@@ -76,7 +75,7 @@ async def names_of(runtime: SessionRuntime) -> list[str]:
 
 async def output_of(runtime: SessionRuntime, session_id: str = "p") -> Any:
     """Return what the last run of a session, which completed, gave."""
-    last = (await runtime.runs(session_id))[0].run
+    last = (await runtime.session(session_id).runs())[0].run
     assert last.status is RunStatus.COMPLETED, last.error
     outcome: Any = last.outcome
     return outcome["output"]
@@ -92,18 +91,18 @@ async def test_a_child_is_begun_after_its_parents_commit_and_its_result_reaches_
     name = await child_of(runtime)
     assert (wait.kind, item.target.session_id, item.status) == ("child", name, OutgoingStatus.PENDING)
     assert not await runtime.store.exists(name)
-    head = await runtime.info("p")
+    head = await runtime.session("p").info()
     assert wait.commit_number == head.commit_number
 
-    assert await runtime.deliver() == 1
-    links = (await runtime.info(name)).profile
+    assert await deliver_due(runtime) == 1
+    links = (await runtime.session(name).info()).profile
     assert (links.parent, links.root, links.trace) == ("p", "p", head.profile.trace)
-    assert await runtime.info("p") == head
+    assert await runtime.session("p").info() == head
     await runtime.drain()
     assert await output_of(runtime) == {"result": "heard hello", "session_id": name}
     assert contents((await runtime.get(name)).messages, "user") == ["hello"]
     assert [each.status for each in await runtime.store.outbox.of_session("p")][:1] == [OutgoingStatus.DONE]
-    assert (await runtime.runs(name))[0].trace_id == (await runtime.runs("p"))[0].trace_id
+    assert (await runtime.session(name).runs())[0].trace_id == (await runtime.runs("p"))[0].trace_id
 
 
 async def test_the_ids_of_children_are_minted_and_not_computable_from_parent_and_call(harness: OurHarness) -> None:
@@ -132,7 +131,7 @@ async def test_no_child_is_begun_by_a_turn_that_was_stopped_before_its_commit(
 
     @program(name="parent")
     async def stopped(turn: Turn) -> Any:
-        turn.set(asked=True)
+        turn.state.update(asked=True)
         await turn.child("child", "never")
 
     runtime = await database.runtime(stopped, child)
@@ -150,7 +149,7 @@ async def test_no_child_is_begun_by_a_turn_that_was_stopped_before_its_commit(
 
     monkeypatch.setattr(runtime.store, "commit", stopping)
     outcome = await runtime.send("p", "go")
-    assert outcome.status is OutcomeStatus.INTERRUPTED
+    assert outcome.status == "interrupted"
     assert await runtime.store.outbox.of_session("p") == []
     assert "asked" not in (await runtime.get("p")).document
     await runtime.drain()
@@ -202,7 +201,7 @@ async def test_a_child_whose_runners_die_three_times_fails_as_abandoned_and_its_
     await last.drain()
     told = await output_of(last)
     assert told["error"]["category"] == "run_abandoned"
-    (run,) = await last.runs(told["session_id"])
+    (run,) = await last.session(told["session_id"]).runs()
     assert (run.status, run.run.attempt) == (RunStatus.FAILED, 4)
 
 
@@ -216,13 +215,13 @@ async def test_a_deadline_reaches_the_parent_and_the_child_is_owed_a_stop(harnes
     await runtime.send("p", "hello")
     await runtime.drain()
     name = await child_of(runtime)
-    assert len(await runtime.waits(name)) == 1
+    assert len(await runtime.session(name).waits()) == 1
     database.clock.advance(31)
     await runtime.drain()
     assert results((await runtime.get("p")).messages) == {"c1": "Not executed: no answer came in time."}
     (debt,) = await sent(runtime, OutboxKind.STOP)
     assert debt.status is OutgoingStatus.DONE
-    assert await runtime.waits(name) == []
+    assert await runtime.session(name).waits() == []
 
 
 async def test_what_comes_back_to_a_parent_that_went_on_is_a_notice_and_the_child_is_stopped(
@@ -245,9 +244,9 @@ async def test_what_comes_back_to_a_parent_that_went_on_is_a_notice_and_the_chil
 
     await runtime.store.aclose()  # the debt is durable
     other = await database.runtime(made, slow.program)
-    await other.deliver()
+    await deliver_due(other)
     await task
-    (run,) = await other.runs(name)
+    (run,) = await other.session(name).runs()
     assert (run.status, run.run.stop is not None) == (RunStatus.INTERRUPTED, True)
     await other.drain()
     assert (await other.send("p", "and now?")).output == "noted"
@@ -278,8 +277,8 @@ async def test_a_parent_that_was_interrupted_owes_its_child_a_stop_and_hears_of_
     await runtime.create("agent", session_id="p")
     task = asyncio.create_task(runtime.send("p", "hello"))
     await gate.reached.wait()
-    await runtime.stop("p", kind="abort")
-    assert (await task).status is OutcomeStatus.FAILED
+    await runtime.session("p").stop(kind="abort")
+    assert (await task).status == "failed"
     assert len(await sent(runtime, OutboxKind.STOP)) == 1
     assert results((await runtime.get("p")).messages)["c1"] == "Not executed: the run was stopped."
     await runtime.drain()
@@ -297,14 +296,14 @@ async def test_a_child_that_ends_while_its_parent_is_live_is_heard_when_the_pare
     await gate.reached.wait()
     worker = await database.runtime(made, child)
     await worker.drain()
-    assert await worker.waits("p") == []
+    assert await worker.session("p").waits() == []
     gate.open.set()
     assert (await task).suspended
     await worker.drain()
     session = await worker.get("p")
     assert results(session.messages) == {"c1": "heard x", "c2": "slow"}
     assert contents(session.messages, "system") == []
-    assert len(await worker.runs("p")) == 2
+    assert len(await worker.session("p").runs()) == 2
 
 
 async def test_a_child_is_consulted_again_with_its_history(harness: OurHarness) -> None:
@@ -325,7 +324,7 @@ async def test_a_child_is_consulted_again_with_its_history(harness: OurHarness) 
     first, second = await output_of(runtime)
     assert first["session_id"] == second["session_id"]
     assert (first["result"], second["result"]) == (["one"], ["one", "two"])
-    assert [run.run.number for run in await runtime.runs(first["session_id"])] == [2, 1]
+    assert [run.run.number for run in await runtime.session(first["session_id"]).runs()] == [2, 1]
     assert await names_of(runtime) == ["p", first["session_id"]]
 
 
@@ -351,10 +350,10 @@ async def test_a_stop_that_is_owed_does_not_hit_what_the_child_does_for_a_later_
 
     @program(name="parent")
     async def asks(turn: Turn) -> Any:
-        again = turn.get("child")
+        again = turn.state.get("child")
         if again is None:
             found: Any = await turn.child("child", "first", name="first")
-            turn.set(child=found["session_id"])
+            turn.state.update(child=found["session_id"])
             return found
         return await turn.child("child", turn.input["content"], session_id=str(again))
 
@@ -363,22 +362,22 @@ async def test_a_stop_that_is_owed_does_not_hit_what_the_child_does_for_a_later_
     await runtime.send("p", "go")
     await runtime.drain()
     name = await child_of(runtime)
-    await runtime.answer((await runtime.waits(name))[0].wait_id, 1)
+    await runtime.answer((await runtime.session(name).waits())[0].wait_id, 1)
     await runtime.drain()
     await runtime.send("p", "second")
     await runtime.drain()
-    assert len(await runtime.waits(name)) == 1
+    assert len(await runtime.session(name).waits()) == 1
     await runtime.send("p", "third")  # gives the second up: a stop is owed
     debts = await sent(runtime, OutboxKind.STOP)
     deliveries = [each for each in await runtime.store.outbox.pending() if each.kind == OutboxKind.CHILD]
     for item in deliveries:  # the third question overtakes the stop of the second
         await deliver(runtime, item)
-    await runtime.advance(name)
-    (fresh,) = await runtime.waits(name)
+    await advance(runtime, name)
+    (fresh,) = await runtime.session(name).waits()
     for debt in debts:
         await deliver(runtime, debt)
     await runtime.drain()
-    assert [wait.wait_id for wait in await runtime.waits(name)] == [fresh.wait_id]
+    assert [wait.wait_id for wait in await runtime.session(name).waits()] == [fresh.wait_id]
     await runtime.answer(fresh.wait_id, "third answer")
     await runtime.drain()
     assert (await output_of(runtime))["result"] == ["told", "third answer"]
@@ -402,19 +401,19 @@ async def test_an_answer_given_above_reaches_the_grandchild_that_waits_exactly_o
     await runtime.drain()
     middle = await child_of(runtime, "r")
     leaf = await child_of(runtime, middle)
-    assert (await runtime.info(leaf)).profile.root == "r"
-    (wait,) = await runtime.waits(leaf)
-    (above,) = await runtime.waits(middle)
+    assert (await runtime.session(leaf).info()).profile.root == "r"
+    (wait,) = await runtime.session(leaf).waits()
+    (above,) = await runtime.session(middle).waits()
     for wait_id, stranger in ((wait.wait_id, "foreign"), (above.wait_id, leaf)):
         with pytest.raises(AnswerMismatch):
             await runtime.answer(wait_id, "no", session_id=stranger)
-    assert len(await runtime.waits(leaf)) == 1
+    assert len(await runtime.session(leaf).waits()) == 1
     answered = await runtime.answer(wait.wait_id, "yes", session_id="r" if at_root else middle)
     assert (answered.session_id, answered.continues) == (leaf, True)
     await runtime.drain()
     told = await output_of(runtime, "r")
     assert told["result"]["result"] == ["told", "yes"]
-    assert [len(await runtime.runs(each)) for each in ("r", middle, leaf)] == [2, 2, 2]
+    assert [len(await runtime.session(each).runs()) for each in ("r", middle, leaf)] == [2, 2, 2]
 
 
 async def test_delivered_is_said_only_when_the_childs_run_exists(harness: OurHarness) -> None:
@@ -422,16 +421,16 @@ async def test_delivered_is_said_only_when_the_childs_run_exists(harness: OurHar
     runtime = await database.runtime(parent, slow.program)
     await runtime.create("parent", session_id="p")
     await runtime.send("p", "hello")
-    await runtime.deliver()
+    await deliver_due(runtime)
     name = await child_of(runtime)
     (queued,) = await runtime.store.inbox.list(name)
-    assert (await runtime.outcome(queued.input_id)).status is OutcomeStatus.QUEUED
-    assert await runtime.runs(name) == []
-    task = asyncio.create_task(runtime.advance(name))
+    assert (await runtime.outcome(queued.input_id)).status == "queued"
+    assert await runtime.session(name).runs() == []
+    task = asyncio.create_task(advance(runtime, name))
     await slow.gate.reached.wait()
     other = await database.runtime()
     outcome = await other.outcome(queued.input_id)
-    assert (outcome.status, outcome.run_id) == (OutcomeStatus.RUNNING, (await other.runs(name))[0].run_id)
+    assert (outcome.status, outcome.run_id) == ("running", (await other.session(name).runs())[0].run_id)
     slow.gate.open.set()
     await task
     assert (await other.outcome(queued.input_id)).output == "heard hello"
@@ -451,14 +450,14 @@ async def test_a_delivery_that_is_repeated_is_one_child_one_input_and_one_turn(h
     assert len(await one.store.inbox.list(name)) == 1
     with pytest.raises(DeliveryLost):
         await two.store.outbox.mark(item.outbox_id, OutgoingStatus.DONE, attempts=item.attempts)
-    await one.advance(name)
+    await advance(one, name)
     (result,) = await sent(one, OutboxKind.RESULT, name)
     for _ in range(2):
         assert await hand_over(two, result)
     await asyncio.gather(deliver(one, result), deliver(two, result))
     await asyncio.gather(one.drain(), two.drain())
     assert (await output_of(one))["result"] == "heard hello"
-    assert [len(await one.runs(each)) for each in ("p", name)] == [2, 1]
+    assert [len(await one.session(each).runs()) for each in ("p", name)] == [2, 1]
     only = await one.store.inbox.find(name, item.outbox_id)
     assert only is not None
     assert only.status is InputStatus.CONSUMED
@@ -476,12 +475,12 @@ async def test_a_child_that_ends_while_its_parent_is_closed_is_heard_when_that_i
     await runtime.drain()
     (wait,) = await runtime.store.waits.of_session("p", status=None)
     assert wait.status is WaitStatus.ANSWERED
-    assert len(await runtime.runs("p")) == 1
+    assert len(await runtime.session("p").runs()) == 1
     await runtime.execute("p", ResumeSession())
     database.clock.advance(60)
     await runtime.drain()
     assert (await output_of(runtime))["result"] == "heard hello"
-    assert len(await runtime.runs("p")) == 2
+    assert len(await runtime.session("p").runs()) == 2
 
 
 async def test_a_stop_that_is_owed_to_a_child_that_could_not_be_begun_yet_keeps_it_from_beginning(
@@ -515,7 +514,7 @@ async def test_a_program_that_another_worker_has_is_left_to_that_one(harness: Ou
     await runtime.create("parent", session_id="p")
     await runtime.send("p", "hello")
     await runtime.drain()
-    assert len(await runtime.waits("p")) == 1
+    assert len(await runtime.session("p").waits()) == 1
     database.clock.advance(1)
     await (await database.runtime(parent, child)).drain()
     assert (await output_of(runtime))["result"] == "heard hello"
@@ -528,7 +527,7 @@ async def test_a_program_that_no_worker_has_is_a_failure_after_some_patience(har
     await runtime.send("p", "hello")
     for _ in range(3):
         await runtime.drain()
-        assert len(await runtime.waits("p")) == 1
+        assert len(await runtime.session("p").waits()) == 1
         database.clock.advance(PATIENCE.total_seconds() / 3)
     await runtime.drain()
     told = await output_of(runtime)
@@ -554,7 +553,7 @@ async def test_a_message_that_no_session_takes_and_a_child_that_is_closed_are_fa
     await runtime.send("p", "good")
     await runtime.drain()
     await runtime.execute(await child_of(runtime), CompleteSession())
-    (wait,) = await runtime.waits("p")
+    (wait,) = await runtime.session("p").waits()
     await runtime.answer(wait.wait_id, None)
     await runtime.drain()
     assert (await output_of(runtime))["error"]["category"] == "child_lost"
@@ -566,7 +565,7 @@ async def test_a_child_that_is_deleted_is_a_failure_for_the_parent_that_waits_fo
     await runtime.send("p", "hello")
     await runtime.drain()
     name = await child_of(runtime)
-    await runtime.delete(name)
+    await runtime.session(name).delete()
     await runtime.drain()
     told = await output_of(runtime)
     assert (told["error"]["category"], told["session_id"]) == ("child_lost", name)
@@ -587,7 +586,7 @@ async def test_whichever_way_a_child_ends_its_parent_hears_of_it(harness: OurHar
         await runtime.store.delete(name, cascade=verb == "cascade")
     await runtime.drain()
     assert (await output_of(runtime))["error"]["category"] == "child_lost"
-    assert await runtime.waits("p") == []
+    assert await runtime.session("p").waits() == []
     assert await runtime.store.outbox.pending() == []
 
 
@@ -598,10 +597,10 @@ async def test_a_question_that_lies_in_a_childs_inbox_is_answered_when_the_child
     runtime = await Database(harness).runtime(parent, asking_child)
     await runtime.create("parent", session_id="p")
     await runtime.send("p", "hello")
-    await runtime.deliver()
+    await deliver_due(runtime)
     name = await child_of(runtime)
     assert len(await runtime.store.inbox.list(name)) == 1
-    await runtime.delete(name)
+    await runtime.session(name).delete()
     await runtime.drain()
     assert (await output_of(runtime))["error"]["category"] == "child_lost"
 
@@ -612,9 +611,9 @@ async def test_what_a_child_said_before_it_was_deleted_arrives(harness: OurHarne
     await runtime.send("p", "hello")
     await runtime.drain()
     name = await child_of(runtime)
-    (wait,) = await runtime.waits(name)
+    (wait,) = await runtime.session(name).waits()
     await runtime.answer(wait.wait_id, "yes")
-    await runtime.delete(name)
+    await runtime.session(name).delete()
     await runtime.drain()
     assert (await output_of(runtime))["result"] == ["told", "yes"]
 
@@ -622,30 +621,30 @@ async def test_what_a_child_said_before_it_was_deleted_arrives(harness: OurHarne
 async def test_a_deleted_tree_is_finished_by_deleting_it_again(harness: OurHarness) -> None:
     """Also when its root is gone already; once nothing is left to do and gc has forgotten it, there is no session."""
     faults = FaultyBackend((await harness.open()).backend)
-    runtime = SessionRuntime(Store(faults), [asking_child])
+    runtime = await opened(Store(faults), [asking_child])
     for n in range(4):
         await runtime.create("child", session_id=f"r{n}", parent=None if n == 0 else f"r{n - 1}")
     faults.fail_call(3)
     with pytest.raises(StoreUnavailable):
-        await runtime.delete("r0", cascade=True)
+        await runtime.session("r0").delete(cascade=True)
     faults.heal()
     assert not await runtime.store.exists("r0")
     assert await runtime.store.exists("r3")
-    assert (await runtime.delete("r0", cascade=True)).sessions == 4
+    assert (await runtime.session("r0").delete(cascade=True)).sessions == 4
     assert [await runtime.store.exists(f"r{n}") for n in range(4)] == [False] * 4
     await runtime.store.upkeep.gc(grace=0)
     with pytest.raises(SessionNotFound):
-        await runtime.delete("r0", cascade=True)
+        await runtime.session("r0").delete(cascade=True)
 
 
 async def test_a_worker_finishes_a_delete_that_was_cut_off(harness: OurHarness) -> None:
     faults = FaultyBackend((await harness.open()).backend)
-    runtime = SessionRuntime(Store(faults), [asking_child])
+    runtime = await opened(Store(faults), [asking_child])
     await runtime.create("child", session_id="r")
     await runtime.create("child", session_id="c", parent="r")
     faults.fail_call(3)
     with pytest.raises(StoreUnavailable):
-        await runtime.delete("r", cascade=True)
+        await runtime.session("r").delete(cascade=True)
     faults.heal()
     assert await runtime.store.exists("c")
     await runtime.drain()
@@ -664,19 +663,19 @@ async def test_no_parent_waits_for_a_child_that_is_deleted_as_it_is_asked(harnes
         await runtime.drain()
 
     async def end(n: int) -> None:
-        waits = await until(lambda: other.waits(f"p{n}"), pause=0)
+        waits = await until(lambda: other.session(f"p{n}").waits(), pause=0)
         for _ in range(n):
             await asyncio.sleep(0)
         with suppress(SessionNotFound):
-            await other.delete(str(waits[0].metadata["child"]))
+            await other.session(str(waits[0].metadata["child"])).delete()
 
     for n in range(12):
         async with asyncio.timeout(9):
             await asyncio.gather(ask(n), end(n))
         await runtime.drain()
-        for wait in await runtime.waits(f"p{n}"):
+        for wait in await runtime.session(f"p{n}").waits():
             assert await runtime.store.exists(str(wait.metadata["child"]))
-            assert await runtime.waits(str(wait.metadata["child"]))
+            assert await runtime.session(str(wait.metadata["child"])).waits()
 
 
 async def test_deleting_a_parent_spares_its_children_unless_the_whole_tree_is_meant(harness: OurHarness) -> None:
@@ -692,11 +691,11 @@ async def test_deleting_a_parent_spares_its_children_unless_the_whole_tree_is_me
         await runtime.drain()
         middle = await child_of(runtime, name)
         names[name] = (middle, await child_of(runtime, middle))
-    await runtime.delete("kept")
+    await runtime.session("kept").delete()
     assert [await runtime.store.exists(each) for each in names["kept"]] == [True, True]
-    await runtime.delete("gone", cascade=True)
+    await runtime.session("gone").delete(cascade=True)
     assert [await runtime.store.exists(each) for each in names["gone"]] == [False, False]
-    (wait,) = await runtime.waits(names["kept"][1])
+    (wait,) = await runtime.session(names["kept"][1]).waits()
     await runtime.answer(wait.wait_id, "still here")
     await runtime.drain()
     assert (await output_of(runtime, names["kept"][0]))["result"] == ["told", "still here"]
@@ -714,11 +713,11 @@ async def test_cancelling_what_a_parent_waits_for_stops_the_whole_line_below(har
     await runtime.drain()
     middle = await child_of(runtime, "r")
     leaf = await child_of(runtime, middle)
-    assert await runtime.cancel_waits("r") == 1
+    assert await runtime.session("r").abandon_waits() == 1
     await runtime.drain()
     found: list[Wait] = []
     for name in ("r", middle, leaf):
-        found += await runtime.waits(name)
+        found += await runtime.session(name).waits()
     assert found == []
     assert await runtime.store.outbox.pending() == []
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from tenuto import Store
 from tenuto.model.session import SessionStatus
-from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import changes_between
 from tenuto.runtime.turn.replica import Replica
+from tests.runtime.runtimes import opened
 from tests.runtime.talking import echo
 
 USER = {"role": "user", "content": "hello"}
@@ -17,7 +17,7 @@ MARK = {"role": "frame", "frame": "compaction"}
 
 
 async def a_replica(store: Store, *messages: Any) -> Replica:
-    runtime = SessionRuntime(store, [echo])
+    runtime = await opened(store, [echo])
     seed = {"messages": [], "notes": ["n1"], "mood": "calm", "count": 3}
     await runtime.create("echo", seed, session_id="s", logs=["notes"])
     record = await store.load("s")

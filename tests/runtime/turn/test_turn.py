@@ -17,7 +17,8 @@ from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.testing.agent import Script, ScriptedAgent, calls
-from tests.runtime.runtimes import in_memory
+from tests.runtime.runtimes import in_memory, opened
+from tests.runtime.seams import advance
 from tests.runtime.talking import said, streamed
 
 
@@ -39,7 +40,7 @@ TOOLS = [
 
 async def talking(store: Store, *replies: Any, **options: Any) -> tuple[SessionRuntime, Script]:
     model = Script(*replies)
-    runtime = SessionRuntime(store, [ScriptedAgent(model=model, tools=TOOLS)], **options)
+    runtime = await opened(store, [ScriptedAgent(model=model, tools=TOOLS)], **options)
     await runtime.create("agent", session_id="s")
     return runtime, model
 
@@ -82,8 +83,8 @@ async def test_the_session_stays_active_after_a_turn_and_each_turn_has_its_own_b
     for number in (1, 2, 3):
         outcome = await runtime.send("s", f"go {number}")
         assert outcome.completed, outcome.error
-        assert (await runtime.info("s")).status == "active"
-        run = (await runtime.runs("s"))[0]
+        assert (await runtime.session("s").info()).status == "active"
+        run = (await runtime.session("s").runs())[0]
         assert (run.run.steps, run.budget, run.run.number) == (2, 2, number)
     for request in model.requests:
         assert not History().judged(request.messages).open
@@ -95,12 +96,12 @@ async def test_a_turn_without_a_limit_is_bounded_by_fifty_steps(store: Store) ->
 
     @program
     async def restless(turn: Turn) -> None:
-        async for step in turn.each_step():
+        async for step in turn.steps():
             seen.append(step)
             if turn.input == {"role": "user", "content": "rest"}:
                 return
 
-    runtime = SessionRuntime(store, [restless])
+    runtime = await opened(store, [restless])
     await runtime.create("restless", session_id="s")
     outcome = await runtime.send("s", "go")
     assert (outcome.status, outcome.error["category"], outcome.error["details"]) == (
@@ -109,7 +110,7 @@ async def test_a_turn_without_a_limit_is_bounded_by_fifty_steps(store: Store) ->
         {"limit": 50},
     )
     assert seen == list(range(1, 51))
-    assert (await runtime.runs("s"))[0].run.steps == 50
+    assert (await runtime.session("s").runs())[0].run.steps == 50
     assert (await runtime.send("s", "rest")).completed
     assert seen[50:] == [1]
 
@@ -143,7 +144,7 @@ async def test_results_come_before_a_new_message_in_one_commit_with_it(store: St
     assert commits["b"] == commits["c"] == entries[5].commit_number > commits["a"]
     assert entries[5].value["content"] == "never mind"
     assert not History().judged(model.requests[-1].messages).open
-    assert list(await runtime.waits("s")) == []
+    assert list(await runtime.session("s").waits()) == []
 
 
 @pytest.mark.parametrize("passing", ["user", "assistant"])
@@ -156,14 +157,14 @@ async def test_nothing_passes_a_call_that_is_waited_for(store: Store, passing: s
         turn.append({"role": passing, "content": "meanwhile"})
         await turn.save()
 
-    runtime = SessionRuntime(store, [hasty])
+    runtime = await opened(store, [hasty])
     await runtime.create("hasty", session_id="s")
     outcome = await runtime.send("s", "go")
     assert (outcome.status, outcome.error["category"]) == ("failed", "history_invalid")
     messages = (await runtime.get("s")).messages
     assert [each["role"] for each in messages] == ["user", "assistant", "tool"]
     assert messages[-1]["metadata"] == {"not_executed": "the run failed"}
-    assert list(await runtime.waits("s")) == []
+    assert list(await runtime.session("s").waits()) == []
     assert not History().judged(messages).open
 
 
@@ -173,10 +174,10 @@ async def test_what_is_no_message_fails_the_turn_that_appends_it(store: Store) -
     @program
     async def careless(turn: Turn) -> None:
         given: Any = turn.input
-        turn.set(mood="sour")
+        turn.state.update(mood="sour")
         turn.append(bad[int(given["content"])])
 
-    runtime = SessionRuntime(store, [careless])
+    runtime = await opened(store, [careless])
     await runtime.create("careless", session_id="s")
     for number, category in enumerate(("history_invalid", "history_invalid", "history_invalid", "value_not_json")):
         outcome = await runtime.send("s", str(number))
@@ -192,14 +193,14 @@ async def test_one_trace_runs_through_all_turns_of_a_session(store: Store) -> No
     async def tracing(turn: Turn) -> None:
         traces.append(turn.trace_id)
 
-    runtime = SessionRuntime(store, [tracing])
+    runtime = await opened(store, [tracing])
     created = await runtime.create("tracing", session_id="s")
     await runtime.create("tracing", session_id="other")
     await runtime.send("s", "one")
-    await SessionRuntime(store, [tracing]).send("s", "two")
+    await (await opened(store, [tracing])).send("s", "two")
     assert traces == [created.profile.trace["trace_id"]] * 2
-    assert {run.trace_id for run in await runtime.runs("s")} == set(traces)
-    assert (await runtime.info("other")).profile.trace != created.profile.trace
+    assert {run.trace_id for run in await runtime.session("s").runs()} == set(traces)
+    assert (await runtime.session("other").info()).profile.trace != created.profile.trace
 
 
 async def test_a_step_that_is_replayed_counts_its_usage_once(store: Store) -> None:
@@ -207,12 +208,12 @@ async def test_a_step_that_is_replayed_counts_its_usage_once(store: Store) -> No
     last = {"role": "assistant", "content": "done", "usage": {"input": 20, "output": 3}}
     runtime, model = await talking(store, step, last)
     waiting = await runtime.send("s", "go")
-    fresh = SessionRuntime(store, [ScriptedAgent(model=model, tools=TOOLS)])
+    fresh = await opened(store, [ScriptedAgent(model=model, tools=TOOLS)])
     await fresh.answer(waiting.waits[0].wait_id, "42")
     assert len(model.requests) == 2
-    total = (await fresh.usage_report("s")).total
+    total = (await fresh.session("s").usage()).total
     assert (total.calls, total.input, total.output, total.reasoning) == (2, 30, 5, 1)
-    by_run = [(run.usage.total.calls, run.usage.total.input) for run in await fresh.runs("s")]
+    by_run = [(run.usage.total.calls, run.usage.total.input) for run in await fresh.session("s").runs()]
     assert by_run == [(1, 20), (1, 10)]
 
 
@@ -221,14 +222,14 @@ async def test_the_reply_of_a_failed_turn_is_in_no_later_turns_memory(store: Sto
 
     @program
     async def moody(turn: Turn) -> None:
-        seen.append((turn.get("mood"), len(turn.messages), len(turn.session.logs.get("notes", ()))))
-        turn.set(mood="sour")
+        seen.append((turn.state.get("mood"), len(turn.messages), len(turn.session.logs.get("notes", ()))))
+        turn.state.update(mood="sour")
         turn.add("notes", "n")
         turn.append({"role": "assistant", "content": "never said"})
         if turn.input != {"role": "user", "content": "calmly"}:
             raise ValueError("no luck")
 
-    runtime = SessionRuntime(store, [moody])
+    runtime = await opened(store, [moody])
     await runtime.create("moody", session_id="s")
     for text in ("one", "two", "calmly", "three"):
         await runtime.send("s", text)
@@ -248,10 +249,10 @@ async def test_a_turn_that_is_over_is_gone_from_memory_at_once(store: Store) -> 
         for _ in range(count):
             await runtime.send("s", "sent")
         for _ in range(count):
-            await runtime.enqueue("s", "queued")
-        await runtime.advance("s")
+            await runtime.session("s").enqueue("queued")
+        await advance(runtime, "s")
 
-    runtime = SessionRuntime(store, [replies])
+    runtime = await opened(store, [replies])
     await runtime.create("replies", session_id="s")
     await turns(3)
     gc.collect()
@@ -271,7 +272,7 @@ async def test_nothing_can_be_written_in_a_turn_that_is_over(store: Store) -> No
         kept.append(turn)
         turn.append({"role": "assistant", "content": "yes"})
 
-    runtime = SessionRuntime(store, [keeps])
+    runtime = await opened(store, [keeps])
     await runtime.create("keeps", session_id="s")
     await runtime.send("s", "one")
     context = context_of(kept[0])

@@ -147,7 +147,7 @@ async def test_a_worker_goes_on_after_its_connections_fell_silent(store: Store, 
         async with asyncio.timeout(PATIENCE):
             while True:
                 try:
-                    input_id = await runtime.enqueue("s", "hello")
+                    input_id = await runtime.session("s").enqueue("hello")
                     break
                 except StoreUnavailable:
                     continue

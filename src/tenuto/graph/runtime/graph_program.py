@@ -33,7 +33,6 @@ from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
 from tenuto.model.wait import WaitKind
-from tenuto.runtime.program.program import Result
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
@@ -127,11 +126,11 @@ class GraphProgram:
         dumps(kept, "message")
         return kept
 
-    async def run(self, turn: Turn) -> Result:
+    async def run(self, turn: Turn) -> JSON:
         """See `Program.run`."""
         return await self._run(context_of(turn))
 
-    async def _run(self, turn: TurnContext) -> Result:
+    async def _run(self, turn: TurnContext) -> JSON:
         graph = self._graph_on(turn.writer.store)
         turn.in_step = True
         again = turn.resumed or turn.engine is not None
@@ -148,16 +147,14 @@ class GraphProgram:
         outcome = await execution.run(graph, request, scope, partial(_open, turn, writer, again))
         match outcome.outcome:
             case "completed":
-                try:
-                    return Result(outcome="completed", output=self._output(outcome.state))
-                except Exception as error:
-                    return Result(outcome="errored", error=error)
+                return self._output(outcome.state)
             case "suspended":
                 raise TurnSuspended(writer.waits, partial=False)
             case "interrupted":
                 raise TurnStopped
             case _:
-                return Result(outcome="errored", error=outcome.error)
+                assert outcome.error is not None
+                raise outcome.error
 
     def _graph_on(self, store: Store) -> GraphPlan[Any]:
         """Return the graph with its sessions, and its checkpoints, in the runtime's store."""

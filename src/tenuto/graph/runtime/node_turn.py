@@ -83,10 +83,12 @@ class NodeTurn:
         """Show a part of the reply under way to whoever follows the session's stream."""
         self._live.emit(chunk)
 
-    def use(self, model: str, source: str = "", *, once: str | None = None, **counted: int) -> None:
-        """Record the tokens of a model call; see `Turn.use`."""
+    def record_usage(self, model: str, *, source: str = "", once: str | None = None, **counted: int) -> None:
+        """Record the tokens of a model call; see `Turn.record_usage`."""
         check_once(once)
-        self._live.use(model, source, once=None if once is None else f"{namespace_of(_scope())}:{once}", **counted)
+        self._live.record_usage(
+            model, source=source, once=None if once is None else f"{namespace_of(_scope())}:{once}", **counted
+        )
 
 
 def current_turn() -> NodeTurn | None:

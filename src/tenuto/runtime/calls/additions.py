@@ -7,7 +7,7 @@ from tenuto.codec import JSON
 from tenuto.model.effect import EffectKind
 from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.runtime.calls.arguments import check_log, check_once, check_values
-from tenuto.runtime.conversation.frame import FrameKind, frame_mark
+from tenuto.runtime.conversation.frame import frame_mark
 from tenuto.runtime.conversation.history import as_message, calls_of, check_message, with_unique_calls
 from tenuto.runtime.session.session_view import MESSAGES, changes_between
 from tenuto.runtime.turn.context import TurnContext
@@ -71,7 +71,7 @@ def hand_off(turn: TurnContext, program: str, *, summary: str | None, keep: int,
     name, _, version = program.partition("@")
     if not version:
         version = turn.version_of(name)
-    append(turn, frame_mark(FrameKind.HANDOFF, turn.replica.messages, summary=summary, keep=keep, program=program))
+    append(turn, frame_mark("handoff", turn.replica.messages, summary=summary, keep=keep, program=program))
     before = turn.replica.value()
     after = before.with_definition(name=name, label=name, version=version)
     turn.pending.apply(changes_between(before, after), after)

@@ -61,7 +61,7 @@ def check_log(name: str, document: Iterable[str], conversation: str) -> None:
     if "/" in name or name == conversation:
         raise InvalidInput(f"{name!r} is not a log that add() can write; use turn.append() for messages.")
     if name in document:
-        raise InvalidInput(f"{name!r} is a field of the session, not a log; use turn.set().", field=name)
+        raise InvalidInput(f"{name!r} is a field of the session, not a log; set it in turn.state.", field=name)
 
 
 def check_callable(call: Any, what: str) -> None:

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from tenuto.codec import JSON, dumps, encode, loads
-from tenuto.errors import CommitTooLarge, EffectCalledTwice, EffectInDoubt, InvalidHistory, InvalidInput, StoreError
+from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidHistory, InvalidInput, KeyRepeated, StoreError
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls.arguments import check_callable, sized
@@ -14,7 +14,7 @@ from tenuto.runtime.calls.suspension import wait_all
 from tenuto.runtime.conversation.history import result_message
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext, leave_call
-from tenuto.runtime.turn.effect_journal import InDoubt, Known, Place, check_same, failed, place_of, replayed
+from tenuto.runtime.turn.effect_journal import Known, Place, check_same, failed, place_of, replayed
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.bounds import check_effect, check_flag, check_word
 from tenuto.writing.error_record import error_record
@@ -49,9 +49,8 @@ async def call_effect(
     if known is not None:
         check_same(place, known, kind, request)
     if turn.called.get(place) is (caller or turn):
-        raise EffectCalledTwice(
-            f"The effect {place} was called twice in this step. Use each_step() for a loop, or give each call its own "
-            "key.",
+        raise KeyRepeated(
+            f"The effect {place} was called twice in this step. Use steps() for a loop, or give each call its own key.",
             place=place.record(),
         )
     turn.called[place] = caller or turn
@@ -162,10 +161,10 @@ async def _called(turn: TurnContext, place: Place, call: Call, record: Record | 
 async def _settled(turn: TurnContext, place: Place, known: Known, *, idempotent: bool) -> Known | None:
     """Decide about a call in doubt: return None to repeat the call, otherwise its settled state."""
     again = known.kind is EffectKind.MODEL or idempotent or known.idempotent
-    policy = InDoubt.RETRY if again else turn.in_doubt
-    if policy is InDoubt.RETRY:
+    policy = "retry" if again else turn.in_doubt
+    if policy == "retry":
         return None
-    if policy is InDoubt.FAIL or turn.call_under_way():
+    if policy == "fail" or turn.call_under_way():
         raise in_doubt_error(turn, place)
     metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
     if known.call_id is not None:

@@ -12,19 +12,20 @@ from typing import Any, Protocol, runtime_checkable
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON, dumps, loads
 from tenuto.errors import ActionNotRegistered, InvalidInput
+from tenuto.messages import Sendable
 from tenuto.model.input import InputKind
-from tenuto.model.run import StopKind
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.session.definition import Task, check_tasks
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
+from tenuto.words import StopKind
 
 
 @runtime_checkable
 class Action(Protocol):
     """Changes a session: `apply` receives its value and returns the one to save, or raises."""
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """Return the changed session."""
         ...
 
@@ -33,7 +34,7 @@ class Action(Protocol):
 class SendMessage:
     """Send the session a message, which begins a turn of its program. A text is a user message."""
 
-    message: str | Mapping[str, Any]
+    message: Sendable
     key: str | None = None
 
 
@@ -41,7 +42,7 @@ class SendMessage:
 class SuspendSession:
     """Suspend the session: it takes no messages until it is resumed."""
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         return session.with_status(SessionStatus.SUSPENDED)
 
@@ -50,7 +51,7 @@ class SuspendSession:
 class ResumeSession:
     """Resume the session: it takes messages again after it was suspended, completed or failed."""
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         return session.with_status(SessionStatus.ACTIVE).with_profile(failure_reason=None)
 
@@ -59,7 +60,7 @@ class ResumeSession:
 class CompleteSession:
     """Close the session; it can be resumed."""
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         return session.with_status(SessionStatus.COMPLETED)
 
@@ -70,7 +71,7 @@ class FailSession:
 
     reason: str = ""
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         return session.with_status(SessionStatus.FAILED).with_profile(failure_reason=self.reason or None)
 
@@ -81,7 +82,7 @@ class ClearSession:
 
     logs: tuple[str, ...] | None = None
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         for name in session.logs if self.logs is None else check_items(self.logs, "logs"):
             session = session.replaced(check_kind(name, str, "a name in logs"))
@@ -105,7 +106,7 @@ class ForkSession:
 
     at: str | int | None = None
     session_id: str | None = None
-    message: str | Mapping[str, Any] | None = None
+    message: Sendable | None = None
     key: str | None = None
 
 
@@ -115,7 +116,7 @@ class ChangeSystemPrompt:
 
     prompt: str | None
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         return session.with_definition(system_prompt=self.prompt)
 
@@ -126,7 +127,7 @@ class ChangeModel:
 
     model: JSON
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         return session.with_definition(model=self.model)
 
@@ -137,7 +138,7 @@ class WriteMetadata:
 
     values: Mapping[str, JSON] = field(default_factory=dict)
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         for name in check_map(self.values, "values"):
             check_kind(name, str, "a name in values")
@@ -155,7 +156,7 @@ class UpdateTask:
         check_tasks(found)
         object.__setattr__(self, "tasks", found)
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         return session.with_definition(tasks=self.tasks)
 
@@ -164,7 +165,7 @@ class UpdateTask:
 class StopRun:
     """Ask the session's run to stop: `interrupt`, so that it can be resumed, or `abort`."""
 
-    kind: StopKind = StopKind.INTERRUPT
+    kind: StopKind = "interrupt"
     reason: str | None = None
     run_id: str | None = None
 

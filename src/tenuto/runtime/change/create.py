@@ -2,20 +2,21 @@
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, SessionNotFound
+from tenuto.errors import InvalidInput, SessionExists, SessionNotFound
 from tenuto.ids import new_id
-from tenuto.model.session import Key, Profile, SessionKey, SessionStatus, as_key
+from tenuto.model.session import Profile, SessionKey, SessionStatus, session_key
+from tenuto.quote import quote
 from tenuto.runtime.change.pipeline import Pipeline
-from tenuto.runtime.program.program import Programs, traits_of
+from tenuto.runtime.program.program import Program, Programs, traits_of
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.session_view import Session
+from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.store.store import Store
 
@@ -24,27 +25,40 @@ from tenuto.store.store import Store
 class NewSession:
     """A request to create a session; see `SessionRuntime.create`."""
 
-    program: str | Definition
+    program: Program[Any] | str | Definition | SessionView
     seed: Mapping[str, JSON] | None = None
-    session_id: Key | None = None
+    session_id: str | None = None
     tenant: str = ""
     user_id: str | None = None
     tags: Iterable[str] = ()
     metadata: Mapping[str, JSON] | None = None
     title: str | None = None
     expires_at: datetime | None = None
-    parent: Key | None = None
+    parent: str | None = None
     logs: Iterable[str] = ()
     operation_id: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("tags", "logs"):  # an iterator can be read only once
             object.__setattr__(self, name, check_items(getattr(self, name), name))
+        if isinstance(self.program, SessionView):
+            others = ("session_id", "seed", "logs", "user_id", "tags", "metadata", "title", "expires_at")
+            if twice := [name for name in others if getattr(self, name)]:
+                raise InvalidInput(
+                    f"A draft has its own {', '.join(twice)}: set them on the view before it is created."
+                )
+            if not self.program.is_draft or self.program.definition is None:
+                raise InvalidInput(f"{self.program.key} is stored already; make a new one by SessionView.draft(...).")
         if self.operation_id is not None:
             check_kind(self.operation_id, str, "operation_id")
         for name in ("metadata", "seed"):
             if (value := getattr(self, name)) is not None:
                 check_map(value, name)
+
+    @property
+    def named(self) -> str | None:
+        """The id that the request names: its own, or its draft's."""
+        return self.program.session_id if isinstance(self.program, SessionView) else self.session_id
 
     def profile(self, links: Mapping[str, Any]) -> Profile:
         """Return the profile of the session, with its links to others."""
@@ -59,8 +73,12 @@ class NewSession:
 
     def value(
         self, key: SessionKey, definition: Definition, declared: ProgramTraits, links: Mapping[str, Any]
-    ) -> Session:
+    ) -> SessionView:
         """Return the session to be stored; the logs of the seed become logs, everything else is the document."""
+        if isinstance(self.program, SessionView):
+            logs = dict.fromkeys(declared.logs, ()) | dict(self.program.logs)
+            profile = replace(self.program.profile, **links)
+            return replace(self.program, key=key, logs=logs, profile=profile, schema_version=declared.schema_version)
         state = dict(self.seed or {})
         prompt = state.pop("system_prompt", None)
         if prompt is not None and not (definition.system_prompt or "").strip():
@@ -69,7 +87,7 @@ class NewSession:
         for name in names:
             if not isinstance(state.get(name, []), list | tuple):
                 raise InvalidInput(f"{name!r} is a log; seed it with a list, not with {type(state[name]).__name__}.")
-        return Session(
+        return SessionView(
             key=key,
             status=SessionStatus.ACTIVE,
             version=0,
@@ -90,17 +108,15 @@ class SessionCreator:
         self._programs = programs
         self._pipeline = pipeline
 
-    async def create(self, new: NewSession) -> Session:
-        """Create a session, under its id or a minted one; see `SessionRuntime.create`."""
-        definition = self._programs.definition(new.program)
-        parent = None if new.parent is None else as_key(new.parent)
-        minted = SessionKey(new_id(), tenant=parent.tenant if parent else new.tenant)
-        key = minted if new.session_id is None else as_key(new.session_id)
+    async def create(self, new: NewSession) -> SessionView:
+        """Create a session, under its id or a minted one; see `Sessions.create`."""
+        definition = self._definition(new)
+        key = session_key(new.named or new_id(), new.tenant)
         life = None
-        if parent is None:
+        if new.parent is None:
             links: dict[str, Any] = {"trace": {"trace_id": _trace_id(key, new.operation_id)}}
         else:
-            links, life = await self._links(parent, key)
+            links, life = await self._links(session_key(new.parent, new.tenant))
         declared = traits_of(self._programs.of(definition))
         session = new.value(key, definition, declared, links)
         operation_id = new_id() if new.operation_id is None else new.operation_id
@@ -108,10 +124,27 @@ class SessionCreator:
             session, operation_id, is_conversation=declared.is_conversation, parent_life=life
         )
 
-    async def _links(self, parent: SessionKey, child: SessionKey) -> tuple[dict[str, Any], int]:
+    async def existing(self, new: NewSession) -> SessionKey | None:
+        """Return the session there is under a request's id; one of another program raises `SessionExists`."""
+        head = None if new.named is None else await self._store.head(session_key(new.named, new.tenant))
+        if head is None:
+            return None
+        if head.profile.agent != (wanted := self._definition(new).name):
+            raise SessionExists(
+                f"{head.key} exists already, and is of the program {quote(head.profile.agent)} instead of "
+                f"{quote(wanted)}; use another id.",
+                key=head.key,
+                found_version=head.version,
+            )
+        return head.key
+
+    def _definition(self, new: NewSession) -> Definition:
+        program = new.program.definition if isinstance(new.program, SessionView) else new.program
+        assert program is not None
+        return self._programs.definition(program)
+
+    async def _links(self, parent: SessionKey) -> tuple[dict[str, Any], int]:
         """Return the links of a child to its parent (the root of their tree, the trace), and the parent's life."""
-        if parent.tenant != child.tenant:
-            raise InvalidInput(f"{child} and its parent {parent} must belong to the same tenant.")
         head = await self._store.head(parent)
         if head is None:
             raise SessionNotFound(f"The parent {parent} does not exist; create it first.", key=parent)

@@ -1,7 +1,7 @@
 """Forks of a session, and the points that it can be forked from and rewound to: before a run, or before an action."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -21,8 +21,7 @@ from tenuto.model.input import InputKind, NewInput
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
 from tenuto.runtime.conversation.history import History
-from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.session_view import MESSAGES, Session
+from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.invocation import start_point
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.bounds import check_key
@@ -97,18 +96,6 @@ async def _history_at(store: Store, replica: Replica, point: Checkpoint) -> Hist
     end = point.ends.get(MESSAGES) if replica.is_conversation else None
     entries = [] if end is None else await store.logs.read(replica.key, MESSAGES, end=end)
     return History.of(entry.value for entry in entries)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forked(Session):
-    """The current value of a fork, and the outcome of its first turn, if it was created with a message."""
-
-    outcome: Outcome | None = None
-
-    @classmethod
-    def of(cls, session: Session, outcome: Outcome | None) -> "Forked":
-        """Return a fork with the outcome of its first turn."""
-        return cls(**{each.name: getattr(session, each.name) for each in fields(Session)}, outcome=outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,87 +2,76 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Protocol
+from typing import TypeAlias, overload
 
+from tenuto.argument import check_items
 from tenuto.errors import InvalidInput
-from tenuto.runtime.session.session_view import Session
+from tenuto.quote import quote
+from tenuto.runtime.session.session_view import SessionView
+from tenuto.words import Stage, check_word, words_of
+
+HookFunction: TypeAlias = Callable[[SessionView], Awaitable[SessionView]]
+"""Receives a session and returns it, changed or not, or raises to refuse it."""
 
 
-class Stage(StrEnum):
-    """When a hook is called."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """An async function that is called at one stage; made by `on`."""
 
-    BEFORE_CREATE = "before_create"
-    AFTER_CREATE = "after_create"
-    AFTER_LOAD = "after_load"
-    AFTER_ACTION = "after_action"
-    BEFORE_SAVE = "before_save"
-    AFTER_SAVE = "after_save"
+    stage: Stage
+    function: HookFunction
+    priority: int = 0
+    name: str = ""
 
 
-class Controller(Protocol):
-    """A hook: receives a session at every stage and returns it, changed or not.
+@overload
+def on(stage: Stage, function: HookFunction, *, priority: int = 0, name: str | None = None) -> Hook: ...
+@overload
+def on(stage: Stage, *, priority: int = 0, name: str | None = None) -> Callable[[HookFunction], Hook]: ...
+def on(
+    stage: Stage, function: HookFunction | None = None, *, priority: int = 0, name: str | None = None
+) -> Hook | Callable[[HookFunction], Hook]:
+    """Return a hook that calls a function at a stage; without a function, a decorator that makes one.
 
-    Changes up to `before_save` are stored; later changes are only in the value that is returned.
+    Changes up to `before_save` are stored; later changes are only in the value that is returned. Hooks of a higher
+    priority are called first, those of one priority in the order in which the runtime lists them.
     """
+    check_word(stage, words_of(Stage), "the stage of a hook")
 
-    async def on_stage(self, stage: Stage, session: Session) -> Session:
-        """Return the session to continue with."""
-        ...
+    def made(body: HookFunction) -> Hook:
+        if not callable(body):
+            raise InvalidInput(f"A hook needs an async function of the session, got {quote(body)}.")
+        called = name or str(getattr(body, "__qualname__", type(body).__name__))
+        return Hook(stage=stage, function=body, priority=priority, name=called)
 
-
-@dataclass(frozen=True, slots=True)
-class _Hook:
-    controller: Controller
-    priority: int
-    name: str
+    return made if function is None else made(function)
 
 
-class HookStack:
-    """Several hooks as one: higher priority first, ties in order of registration; each receives the previous result."""
+class Hooks:
+    """The hooks of a runtime, by stage; each receives what the one before it returned."""
 
-    def __init__(self, controllers: Iterable[Controller] = ()) -> None:
-        self._hooks: tuple[_Hook, ...] = tuple(_Hook(each, 0, type(each).__name__) for each in controllers)
+    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+        self._by_stage: dict[str, list[Hook]] = {}
+        for each in check_items(hooks, "hooks"):
+            if not isinstance(each, Hook):
+                raise InvalidInput(f'{quote(each)} is not a hook: make one with on("before_save", function).')
+            self._by_stage.setdefault(each.stage, []).append(each)
+        for same in self._by_stage.values():
+            same.sort(key=lambda hook: -hook.priority)
 
-    def with_hook(self, controller: Controller, priority: int = 0, name: str | None = None) -> "HookStack":
-        """Return a stack with one more hook; this one is not changed."""
-        stack = HookStack()
-        hooks = [*self._hooks, _Hook(controller, priority, name or type(controller).__name__)]
-        stack._hooks = tuple(sorted(hooks, key=lambda hook: -hook.priority))
-        return stack
+    def __bool__(self) -> bool:
+        return bool(self._by_stage)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The hooks' names, in the order in which they are called."""
-        return tuple(hook.name for hook in self._hooks)
-
-    async def on_stage(self, stage: Stage, session: Session) -> Session:
-        """See `Controller.on_stage`; a hook that returns anything but its session raises `InvalidInput`."""
-        for hook in self._hooks:
-            session = same_session(session, await hook.controller.on_stage(stage, session), hook.name)
+    async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
+        """Call the hooks of a stage; one that returns anything but its session raises `InvalidInput`."""
+        for hook in self._by_stage.get(stage, ()):
+            session = same_session(session, await hook.function(session), hook.name)
         return session
 
 
-def as_controller(hooks: Controller | Iterable[Controller] | None) -> Controller | None:
-    """Return one hook, or several, as one; None if there are none."""
-    return None if hooks is None else HookStack(hooks if isinstance(hooks, Iterable) else [hooks])
-
-
-class At:
-    """An async function as a hook for one stage: `At(Stage.BEFORE_SAVE, stamp)`."""
-
-    def __init__(self, stage: Stage, function: Callable[[Session], Awaitable[Session]]) -> None:
-        self._stage = stage
-        self._function = function
-
-    async def on_stage(self, stage: Stage, session: Session) -> Session:
-        """See `Controller.on_stage`."""
-        return await self._function(session) if stage is self._stage else session
-
-
-def same_session(session: Session, returned: object, name: str) -> Session:
+def same_session(session: SessionView, returned: object, name: str) -> SessionView:
     """Return the session that a hook or an action returned; anything but the same session is refused."""
-    if isinstance(returned, Session) and returned.key == session.key:
+    if isinstance(returned, SessionView) and returned.key == session.key:
         return returned
-    what = f"{returned.key}" if isinstance(returned, Session) else type(returned).__name__
+    what = f"{returned.key}" if isinstance(returned, SessionView) else type(returned).__name__
     raise InvalidInput(f"{name} must return {session.key}, changed or not, but returned {what}.")

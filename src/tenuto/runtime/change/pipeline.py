@@ -18,13 +18,13 @@ from tenuto.model.lane import Lane
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionStatus
 from tenuto.runtime.change.actions import Action
-from tenuto.runtime.change.hooks import Controller, Stage, same_session
+from tenuto.runtime.change.hooks import Hooks, same_session
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.info import head_of
 from tenuto.runtime.session.session_view import (
     MESSAGES,
     Changes,
-    Session,
+    SessionView,
     changes_between,
     check_names,
     definition_profile,
@@ -44,6 +44,7 @@ from tenuto.runtime.stream.notices import (
 from tenuto.runtime.turn.debts import abandon_run
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
+from tenuto.words import Stage
 from tenuto.writing.error_record import shown
 from tenuto.writing.lane_claim import under
 from tenuto.writing.log_tracker import operation_of
@@ -57,24 +58,24 @@ _TRIES = 20
 class Pipeline:
     """Passes a session through its hooks and notifies listeners, in the order that is the contract."""
 
-    def __init__(self, store: Store, hooks: Controller | None, listeners: Listeners) -> None:
+    def __init__(self, store: Store, hooks: Hooks, listeners: Listeners) -> None:
         self._store = store
         self._hooks = hooks
         self._listeners = listeners
 
     async def create(
-        self, session: Session, operation_id: str, *, is_conversation: bool = True, parent_life: int | None = None
-    ) -> Session:
+        self, session: SessionView, operation_id: str, *, is_conversation: bool = True, parent_life: int | None = None
+    ) -> SessionView:
         """Create a session: before_create, before_save, the commit, after_save, after_create.
 
         With `is_conversation`, its messages are checked as one. With `parent_life`, the parent must still be in that
         life.
         """
-        key, stage = session.key, str(Stage.BEFORE_CREATE)
+        key, stage = session.key, "before_create"
         try:
-            session = await self._stage(Stage.BEFORE_CREATE, session)
-            stage = str(Stage.BEFORE_SAVE)
-            session = await self._stage(Stage.BEFORE_SAVE, session)
+            session = await self._stage("before_create", session)
+            stage = "before_save"
+            session = await self._stage("before_save", session)
             stage = "save"
             check_transition(key, SessionStatus.ACTIVE, session.status, session.version)
             if is_conversation:
@@ -98,17 +99,17 @@ class Pipeline:
             await self._listeners.tell(SaveFailed(key=key, stage=stage, **failure(error)))
             raise
         session = _stored(session, receipt)
-        session = await self._after_commit(Stage.AFTER_SAVE, session)
-        session = await self._after_commit(Stage.AFTER_CREATE, session)
+        session = await self._after_commit("after_save", session)
+        session = await self._after_commit("after_create", session)
         await self._listeners.tell(SessionSaved(key=key, version=session.version, status=str(session.status)))
         return session
 
-    async def look(self, replica: Replica) -> Session:
+    async def look(self, replica: Replica) -> SessionView:
         """Pass a session that is only read through the `after_load` hooks; nothing is saved."""
         try:
-            session = await self._stage(Stage.AFTER_LOAD, replica.value())
+            session = await self._stage("after_load", replica.value())
         except Exception as error:
-            await self.load_failed(replica.key, error, str(Stage.AFTER_LOAD))
+            await self.load_failed(replica.key, error, "after_load")
             raise
         notice = SessionLoaded(key=replica.key, version=session.version, status=str(session.status))
         await self._listeners.tell(notice)
@@ -154,7 +155,7 @@ class Pipeline:
         name: str | None = None,
         consume: tuple[Consume, ...] = (),
         input_id: str | None = None,
-    ) -> Session:
+    ) -> SessionView:
         """Execute an action under the lane: after_load, the action, after_action, before_save, the commit, after_save.
 
         The state is saved only if it changed; a change of definition, metadata or status alone does not move the head.
@@ -166,15 +167,15 @@ class Pipeline:
         stage = "action"
         try:
             after = same_session(loaded, await action.apply(loaded), name)
-            stage = str(Stage.AFTER_ACTION)
-            after = await self._stage(Stage.AFTER_ACTION, after)
+            stage = "after_action"
+            after = await self._stage("after_action", after)
         except Exception as error:
             notice = ActionFailed(key=replica.key, stage=stage, action=name, input_id=input_id, **failure(error))
             await self._listeners.tell(notice)
             raise
-        stage = str(Stage.BEFORE_SAVE)
+        stage = "before_save"
         try:
-            after = await self._stage(Stage.BEFORE_SAVE, after)
+            after = await self._stage("before_save", after)
             stage = "save"
             executed = SessionActionExecuted(
                 key=replica.key,
@@ -197,12 +198,12 @@ class Pipeline:
             raise
         replica.take(changes, after)
         replica.landed(receipt, saved=changes.moves_head)
-        session = await self._after_commit(Stage.AFTER_SAVE, replica.value())
+        session = await self._after_commit("after_save", replica.value())
         await self._listeners.tell(saved)
         return session
 
     async def _save(
-        self, replica: Replica, lane: Lane, changes: Changes, after: Session, name: str, parts: dict[str, Any]
+        self, replica: Replica, lane: Lane, changes: Changes, after: SessionView, name: str, parts: dict[str, Any]
     ) -> Receipt:
         abandons = False
         if replica.is_conversation and (change := changes.logs.get(MESSAGES)):
@@ -249,10 +250,10 @@ class Pipeline:
         settled, owed = await abandon_run(self._store, run, waits)
         return {"settle_waits": tuple(settled), "outgoing": tuple(owed), "rolls_back": run_id}
 
-    async def _stage(self, stage: Stage, session: Session) -> Session:
-        return session if self._hooks is None else await self._hooks.on_stage(stage, session)
+    async def _stage(self, stage: Stage, session: SessionView) -> SessionView:
+        return await self._hooks.on_stage(stage, session)
 
-    async def _after_commit(self, stage: Stage, session: Session) -> Session:
+    async def _after_commit(self, stage: Stage, session: SessionView) -> SessionView:
         try:
             return await self._stage(stage, session)
         except Exception as error:
@@ -260,12 +261,12 @@ class Pipeline:
             return session
 
 
-def _profile_of(session: Session) -> Profile:
+def _profile_of(session: SessionView) -> Profile:
     definition = session.definition
     return session.profile if definition is None else replace(session.profile, **definition_profile(definition))
 
 
-def _stored(session: Session, receipt: Receipt) -> Session:
+def _stored(session: SessionView, receipt: Receipt) -> SessionView:
     return replace(
         session,
         version=receipt.version,

@@ -8,7 +8,7 @@ from typing import Any
 from tenuto.codec import JSON, encode
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.runtime.change.fork import point_before
-from tenuto.runtime.session.session_view import KeptLog, Session
+from tenuto.runtime.session.session_view import KeptLog, SessionView
 from tenuto.runtime.turn.pending_changes import Pending
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
@@ -23,7 +23,7 @@ class GoBack:
     point: Checkpoint
     logs: Mapping[str, Sequence[JSON]]
 
-    async def apply(self, session: Session) -> Session:
+    async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         now, then = session.document, own_fields(self.point)
         document = {name: _same(now.get(name, _NOTHING), value) for name, value in then.items()}

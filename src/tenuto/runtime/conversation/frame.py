@@ -5,20 +5,10 @@ it, and the start of the buffer: the last messages before the mark that the prog
 """
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 from tenuto.runtime.conversation.history import FRAME, calls_of
-
-__all__ = ["FRAME", "FrameKind", "frame_mark", "seen_since"]
-
-
-class FrameKind(StrEnum):
-    """Why a frame begins."""
-
-    START = "start"
-    COMPACTION = "compaction"
-    HANDOFF = "handoff"
+from tenuto.words import FrameKind
 
 
 def frame_mark(
@@ -28,7 +18,7 @@ def frame_mark(
 
     The last `keep` of them stay visible, and as many before them as needed to keep each result with its call.
     """
-    mark: dict[str, Any] = {"role": FRAME, "frame": str(kind)}
+    mark: dict[str, Any] = {"role": FRAME, "frame": kind}
     if summary is not None:
         mark["summary"] = summary
     if keep > 0:

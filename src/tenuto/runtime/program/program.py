@@ -1,88 +1,91 @@
 """Programs: what a turn runs. A compiled graph is one, and so is any async function."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, overload, runtime_checkable
+
+from typing_extensions import TypeVar
 
 from tenuto.argument import check_kind
-from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.quote import quote
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.traits import ProgramTraits
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The result of a program: `completed` with its output, or `errored` with the exception."""
-
-    outcome: str
-    output: JSON = None
-    error: Exception | None = None
+OutT = TypeVar("OutT")
+OutT_co = TypeVar("OutT_co", covariant=True)
 
 
 @runtime_checkable
-class Program(Protocol):
+class Program(Protocol[OutT_co]):
     """What a turn can run. Programs are registered and looked up by name and version."""
 
-    name: str
-    version: str
+    @property
+    def name(self) -> str:
+        """The name that sessions know it by."""
+        ...
 
-    async def run(self, turn: Turn) -> Result:
-        """Run within a turn and return the result as data; an exception is a result too."""
+    @property
+    def version(self) -> str:
+        """Its version; a session runs on the version it was created with."""
+        ...
+
+    async def run(self, turn: Turn) -> OutT_co:
+        """Run within a turn and return its output, or raise; an exception fails the turn."""
         ...
 
 
 _CONVERSATION = ProgramTraits()
 
 
-def traits_of(program: Program) -> ProgramTraits:
+def traits_of(program: Program[Any]) -> ProgramTraits:
     """Return how a program stores its sessions; a program that declares nothing, as a conversation."""
     declared = getattr(program, "declares", _CONVERSATION)
     return declared if isinstance(declared, ProgramTraits) else _CONVERSATION
 
 
-Function = Callable[[Turn], Awaitable[JSON]]
+Function: TypeAlias = Callable[[Turn], Awaitable[OutT]]
 
 
-class FunctionProgram:
+class FunctionProgram(Generic[OutT_co]):
     """An async function as a program: what it returns is the output.
 
     After a suspension, or when its runner was lost, it runs again from the beginning: the results of `turn.effect` and
     the answers to `turn.wait` are read back, and `once` keeps it from adding anything twice.
     """
 
-    def __init__(self, function: Function, name: str, version: str) -> None:
+    def __init__(self, function: Function[OutT_co], name: str, version: str) -> None:
         self.name = name
         self.version = version
         self.__doc__ = function.__doc__
         self._function = function
 
-    async def run(self, turn: Turn) -> Result:
+    def __repr__(self) -> str:
+        return f"<program {self.name}@{self.version}>"
+
+    async def run(self, turn: Turn) -> OutT_co:
         """See `Program.run`."""
-        try:
-            return Result(outcome="completed", output=await self._function(turn))
-        except Exception as error:
-            return Result(outcome="errored", error=error)
+        return await self._function(turn)
 
 
 @overload
-def program(function: Function, /) -> FunctionProgram: ...
+def program(function: Function[OutT], /) -> FunctionProgram[OutT]: ...
 
 
 @overload
-def program(*, name: str | None = None, version: str = "1") -> Callable[[Function], FunctionProgram]: ...
+def program(
+    *, name: str | None = None, version: str | int = "1"
+) -> Callable[[Function[OutT]], FunctionProgram[OutT]]: ...
 
 
-def program(function: Function | None = None, /, *, name: str | None = None, version: str = "1") -> Any:
+def program(function: Function[Any] | None = None, /, *, name: str | None = None, version: str | int = "1") -> Any:
     """Make an async function a program, by default under its own name: `@program` or `@program(name=..., ...)`."""
 
-    def made(body: Function) -> FunctionProgram:
+    def made(body: Function[OutT]) -> FunctionProgram[OutT]:
         called = name or getattr(body, "__name__", "")
-        if not called or not version:
+        if not called or version in ("", None):
             raise InvalidInput("A program needs a name and a version.")
-        return FunctionProgram(body, called, version)
+        return FunctionProgram(body, called, str(version))
 
     return made if function is None else made(function)
 
@@ -90,9 +93,9 @@ def program(function: Function | None = None, /, *, name: str | None = None, ver
 class Programs:
     """The programs a runtime can run, by name and version; a name alone means the one registered last."""
 
-    def __init__(self, programs: Iterable[Program] = ()) -> None:
-        self._programs: dict[tuple[str, str], Program] = {}
-        self._latest: dict[str, Program] = {}
+    def __init__(self, programs: Iterable[Program[Any]] = ()) -> None:
+        self._programs: dict[tuple[str, str], Program[Any]] = {}
+        self._latest: dict[str, Program[Any]] = {}
         for each in programs:
             if not isinstance(each, Program):
                 raise InvalidInput(f"{each!r} is not a program: it needs a name, a version and an async `run(turn)`.")
@@ -102,11 +105,16 @@ class Programs:
             self._latest[each.name] = each
 
     @property
+    def by_name(self) -> dict[str, Program[Any]]:
+        """The programs, by `name@version`."""
+        return {f"{name}@{version}": each for (name, version), each in self._programs.items()}
+
+    @property
     def names(self) -> list[str]:
         """The programs' names and versions, as `name@version`."""
-        return [f"{name}@{version}" for name, version in self._programs]
+        return list(self.by_name)
 
-    def latest(self, name: str) -> Program:
+    def latest(self, name: str) -> Program[Any]:
         """Return a program by its name, or by `name@version`; `ProgramNotRegistered` if there is none."""
         check_kind(name, str, "program")
         bare, _, version = name.partition("@")
@@ -119,16 +127,25 @@ class Programs:
         """Return the version of the program that is registered under a name."""
         return self.latest(name).version
 
-    def definition(self, program: str | Definition) -> Definition:
+    def definition(self, program: Program[Any] | str | Definition) -> Definition:
         """Return the definition of a new session: the one passed, the program's own, or one with name and version."""
         if isinstance(program, Definition):
             self.of(program)
             return program
-        found = self.latest(program)
+        found = self.latest(program if isinstance(program, str) else self._registered(program))
         known = getattr(found, "definition", None)
         return known if isinstance(known, Definition) else Definition(name=found.name, version=found.version)
 
-    def of(self, definition: Definition | None) -> Program:
+    def _registered(self, program: Any) -> str:
+        """Return the full name of a program of this runtime; another one, even of the same name, is refused."""
+        if not isinstance(program, Program):
+            raise InvalidInput(f"{quote(program)} is not a program, its name, or a definition.")
+        name = f"{program.name}@{program.version}"
+        if self.by_name.get(name) is not program:
+            raise self._unknown(name, f"The program {quote(name)} is not registered here")
+        return name
+
+    def of(self, definition: Definition | None) -> Program[Any]:
         """Return the program of a session, in the version it was created with."""
         if definition is None:
             raise self._unknown(

@@ -16,12 +16,12 @@ from tenuto.model.effect import EffectKind
 from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.runtime.calls.additions import append
-from tenuto.runtime.calls.effect_call import in_doubt_error, settle, start_call
+from tenuto.runtime.calls.effect_call import call_effect, in_doubt_error, settle, start_call
 from tenuto.runtime.calls.suspension import spawning, suspend
 from tenuto.runtime.conversation.history import not_executed, outcome_unknown, result_message
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.turn.context import TurnContext
-from tenuto.runtime.turn.effect_journal import InDoubt, Known, Place
+from tenuto.runtime.turn.effect_journal import Known, Place
 from tenuto.runtime.turn.invocation import TurnStopped
 from tenuto.runtime.turn.invocation_waits import WaitFor, answer_message
 
@@ -52,7 +52,7 @@ class _Batch:
     still_open: bool = False
 
 
-async def run_calls(turn: Turn, tools: Sequence[Tool]) -> None:
+async def run_tools(turn: Turn, tools: Sequence[Tool]) -> None:
     """Carry out the open calls of the conversation; return once each has its result, suspend until then."""
     context = context_of(turn)
     calls = context.open_calls
@@ -156,10 +156,10 @@ def _sort_in_doubt(
     turn: TurnContext, call: Mapping[str, Any], tool: Tool, place: Place, known: Known, batch: _Batch
 ) -> None:
     """Decide about a call that a lost runner had started: repeat it, ask, or fail."""
-    if known.idempotent or tool.idempotent or turn.in_doubt is InDoubt.RETRY:
+    if known.idempotent or tool.idempotent or turn.in_doubt == "retry":
         batch.jobs.append((call, tool))
         return
-    if turn.in_doubt is InDoubt.FAIL:
+    if turn.in_doubt == "fail":
         raise in_doubt_error(turn, place)
     wait = turn.waits.of_call(call["id"], WaitKind.IN_DOUBT)
     if wait is None:
@@ -182,7 +182,7 @@ def _sort_in_doubt(
 
 
 async def _carry_out(turn: Turn, call: Mapping[str, Any], tool: Tool) -> None:
-    arguments = _arguments(call)
+    context, arguments = context_of(turn), _arguments(call)
     assert tool.run is not None
     run = tool.run
 
@@ -190,17 +190,17 @@ async def _carry_out(turn: Turn, call: Mapping[str, Any], tool: Tool) -> None:
         return await run(turn, arguments)
 
     def record(result: JSON, error: JSON) -> None:
-        turn.append(result_message(call["id"], result, error))
+        append(context, result_message(call["id"], result, error))
 
     try:
-        await turn.effect(
-            call["id"],
+        await call_effect(
+            context,
+            Place("", context.step, call["id"]),
             called,
             arguments,
             kind=EffectKind.TOOL,
             idempotent=tool.idempotent,
             call_id=call["id"],
-            namespace="",
             record=record,
         )
     except EffectFailed:

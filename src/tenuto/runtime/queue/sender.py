@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable
 from contextlib import suppress
 from contextvars import ContextVar
-from enum import StrEnum
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -30,10 +29,11 @@ from tenuto.runtime.queue.dispatcher import Dispatcher, OlderInputDue, Progress
 from tenuto.runtime.run.first_message import FirstMessage, rolling_back, sent_before
 from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.run.refusal import as_raised
-from tenuto.runtime.session.outcome import FINAL, Outcome, Outcomes, OutcomeStatus
+from tenuto.runtime.session.outcome import FINAL, Outcome, Outcomes
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.store.host import is_dead
 from tenuto.store.store import Store
+from tenuto.words import WhenBusy
 from tenuto.writing.lane_claim import in_line
 
 T = TypeVar("T")
@@ -50,16 +50,7 @@ _LONGEST_REST = 5.0
 _REASON = "a new message arrived"
 
 
-class WhenBusy(StrEnum):
-    """What to do with a message to a session whose turn is running."""
-
-    REJECT = "reject"
-    QUEUE = "queue"
-    INTERRUPT = "interrupt"
-    ROLLBACK = "rollback"
-
-
-_MAKE_ROOM = frozenset({WhenBusy.INTERRUPT, WhenBusy.ROLLBACK})
+_MAKE_ROOM = frozenset({"interrupt", "rollback"})
 
 
 class Sender:
@@ -77,13 +68,7 @@ class Sender:
         self._arriving: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
 
     async def begin(
-        self,
-        key: SessionKey,
-        message: JSON,
-        *,
-        input_key: str | None,
-        body: JSON,
-        when_busy: WhenBusy = WhenBusy.REJECT,
+        self, key: SessionKey, message: JSON, *, input_key: str | None, body: JSON, when_busy: WhenBusy = "reject"
     ) -> TurnContext | Input:
         """Begin a turn with a message if the session is idle: on the replica in memory, or after acquiring and loading.
 
@@ -130,7 +115,7 @@ class Sender:
                     return await self._again(known, first, when_busy)
             return await self._dispatcher.begin_cold(key, first)
         except LaneBusy:
-            if when_busy is WhenBusy.REJECT:
+            if when_busy == "reject":
                 if (known := await sent_before(self._store, key, first)) is not None:
                     return known  # the same message keeps the session busy
                 raise
@@ -139,12 +124,12 @@ class Sender:
                 raise
             return await self._again(known, first, when_busy)  # the key's input differs only in what it rolls back
         except OlderInputDue:
-            when_busy = WhenBusy.QUEUE
+            when_busy = "queue"
         return await self._queue(key, first, when_busy)
 
     async def _queue(self, key: SessionKey, first: FirstMessage, when_busy: WhenBusy) -> Input:
         """Queue a message durably; for interrupt and rollback, the same transaction asks the running run to stop."""
-        body = rolling_back(first.body) if when_busy is WhenBusy.ROLLBACK else first.body
+        body = rolling_back(first.body) if when_busy == "rollback" else first.body
         try:
             return await self._enqueue(key, first.key, body, interrupts=when_busy in _MAKE_ROOM)
         except OperationConflict:
@@ -160,7 +145,7 @@ class Sender:
         if known.status is not InputStatus.OPEN or when_busy not in _MAKE_ROOM:
             return known
         plain = known.digest == self._store.inbox.digest(InputKind.MESSAGE, first.body)
-        if plain and when_busy is WhenBusy.ROLLBACK:
+        if plain and when_busy == "rollback":
             return known
         body = first.body if plain else rolling_back(first.body)
         return await self._enqueue(known.key, first.key, body, interrupts=True)
@@ -172,7 +157,7 @@ class Sender:
             self._live.stop(queued.stopped, queued.stop)
         return queued.input
 
-    async def settled(self, key: SessionKey, input_id: str, when_busy: WhenBusy = WhenBusy.QUEUE) -> Outcome:
+    async def settled(self, key: SessionKey, input_id: str, when_busy: WhenBusy = "queue") -> Outcome:
         """Wait until an input has its outcome, doing what is due before it whenever the session is free.
 
         If the input was refused, its refusal is raised. Errors of other input, or of work that cannot be done here, are
@@ -208,7 +193,7 @@ class Sender:
     async def _outcome(self, input_id: str, tenant: str) -> Outcome:
         """Return the current outcome of a sender's input; raise its refusal if it was refused."""
         outcome = await self._outcomes.of_input(input_id, tenant)
-        if outcome.status is OutcomeStatus.FAILED and outcome.run_id is None:
+        if outcome.status == "failed" and outcome.run_id is None:
             raise as_raised(outcome.error, input_id)
         return outcome
 
@@ -217,7 +202,7 @@ class Sender:
     ) -> None:
         """Raise `StatusRefused` for a session that takes no turns any more, and say what happened to the message."""
         what = f"The message stays queued as {input_id} and begins its turn once the session is active again."
-        if when_busy is WhenBusy.REJECT:
+        if when_busy == "reject":
             cancelled = (await self._store.inbox.cancel(key, [input_id]))[input_id]
             if cancelled is not Cancelled.CANCELLED:
                 return  # another runner took it first: its outcome will be read

@@ -19,7 +19,7 @@ from tenuto.model.input import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.runtime.change.hooks import Controller, Stage
+from tenuto.runtime.change.hooks import Hooks
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
 from tenuto.runtime.run.first_message import FirstMessage, plain_first_message
@@ -31,11 +31,12 @@ from tenuto.runtime.session.session_view import changes_between
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
 from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
-from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt
+from tenuto.runtime.turn.effect_journal import EffectJournal
 from tenuto.runtime.turn.invocation import Invocation
 from tenuto.runtime.turn.pending_changes import Pending
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
+from tenuto.words import InDoubt
 from tenuto.writing.run_writer import RunWriter, begin_run
 
 TAKES_TURNS = frozenset({SessionStatus.ACTIVE})
@@ -55,9 +56,9 @@ class TurnFactory:
     store: Store
     programs: Programs
     listeners: Listeners
-    hooks: Controller | None
+    hooks: Hooks
     ender: TurnEnder
-    in_doubt: InDoubt = InDoubt.ASK
+    in_doubt: InDoubt = "ask"
     budget: int = DEFAULT_STEPS
 
     async def load(self, key: SessionKey) -> tuple[Replica, Run | None]:
@@ -147,7 +148,7 @@ class TurnFactory:
         It cannot if something has to happen between the two, or if the message has to be refused.
         """
         replica, traits, first = turn.replica, turn.traits, plain_first_message(queued)
-        if first is None or self.hooks is not None or traits.resumes or not leaves_plain_session(turn):
+        if first is None or self.hooks or traits.resumes or not leaves_plain_session(turn):
             return None
         try:
             entry = traits.item(first.message)
@@ -208,20 +209,20 @@ class TurnFactory:
             traits=traits,
             in_doubt=self.in_doubt,
             budget=self.budget,
-            ends_guarded=self.hooks is None,
+            ends_guarded=not self.hooks,
             version_of=self.programs.version_of,
         )
 
     async def run_load_hooks(self, turn: TurnContext) -> SessionLoaded:
         """Pass the loaded session through the hooks, and return its notice; raise `Declined` if a hook refuses it."""
         replica = turn.replica
-        if self.hooks is not None:
+        if self.hooks:
             try:
                 before = replica.value()
-                after = await self.hooks.on_stage(Stage.AFTER_LOAD, before)
+                after = await self.hooks.on_stage("after_load", before)
                 turn.pending.apply(changes_between(before, after), after)
             except Exception as error:
-                await self.listeners.tell(LoadFailed(key=turn.key, stage=str(Stage.AFTER_LOAD), **failure(error)))
+                await self.listeners.tell(LoadFailed(key=turn.key, stage="after_load", **failure(error)))
                 raise _declined(error) from error
             try:
                 self.check_takes_turns(replica)

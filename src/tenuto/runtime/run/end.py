@@ -23,11 +23,10 @@ from tenuto.model.run import RunStatus, Stop, StopKind
 from tenuto.model.session import SessionStatus
 from tenuto.model.wait import Wait
 from tenuto.runtime.calls.effect_call import shorten_result
-from tenuto.runtime.change.hooks import Controller, Stage
-from tenuto.runtime.program.program import Result
+from tenuto.runtime.change.hooks import Hooks
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text
-from tenuto.runtime.session.outcome import Outcome, OutcomeStatus
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import MESSAGES, changes_between
 from tenuto.runtime.session.status import check_transition
 from tenuto.runtime.stream.notices import (
@@ -71,22 +70,22 @@ class TurnEnder:
 
     store: Store
     listeners: Listeners
-    hooks: Controller | None
+    hooks: Hooks
 
-    async def completed(self, turn: TurnContext, result: Result, plan_next: PlanNext | None = None) -> Ended:
+    async def completed(self, turn: TurnContext, output: JSON, plan_next: PlanNext | None = None) -> Ended:
         """End a turn whose program completed; an earlier stop wins. `plan_next` returns the turn to begin with it."""
         try:
             await self._settle_hooks(turn)
-            end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(turn, result.output))
+            end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(turn, output))
             planned = plan_next(turn) if plan_next is not None else None
             if planned is not None:
                 try:
-                    return await self._end(turn, end, output=result.output, planned=planned)
+                    return await self._end(turn, end, output=output, planned=planned)
                 except _NOT_CAUSED_BY_NEXT_TURN:
                     raise
                 except TenutoError:
                     turn.replica.invalidate_queue()  # the next turn cannot begin in this commit: end this one alone
-            return await self._end(turn, end, output=result.output)
+            return await self._end(turn, end, output=output)
         except StopRequested as refusal:
             return await self._stopped(turn, refusal.stop)
         except (LaneLost, RunNotLive, InputArrived):
@@ -98,20 +97,20 @@ class TurnEnder:
             return await self.failed(turn, error)
 
     async def _settle_hooks(self, turn: TurnContext) -> None:
-        if self.hooks is None:
+        if not self.hooks:
             return
         before, key = turn.replica.value(), turn.key
         try:
-            after = await self.hooks.on_stage(Stage.AFTER_ACTION, before)
+            after = await self.hooks.on_stage("after_action", before)
         except Exception as error:
-            notice = ActionFailed(key=key, stage=str(Stage.AFTER_ACTION), action=_ACTION, **failure(error))
+            notice = ActionFailed(key=key, stage="after_action", action=_ACTION, **failure(error))
             raise _StageFailed(error, notice) from error
         try:
-            after = await self.hooks.on_stage(Stage.BEFORE_SAVE, after)
+            after = await self.hooks.on_stage("before_save", after)
             check_transition(key, before.status, after.status, before.version)
             changes = changes_between(before, after)
         except Exception as error:
-            saving = SaveFailed(key=key, stage=str(Stage.BEFORE_SAVE), **failure(error))
+            saving = SaveFailed(key=key, stage="before_save", **failure(error))
             raise _StageFailed(error, saving) from error
         turn.pending.apply(changes, after)
 
@@ -323,12 +322,12 @@ class TurnEnder:
         ]
 
     async def _after_save(self, turn: TurnContext) -> None:
-        if self.hooks is None:
+        if not self.hooks:
             return
         try:
-            await self.hooks.on_stage(Stage.AFTER_SAVE, turn.replica.value())
+            await self.hooks.on_stage("after_save", turn.replica.value())
         except Exception as error:
-            await self.listeners.tell(HookFailed(key=turn.key, stage=str(Stage.AFTER_SAVE), error=shown(error)))
+            await self.listeners.tell(HookFailed(key=turn.key, stage="after_save", error=shown(error)))
 
     async def _outcome(self, turn: TurnContext, end: EndRun, output: JSON) -> Outcome:
         waits: list[Wait] = []
@@ -336,11 +335,9 @@ class TurnEnder:
             waits = await self.store.waits.of_session(turn.key, run_id=turn.run_id)
         record: Any = end.outcome or {}
         reply = turn.replica.messages[record["reply"][2]] if "reply" in record else record.get("said")
-        if output is None and reply is not None:
-            output = reply.get("content")
         return Outcome(
             session_id=turn.key.session_id,
-            status=OutcomeStatus(str(end.status)),
+            status=end.status.value,
             run_id=turn.run_id,
             input_id=turn.invocation.input_id,
             output=output,

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Iterator
 
+from tenuto.argument import word_of
 from tenuto.errors import RunNotLive, TenutoError
 from tenuto.model.run import RunStatus, Stop, StopKind, StopReply
 from tenuto.model.session import ANY_TENANT, SessionKey
+from tenuto.runtime.session.ancestry import stands_above
 from tenuto.runtime.session.info import head_of
-from tenuto.runtime.session.tenancy import stands_above
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.store.store import Store
 
@@ -42,9 +43,9 @@ class LiveTurns:
         if turn is not None:
             turn.ask_to_stop(stop)
 
-    async def request_stop(self, key: SessionKey, run_id: str, kind: StopKind, reason: str | None) -> StopReply:
+    async def request_stop(self, key: SessionKey, run_id: str, kind: str, reason: str | None) -> StopReply:
         """Record a stop for a run of this session, and pass it on at once if it runs here; other runs are unknown."""
-        reply = await self._store.runs.request_stop(run_id, kind, reason, session=key)
+        reply = await self._store.runs.request_stop(run_id, word_of(StopKind, kind, "stop"), reason, session=key)
         if reply.stop is not None and reply.status is RunStatus.RUNNING:
             self.stop(run_id, reply.stop)
         return reply

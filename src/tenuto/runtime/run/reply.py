@@ -61,19 +61,18 @@ def _says_something(message: Mapping[str, Any]) -> bool:
 
 
 def outcome_record(turn: TurnContext, output: JSON) -> JSON:
-    """Return the outcome that a completed run's record stores: the position of its reply, and a different output."""
+    """Return the outcome that a completed run's record stores: the position of its reply, and what was returned."""
+    record: dict[str, JSON] = {} if output is None else {"output": output}
     first = turn.first_entry.get(MESSAGES, 0)
     messages = turn.replica.messages
     at = next((n for n in range(len(messages) - 1, first - 1, -1) if _is_reply(messages[n])), None)
-    end = turn.replica.ends.get(MESSAGES)
     if at is None:
-        return None if output is None else {"output": output}
-    value = output if output is not None else messages[at].get("content")
+        return record or None
+    end = turn.replica.ends.get(MESSAGES)
     ahead = MESSAGES in turn.writer.logs.ahead or len(messages) - turn.pending.written(MESSAGES) > MAX_INLINE_ENTRIES
     if end is None or turn.pending.is_reset(MESSAGES) or ahead:
-        return {"output": value, "said": messages[at]}  # its position is not known before the commit
-    record: dict[str, JSON] = {"reply": [end.session, end.branch, at]}
-    return record if messages[at].get("content") == value else {**record, "output": value}
+        return {"said": messages[at], **record}  # its position is not known before the commit
+    return {"reply": [end.session, end.branch, at], **record}
 
 
 def _is_reply(message: Any) -> bool:
@@ -85,4 +84,5 @@ def reply_text(turn: TurnContext, output: JSON) -> JSON:
     if output is not None:
         return output
     record: Any = outcome_record(turn, None) or {}
-    return turn.replica.messages[record["reply"][2]].get("content") if "reply" in record else record.get("output")
+    reply = turn.replica.messages[record["reply"][2]] if "reply" in record else record.get("said", {})
+    return reply.get("content")

@@ -2,11 +2,12 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 from tenuto.errors import StopWithdrawn, TenutoError
 from tenuto.model.input import Boundary
 from tenuto.runtime.calls.steps import steer
-from tenuto.runtime.program.program import Programs, Result
+from tenuto.runtime.program.program import Programs
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.run.end import Ended, InputArrived, TurnEnder
 from tenuto.runtime.run.live_turns import LiveTurns
@@ -43,14 +44,14 @@ class Runner:
             turn.close()
 
     async def _run(self, turn: TurnContext, plan_next: PlanNext | None) -> Ended:
-        done: Result | None = None
+        done: _Done | None = None
         while True:
             ended = await self._ended(turn, done, plan_next)
             if isinstance(ended, Ended):
                 return ended
             done = ended  # input arrived just before the end
 
-    async def _ended(self, turn: TurnContext, done: Result | None, plan_next: PlanNext | None) -> Ended | Result:
+    async def _ended(self, turn: TurnContext, done: "_Done | None", plan_next: PlanNext | None) -> "Ended | _Done":
         """Run the program, unless it is done, and end its turn; if input for it arrived, return its result instead."""
         task = asyncio.current_task()
         assert task is not None
@@ -84,38 +85,34 @@ class Runner:
                 await self._ender.failed(turn, signal)
             raise
         turn.runs_in(None)
-        if result.error is not None:
-            return await self._ender.failed(turn, result.error)
         try:
-            return await self._ender.completed(turn, result, plan_next)
+            return await self._ender.completed(turn, result.output, plan_next)
         except InputArrived:
             return result
 
-    async def _executed(self, turn: TurnContext, done: Result | None) -> Result:
+    async def _executed(self, turn: TurnContext, done: "_Done | None") -> "_Done":
         program = self._programs.of(turn.replica.definition)
         turn.check_stop()
         while True:
             try:
-                result = await program.run(Turn(turn)) if done is None else done
-                done = None
+                result = _Done(await program.run(Turn(turn))) if done is None else done
             except BaseExceptionGroup as group:
-                signal = signal_in(group)
-                if signal is not None:
+                if (signal := signal_in(group)) is not None:
                     raise signal from None
-                if not isinstance(group, Exception):
-                    raise
-                return Result(outcome="errored", error=group)
-            except Exception as error:
-                return Result(outcome="errored", error=error)
-            if result.error is not None or turn.writer.ended:
+                raise
+            done = None
+            if turn.writer.ended:
                 return result
             if turn.stop is not None:
                 raise TurnStopped
             if turn.steps + 1 >= turn.budget:
                 return result  # no step is left: input sent for this turn is left to the next one
-            try:
-                boundary = Boundary.BEFORE_COMPLETION
-                if not turn.may_be_steered(boundary) or not await steer(turn, boundary):
-                    return result
-            except TenutoError as error:
-                return Result(outcome="errored", error=error)
+            boundary = Boundary.BEFORE_COMPLETION
+            if not turn.may_be_steered(boundary) or not await steer(turn, boundary):
+                return result
+
+
+class _Done(NamedTuple):
+    """What a program returned."""
+
+    output: Any

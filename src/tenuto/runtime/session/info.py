@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
+from tenuto.argument import refuse
 from tenuto.errors import SessionNotFound
+from tenuto.messages import Message
 from tenuto.model.run import Run, RunStatus
-from tenuto.model.session import SessionHead, SessionKey
+from tenuto.model.session import Page, SessionHead, SessionKey
 from tenuto.model.token_usage import UsageReport
-from tenuto.runtime.session.session_view import trace_id_of
+from tenuto.runtime.session.session_view import MESSAGES, trace_id_of
+from tenuto.store.bounds import check_limit
 from tenuto.store.store import Store
 
-T = TypeVar("T")
+_LONGEST = 16
+"""The most digits of a position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
+class RunView:
     """One turn of a session: its record, the kinds of its open waits, its cost, and the session's trace."""
 
     run: Run
@@ -43,15 +46,32 @@ async def head_of(store: Store, key: SessionKey) -> SessionHead:
     return head
 
 
+async def messages_of(store: Store, key: SessionKey, *, after: str | None, limit: int) -> Page[Message]:
+    """Return a page of a session's conversation, oldest first."""
+    head = await head_of(store, key)
+    start, end = 0 if after is None else _position(after), head.ends.get(MESSAGES)
+    stop = start + check_limit(limit)
+    entries = [] if end is None else await store.logs.read(key, MESSAGES, start=start, stop=stop, end=end)
+    page = Page[Message](entry.value for entry in entries)
+    page.next = str(stop) if end is not None and stop < end.position else None
+    return page
+
+
+def _position(after: str) -> int:
+    if not isinstance(after, str) or not after.isascii() or not after.isdecimal() or len(after) > _LONGEST:
+        refuse("after", "a page's `next`", after)
+    return int(after)
+
+
 async def runs_of(
     store: Store, key: SessionKey, *, budget: int, limit: int = 100, before: int | None = None
-) -> Sequence[RunInfo]:
+) -> Sequence[RunView]:
     """Return a session's turns, newest first; `budget` is the number of steps that a turn may take."""
     head = await head_of(store, key)
     found = []
     for run in await store.runs.of_session(key, limit=limit, before=before):
         waits = await store.waits.of_session(key, run_id=run.run_id)
-        info = RunInfo(
+        info = RunView(
             run=run,
             wait_kinds=tuple(wait.kind for wait in waits),
             budget=budget,

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, cast
+
+from typing_extensions import TypeVar
 
 from tenuto.codec import JSON
 from tenuto.errors import Bucket, InvalidInput, RunFailed, TenutoError, bucket_of_record
+from tenuto.messages import AssistantMessage, text_of
 from tenuto.model.event import EventType
 from tenuto.model.input import Input, InputStatus
 from tenuto.model.run import Run, RunStatus
@@ -15,31 +17,20 @@ from tenuto.model.session import LogEnd, Tenant
 from tenuto.model.wait import Wait
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.store.store import Store
+from tenuto.words import OutcomeStatus, words_of
+
+OutT_co = TypeVar("OutT_co", covariant=True, default=JSON)
 
 
-class OutcomeStatus(StrEnum):
-    """The status of an input: queued, running, or how its run ended."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-    SUSPENDED = "suspended"
-    CANCELLED = "cancelled"
-    ROLLED_BACK = "rolled_back"
-    EXECUTED = "executed"
-
-
-FINAL = frozenset(OutcomeStatus) - {OutcomeStatus.QUEUED, OutcomeStatus.RUNNING}
+FINAL = frozenset(words_of(OutcomeStatus)) - {"queued", "running"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Generic[OutT_co]):
     """The outcome of a turn, the same for every repeat of its message.
 
-    `output` is what the program returned, or the text of its last message; `reply` is that message. `waits` are the
-    open waits of a suspended run; `error` is plain data. An input that is still queued, or was refused, has no run.
+    `output` is what the program returned, `reply` the last message it said, and `text` that message's text. `waits` are
+    the open waits of a suspended run; `error` is plain data. An input that is still queued, or was refused, has no run.
     `version` is the session's version after the turn, if the turn ran here; it is not compared.
     """
 
@@ -47,31 +38,36 @@ class Outcome:
     status: OutcomeStatus
     run_id: str | None = None
     input_id: str | None = None
-    output: JSON = None
-    reply: Any = None
+    output: OutT_co | None = None
+    reply: AssistantMessage | None = None
     error: Any = None
     waits: tuple[Wait, ...] = ()
     version: int | None = field(default=None, compare=False)
 
     @property
+    def text(self) -> str:
+        """The text of the reply; empty if there is none."""
+        return text_of(self.reply)
+
+    @property
     def completed(self) -> bool:
         """Whether the turn completed."""
-        return self.status is OutcomeStatus.COMPLETED
+        return self.status == "completed"
 
     @property
     def suspended(self) -> bool:
         """Whether the turn is suspended."""
-        return self.status is OutcomeStatus.SUSPENDED
+        return self.status == "suspended"
 
     @property
     def retryable(self) -> bool:
         """Whether the turn failed for a transient reason."""
         return bucket_of_record(self.error) is Bucket.RETRYABLE_TRANSIENT
 
-    def result(self) -> JSON:
-        """Return the output of a completed turn; raise `RunFailed` for any other."""
-        if self.status in (OutcomeStatus.COMPLETED, OutcomeStatus.EXECUTED):
-            return self.output
+    def result(self) -> OutT_co:
+        """Return what the program of a completed turn returned; raise `RunFailed` for any other turn."""
+        if self.status in ("completed", "executed"):
+            return cast("OutT_co", self.output)
         error: Any = self.error or {}
         what = f"input {self.input_id}" if self.run_id is None else f"run {self.run_id}"
         raise RunFailed(
@@ -80,7 +76,7 @@ class Outcome:
             + (f"; it waits for {', '.join(w.signal_id or w.kind for w in self.waits)}" if self.waits else "")
             + ".",
             run_id=self.run_id,
-            status=str(self.status),
+            status=self.status,
             error=self.error,
         )
 
@@ -91,22 +87,23 @@ class Outcomes:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    async def of_input(self, input_id: str, tenant: Tenant) -> Outcome:
+    async def of_input(self, input_id: str, tenant: Tenant) -> Outcome[Any]:
         """Return the status of an input of a tenant, or the outcome of its turn; `InvalidInput` if it is unknown."""
         found = await self.store.inbox.get(input_id, tenant=tenant)
         if found is None:
             return await self._of_first_run(await self.store.runs.get(input_id, tenant=tenant), input_id)
         session_id = found.key.session_id
-        if found.status is InputStatus.OPEN or found.status is InputStatus.CANCELLED:
-            status = OutcomeStatus.QUEUED if found.status is InputStatus.OPEN else OutcomeStatus.CANCELLED
-            return Outcome(session_id=session_id, status=status, input_id=input_id)
+        if found.status is InputStatus.OPEN:
+            return Outcome(session_id=session_id, status="queued", input_id=input_id)
+        if found.status is InputStatus.CANCELLED:
+            return Outcome(session_id=session_id, status="cancelled", input_id=input_id)
         if found.status is InputStatus.REFUSED:
-            return Outcome(session_id=session_id, status=OutcomeStatus.FAILED, input_id=input_id, error=found.error)
+            return Outcome(session_id=session_id, status="failed", input_id=input_id, error=found.error)
         if found.run_id is None:
             return await self._executed(found)
         return await self._of_first_run(await self.store.runs.get(found.run_id, tenant=found.key.tenant), input_id)
 
-    async def _of_first_run(self, run: Run | None, input_id: str) -> Outcome:
+    async def _of_first_run(self, run: Run | None, input_id: str) -> Outcome[Any]:
         """Return the outcome of an input's turn from the last run of the invocation that consumed it."""
         rolled_back = run is not None and run.rolled_back
         if run is not None and run.status not in (RunStatus.RUNNING, RunStatus.COMPLETED):
@@ -116,12 +113,10 @@ class Outcomes:
             raise InvalidInput(f"There is no input {input_id}; it may have been pruned or deleted.", input_id=input_id)
         if rolled_back:
             session_id = run.key.session_id
-            return Outcome(
-                session_id=session_id, status=OutcomeStatus.ROLLED_BACK, run_id=run.run_id, input_id=input_id
-            )
+            return Outcome(session_id=session_id, status="rolled_back", run_id=run.run_id, input_id=input_id)
         return await self.of_run(run, input_id)
 
-    async def of_run(self, run: Run, input_id: str | None = None) -> Outcome:
+    async def of_run(self, run: Run, input_id: str | None = None) -> Outcome[Any]:
         """Return the outcome of a run from its record."""
         record: Any = run.outcome or {}
         reply = record.get("said")
@@ -132,19 +127,18 @@ class Outcomes:
                 found = await self.store.logs.read(run.key, MESSAGES, start=position, end=end)
                 reply = found[0].value if found else reply
         waits = await self.store.waits.of_session(run.key, run_id=run.run_id)
-        output = record.get("output", reply.get("content") if isinstance(reply, Mapping) else None)
         return Outcome(
             session_id=run.key.session_id,
-            status=OutcomeStatus(str(run.status)),
+            status=run.status.value,
             run_id=run.run_id,
             input_id=input_id,
-            output=output,
+            output=record.get("output"),
             reply=reply,
             error=run.error,
             waits=tuple(waits) if run.status is RunStatus.SUSPENDED else (),
         )
 
-    async def _executed(self, found: Input) -> Outcome:
+    async def _executed(self, found: Input) -> Outcome[Any]:
         """Return the outcome of a command, which is recorded in the session's stream."""
         after = found.seq
         while True:
@@ -153,13 +147,13 @@ class Outcomes:
                 data: Any = event.data
                 if isinstance(data, Mapping) and data.get("input_id") == found.input_id:
                     if event.type == EventType.SESSION_ACTION_FAILED:
-                        return _command_outcome(found, OutcomeStatus.FAILED, data.get("error"))
+                        return _command_outcome(found, "failed", data.get("error"))
                     if event.type == EventType.SESSION_ACTION_EXECUTED:
-                        return _command_outcome(found, OutcomeStatus.EXECUTED, None)
+                        return _command_outcome(found, "executed", None)
             if page.next == after or page.next >= page.tail:
-                return _command_outcome(found, OutcomeStatus.EXECUTED, None)
+                return _command_outcome(found, "executed", None)
             after = page.next
 
 
-def _command_outcome(found: Input, status: OutcomeStatus, error: JSON) -> Outcome:
+def _command_outcome(found: Input, status: OutcomeStatus, error: JSON) -> Outcome[Any]:
     return Outcome(session_id=found.key.session_id, status=status, input_id=found.input_id, error=error)

@@ -9,7 +9,8 @@ from typing import Any, overload
 from tenuto.argument import check_kind
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
-from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
+from tenuto.ids import new_id
+from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus, session_key
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.status import check_transition
 from tenuto.writing.changes import LogChange
@@ -68,7 +69,7 @@ class KeptLog(list[Any]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class SessionView:
     """One session at one instant. Every change returns another value and leaves this one unchanged.
 
     A change of state keeps status, version and times; the store sets version and times. `logs` are whole, but only what
@@ -91,10 +92,35 @@ class Session:
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
+    @classmethod
+    def draft(cls, definition: Definition, session_id: str | None = None) -> "SessionView":
+        """Return a session that is not saved yet; change it like any other, and pass it to `create`."""
+        key = session_key(new_id() if session_id is None else session_id)
+        check_kind(definition, Definition, "definition")
+        return cls(
+            key=key,
+            status=SessionStatus.ACTIVE,
+            version=0,
+            commit_number=0,
+            definition=definition,
+            profile=Profile(),
+            logs={MESSAGES: ()},
+        )
+
     @property
     def session_id(self) -> str:
         """The caller's id of the session."""
         return self.key.session_id
+
+    @property
+    def tenant(self) -> str:
+        """The tenant that the session belongs to."""
+        return self.key.tenant
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether it is not saved yet."""
+        return self.version == 0
 
     @property
     def messages(self) -> Sequence[JSON]:
@@ -106,29 +132,29 @@ class Session:
         """The metadata of the session, which is not part of its state."""
         return self.profile.metadata
 
-    def with_fields(self, **fields: JSON) -> "Session":
+    def with_fields(self, **fields: JSON) -> "SessionView":
         """Return the session with document fields set."""
         return replace(self, document=MappingProxyType({**self.document, **fields}))
 
-    def without_fields(self, *names: str) -> "Session":
+    def without_fields(self, *names: str) -> "SessionView":
         """Return the session without these document fields."""
         left = {name: value for name, value in self.document.items() if name not in names}
         return replace(self, document=MappingProxyType(left))
 
-    def appended(self, log: str, *items: JSON) -> "Session":
+    def appended(self, log: str, *items: JSON) -> "SessionView":
         """Return the session with items added to a log."""
         return replace(self, logs=MappingProxyType({**self.logs, log: [*self.logs.get(log, ()), *items]}))
 
-    def replaced(self, log: str, items: Iterable[JSON] = ()) -> "Session":
+    def replaced(self, log: str, items: Iterable[JSON] = ()) -> "SessionView":
         """Return the session with a log replaced by these items."""
         return replace(self, logs=MappingProxyType({**self.logs, log: list(items)}))
 
-    def with_status(self, status: SessionStatus) -> "Session":
+    def with_status(self, status: SessionStatus) -> "SessionView":
         """Return the session with another status; raise `StatusRefused` if `TRANSITIONS` does not allow it."""
         check_transition(self.key, self.status, status, self.version)
         return replace(self, status=status)
 
-    def with_definition(self, **changes: Any) -> "Session":
+    def with_definition(self, **changes: Any) -> "SessionView":
         """Return the session with a changed definition, which the next turn runs.
 
         A session that was not created by a runtime needs the name of a program first.
@@ -138,11 +164,11 @@ class Session:
         definition = Definition(**changes) if self.definition is None else self.definition.changed(**changes)
         return replace(self, definition=definition)
 
-    def with_metadata(self, /, **values: JSON) -> "Session":
+    def with_metadata(self, /, **values: JSON) -> "SessionView":
         """Return the session with metadata added."""
         return replace(self, profile=replace(self.profile, metadata={**self.profile.metadata, **values}))
 
-    def with_profile(self, /, **changes: Any) -> "Session":
+    def with_profile(self, /, **changes: Any) -> "SessionView":
         """Return the session with parts of its profile changed, such as title, tags or expiry."""
         return replace(self, profile=replace(self.profile, **changes))
 
@@ -169,7 +195,7 @@ _PARTS = fields(Profile)
 _NOTHING: Any = object()
 
 
-def changes_between(before: Session, after: Session) -> Changes:
+def changes_between(before: SessionView, after: SessionView) -> Changes:
     """Return the writes that turn one value into the other: a log that only grew is appended to, others are rewritten.
 
     A rewritten log keeps the entries before the first difference.
@@ -218,7 +244,7 @@ def definition_profile(definition: Definition) -> dict[str, JSON]:
     return {"definition": definition.record(), "agent": definition.name}
 
 
-def profile_after(changes: Changes, after: Session) -> Profile:
+def profile_after(changes: Changes, after: SessionView) -> Profile:
     """Return the profile of a session after its changes are written."""
     known = {name: changes.profile[name] for name in _OF_DEFINITION if name in changes.profile}
     return replace(after.profile, **known) if known else after.profile

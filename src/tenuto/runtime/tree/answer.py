@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import (
@@ -26,11 +26,12 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, Tenant
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.quote import quote
-from tenuto.runtime.session.outcome import Outcome, Outcomes
-from tenuto.runtime.session.tenancy import stands_above
+from tenuto.runtime.session.ancestry import stands_above
+from tenuto.runtime.session.outcome import Outcome, Outcomes, OutT_co
 from tenuto.runtime.stream.notices import Listeners, WaitSettled
 from tenuto.runtime.turn.debts import abandon_waits, notice_body
 from tenuto.store.store import Store
+from tenuto.words import AnswerEffect
 from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.pause import declared_names, refuse_pause_of_graph, refuse_unknown
 
@@ -38,25 +39,25 @@ _OUTCOMES = ("done", "failed", "retry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class Answered(Generic[OutT_co]):
     """An accepted answer, and what follows from it.
 
-    `continues` means that no other wait is open: the session resumes, here (with `outcome`) or on a worker. Otherwise
-    `open_waits` are the waits that are left.
+    The session `continues` here, with its `outcome`, or on a `worker`, if no other wait is open; while it is still
+    `waiting`, `open_waits` are the waits that are left.
     """
 
     wait_id: str
     session_id: str
     run_id: str
-    continues: bool
+    continues: AnswerEffect
     open_waits: tuple[Wait, ...] = ()
-    outcome: Outcome | None = None
+    outcome: Outcome[OutT_co] | None = None
 
 
 class Stored(NamedTuple):
     """A stored answer: what follows from it, and the outbox ids of its wakes."""
 
-    answered: Answered
+    answered: Answered[Any]
     key: SessionKey
     invocation_id: str
     wakes: tuple[str, ...]
@@ -194,12 +195,12 @@ class AnswerDesk:
             wait_id=wait_id,
             session_id=wait.key.session_id,
             run_id=wait.run_id,
-            continues=not left,
+            continues="waiting" if left else "worker",
             open_waits=tuple(left),
         )
         return Stored(answered, wait.key, run.invocation_id, receipt.outgoing_ids)
 
-    async def with_outcome(self, stored: Stored, outcome: Outcome | None) -> Answered:
+    async def with_outcome(self, stored: Stored, outcome: Outcome[Any] | None) -> Answered[Any]:
         """Return an answer whose session was resumed here, with the outcome; its wake is no longer needed.
 
         Without an `outcome`, another runner resumed the run meanwhile, and the outcome is read from its record.
@@ -210,7 +211,7 @@ class AnswerDesk:
         if outcome is None:
             runs = await self._store.runs.of_invocation(stored.invocation_id, tenant=stored.key.tenant)
             outcome = await Outcomes(self._store).of_run(runs[-1])
-        return replace(stored.answered, outcome=outcome)
+        return replace(stored.answered, continues="here", outcome=outcome)
 
     async def abandon_last(self, key: SessionKey) -> int:
         """Abandon all open waits of a session's last run, and return how many there were."""

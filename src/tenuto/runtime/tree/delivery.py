@@ -151,8 +151,13 @@ class Deliveries:
     async def _create_child(self, child: SessionKey, body: Any, operation_id: str) -> None:
         if await self._store.exists(child):
             return
-        parent = SessionKey(body["parent"], tenant=child.tenant)
-        new = NewSession(program=body["program"], session_id=child, parent=parent, operation_id=operation_id)
+        new = NewSession(
+            program=body["program"],
+            session_id=child.session_id,
+            tenant=child.tenant,
+            parent=body["parent"],
+            operation_id=operation_id,
+        )
         with suppress(SessionExists):
             await self._creations.create(new)
 

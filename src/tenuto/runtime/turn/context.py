@@ -24,11 +24,12 @@ from tenuto.runtime.conversation.history import calls_of
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.chunks import Chunks
-from tenuto.runtime.turn.effect_journal import EffectJournal, InDoubt, Place
+from tenuto.runtime.turn.effect_journal import EffectJournal, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
 from tenuto.runtime.turn.pending_changes import Pending
 from tenuto.runtime.turn.replica import Replica
+from tenuto.words import InDoubt
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.run_writer import RunWriter
@@ -57,7 +58,7 @@ class TurnContext:
     journal: EffectJournal
     pending: Pending
     traits: ProgramTraits = field(default_factory=ProgramTraits)
-    in_doubt: InDoubt = InDoubt.ASK
+    in_doubt: InDoubt = "ask"
     budget: int = DEFAULT_STEPS
     ends_guarded: bool = False
     version_of: Callable[[str], str] = str

@@ -6,7 +6,6 @@ turn's origin, a namespace, the step and its key, so that a run that resumes fin
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
@@ -19,14 +18,6 @@ ONCE = "/once"
 
 USED = "/used"
 """The namespace of `once` keys of usage."""
-
-
-class InDoubt(StrEnum):
-    """What to do about a call of which it is unknown whether it was carried out."""
-
-    RETRY = "retry"
-    ASK = "ask"
-    FAIL = "fail"
 
 
 class Place(NamedTuple):

@@ -14,7 +14,7 @@ from tenuto.model.session import LogEnd, Profile, SessionStatus
 from tenuto.model.token_usage import NewUsage
 from tenuto.runtime.conversation.history import Judged, calls_of
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.session_view import MESSAGES, Changes, Session, profile_after
+from tenuto.runtime.session.session_view import MESSAGES, Changes, SessionView, profile_after
 from tenuto.runtime.turn.replica import Replica
 from tenuto.writing.changes import CheckpointDraft, LogChange, Save
 from tenuto.writing.log_tracker import LogTracker
@@ -91,7 +91,7 @@ class Pending:
         if log == MESSAGES:
             self.replica.reindex(kept)
 
-    def apply(self, changes: Changes, after: Session) -> None:
+    def apply(self, changes: Changes, after: SessionView) -> None:
         """Add the changes of an action or a hook to the next commit."""
         self.document |= changes.document
         self.removed = (self.removed - changes.document.keys()) | changes.removed

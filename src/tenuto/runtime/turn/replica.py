@@ -13,10 +13,9 @@ from tenuto.model.commit import Receipt
 from tenuto.model.input import Input
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
-from tenuto.runtime.conversation.frame import FRAME
-from tenuto.runtime.conversation.history import History
+from tenuto.runtime.conversation.history import FRAME, History
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.session_view import MESSAGES, Changes, LogView, Session, profile_after
+from tenuto.runtime.session.session_view import MESSAGES, Changes, LogView, SessionView, profile_after
 from tenuto.writing.changes import Base
 
 
@@ -103,9 +102,9 @@ class Replica:
         """The conversation's own list, not a copy."""
         return self.logs.get(MESSAGES, [])
 
-    def value(self) -> Session:
+    def value(self) -> SessionView:
         """Return the current session as a value; later changes of this replica do not affect it."""
-        return Session(
+        return SessionView(
             key=self.key,
             status=self.status,
             version=self.version,
@@ -170,7 +169,7 @@ class Replica:
             self.version = receipt.version
             self.ends = receipt.ends
 
-    def take(self, changes: Changes, after: Session) -> None:
+    def take(self, changes: Changes, after: SessionView) -> None:
         """Apply changes that were committed."""
         if changes.document or changes.removed:
             document = self.document | dict(changes.document)

@@ -1,0 +1,54 @@
+"""The state of a turn whose program declares none: the fields of its session's document."""
+
+from collections.abc import Iterator, Mapping
+
+from tenuto.codec import JSON
+from tenuto.runtime.calls.arguments import check_fields
+from tenuto.runtime.turn.context import TurnContext
+from tenuto.store.bounds import check_name
+
+
+class Document(Mapping[str, JSON]):
+    """Plain fields. A field that is set or deleted is written with the next commit.
+
+    A change inside a value is not noticed: set the field to a new value.
+    """
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: TurnContext) -> None:
+        self._context = context
+
+    def __getitem__(self, name: str) -> JSON:
+        check_name(name, "a field's name")
+        return self._context.replica.document[name]
+
+    def __setitem__(self, name: str, value: JSON) -> None:
+        self.update({name: value})
+
+    def __delitem__(self, name: str) -> None:
+        context = self._context
+        context.check_open()
+        left = dict(context.replica.document)
+        del left[name]
+        context.replica.document = left
+        context.pending.document.pop(name, None)
+        context.pending.removed.add(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._context.replica.document)
+
+    def __len__(self) -> int:
+        return len(self._context.replica.document)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def update(self, fields: Mapping[str, JSON] | None = None, /, **named: JSON) -> None:
+        """Set fields: all of them, or, if one cannot be stored, none."""
+        fields, context = {**(fields or {}), **named}, self._context
+        context.check_open()
+        check_fields(fields, context.replica.logs, context.writer.store.budget)
+        context.replica.document = context.replica.document | fields
+        context.pending.document |= fields
+        context.pending.removed -= fields.keys()

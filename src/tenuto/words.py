@@ -1,0 +1,43 @@
+"""The words that verbs take and values show: closed sets, so that a type checker finds a misspelt one."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Literal, TypeAlias, TypeVar, cast, get_args
+
+from tenuto.argument import refuse
+
+W = TypeVar("W", bound=str)
+
+Seconds: TypeAlias = float | timedelta
+"""A length of time: seconds, or a `timedelta`."""
+
+AnswerEffect: TypeAlias = Literal["here", "worker", "waiting"]
+Boundary: TypeAlias = Literal["after_step", "before_completion"]
+Cancelled: TypeAlias = Literal["cancelled", "consumed", "already_cancelled", "refused", "unknown"]
+EffectKind: TypeAlias = Literal["model", "tool", "other"]
+FrameKind: TypeAlias = Literal["start", "compaction", "handoff"]
+InDoubt: TypeAlias = Literal["ask", "retry", "fail"]
+ItemType: TypeAlias = Literal["chunk", "event", "end", "fail", "truncated", "rewound", "elided", "caught_up"]
+OutcomeStatus: TypeAlias = Literal[
+    "queued", "running", "completed", "failed", "interrupted", "suspended", "cancelled", "rolled_back", "executed"
+]
+RunStatus: TypeAlias = Literal["running", "completed", "failed", "interrupted", "suspended"]
+SessionStatus: TypeAlias = Literal["active", "suspended", "completed", "failed", "deleted"]
+Stage: TypeAlias = Literal["before_create", "after_create", "after_load", "after_action", "before_save", "after_save"]
+StopAnswer: TypeAlias = Literal["recorded", "already", "ended", "withdrawn", "seen", "none"]
+StopKind: TypeAlias = Literal["interrupt", "abort"]
+WaitKind: TypeAlias = Literal["signal", "approval", "tool_result", "in_doubt", "child", "time"]
+WhenBusy: TypeAlias = Literal["reject", "queue", "interrupt", "rollback"]
+
+
+def words_of(alias: object) -> tuple[str, ...]:
+    """Return the words of a closed set."""
+    return get_args(alias)
+
+
+def check_word(value: W, words: Iterable[str], what: str) -> W:
+    """Return a word of a closed set as plain text; any other is refused."""
+    known = tuple(words)
+    if not isinstance(value, str) or value not in known:
+        refuse(what, f"one of {', '.join(known)}", value)
+    return cast("W", str(value))
