@@ -22,9 +22,9 @@ $(STAMP): pyproject.toml
 	$(PIP) --editable ".[postgres,testing,otel]" --group dev
 	touch $(STAMP)
 
-# What the wide tests and the benches compare with: frameworks and their own stores.
+# What the wide tests and the benches compare with: frameworks and their own stores; and pyright with a Node of its own.
 $(WIDE): $(STAMP)
-	$(PIP) --editable ".[bench]"
+	$(PIP) --editable ".[bench]" --group wide
 	touch $(WIDE)
 
 run: setup
