@@ -14,6 +14,7 @@ a module has one and does not run it, is run.
 """
 
 import ast
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -156,3 +157,8 @@ def write(folder: Path, modules: Sequence[Module] = MODULES) -> list[Path]:
     for path, module in zip(paths, modules, strict=True):
         path.write_text(module.code)
     return paths
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for a program in any folder: it imports this source, whatever else is installed."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}

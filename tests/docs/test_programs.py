@@ -1,13 +1,12 @@
 """The documents are true: every program of the README and the guides runs, and prints what its page says."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import MODULES, ROOT, Module, write
+from tests.docs.pages import MODULES, ROOT, Module, environment, write
 
 OF_PYTEST = {"conftest": "tests/example_backend/test_guide.py", "test_contract": "tests/example_backend/test_guide.py"}
 """Files that pytest reads, and the test that lets it."""
@@ -23,11 +22,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(module: Module, files: Path, folder: Path) -> str:
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-W", "error", str(files / f"{module.name}.py")],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=60,

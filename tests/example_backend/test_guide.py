@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tenuto.testing.harness import Capability
-from tests.docs.pages import MODULES
+from tests.docs.pages import MODULES, environment
 from tests.example_backend import small_backend
 
 GUIDE = Path(__file__).parents[2] / "docs" / "backends.md"
@@ -21,7 +21,12 @@ def test_the_guides_files_run_the_contract_on_a_backend_of_ones_own(tmp_path: Pa
     options = ["-q", "-rs", "-W", "error", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-k", CHOSEN]
     options += ["-o", "asyncio_default_fixture_loop_scope=function", "--rootdir", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True, timeout=100
+        [sys.executable, "-m", "pytest", *options],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed, 1 skipped" in done.stdout
