@@ -95,8 +95,10 @@ def _awaits(statement: ast.stmt) -> bool:
 
 
 def _leaves_main(tree: ast.Module) -> bool:
+    """Whether there is an async `main` that nothing calls."""
     defined = any(isinstance(each, ast.AsyncFunctionDef) and each.name == "main" for each in tree.body)
-    return defined and not any("main" in ast.unparse(each) for each in tree.body if isinstance(each, ast.Expr | ast.If))
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return defined and "main" not in called
 
 
 def _indented(lines: list[str], tree: ast.Module, first: int) -> Iterator[str]:
