@@ -1,8 +1,8 @@
 """Sentences and file names are plain English.
 
-Every docstring, comment, error, log line and help text of `src`, `bench` and `demos`, and every document, is searched
-for turns of phrase that a native engineer would not write. `python -m tests.test_english` lists what is found, rooms of
-`NOT_YET` included; `python -m tests.test_english runtime docs` lists only those rooms.
+Every docstring, comment, error, log line and help text of `src`, `bench`, `demos` and `examples`, and every document,
+is searched for turns of phrase that a native engineer would not write. `python -m tests.test_english` lists what is
+found, rooms of `NOT_YET` included; `python -m tests.test_english runtime docs` lists only those rooms.
 """
 
 import ast
@@ -194,7 +194,7 @@ def hits_of(paths: Iterable[Path]) -> Iterator[Hit]:
 
 def sources() -> list[Path]:
     """Return the files that have sentences; a migration that was applied somewhere is not edited."""
-    found = [path for room in (SOURCE, ROOT / "bench", ROOT / "demos") for path in room.rglob("*")]
+    found = [path for room in (SOURCE, *map(ROOT.joinpath, ("bench", "demos", "examples"))) for path in room.rglob("*")]
     found = [path for path in found if path.suffix in {".py", ".sql"}]
     return sorted(path for path in found if path.parent.name != "migrations")
 
