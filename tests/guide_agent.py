@@ -7,7 +7,7 @@ from tenuto import Tool, Turn, program, run_tools
 from tenuto.runtime.program.program import Program
 
 
-def guide_agent(model: Callable[[Turn], Awaitable[Any]], tools: Sequence[Tool]) -> Program:
+def guide_agent(model: Callable[[Turn], Awaitable[Any]], tools: Sequence[Tool]) -> Program[None]:
     """Return the guide's agent, a program named `agent`."""
 
     @program

@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
 
 # A module may import from its own room and from those named for it.
-VALUES = {"argument", "clock", "codec", "errors", "ids", "model", "quote"}
+VALUES = {"argument", "clock", "codec", "errors", "ids", "messages", "model", "quote", "words"}
 GRAPH_VALUES = {"graph.reducers", "graph.plain_data", "graph.state", "graph.signal", "graph.warnings"}
 GRAPH_STATE = VALUES | GRAPH_VALUES | {"writing", "store", "graph.session", "graph.checkpoint"}
 GRAPH_RUN = GRAPH_STATE | {"graph.engine.scope", "graph.engine.cause", "graph.events", "graph.engine"}
@@ -54,6 +54,8 @@ ROOMS: dict[str, set[str]] = {
     "argument": {"errors", "quote"},
     "ids": {"errors", "quote"},
     "codec": {"errors", "quote"},
+    "messages": {"codec"},
+    "words": {"argument"},
     "model": {"argument", "clock", "codec", "errors", "ids", "quote"},
     "store.rules": VALUES,
     "store.rules.parts": VALUES | {"store.rules"},
@@ -132,11 +134,12 @@ def test_the_rooms_are_in_a_strict_order() -> None:
 
 
 def test_a_module_has_at_most_400_lines() -> None:
-    contract = SOURCE / "testing" / "contract"
+    """Besides the contract, and what a program writes."""
+    contract, written = SOURCE / "testing" / "contract", SOURCE / "runtime" / "blocking_face.py"
     long = {
         str(path.relative_to(SOURCE)): count
         for path in SOURCE.rglob("*.py")
-        if contract not in path.parents and (count := len(path.read_text().splitlines())) > 400
+        if contract not in path.parents and path != written and (count := len(path.read_text().splitlines())) > 400
     }
     assert not long
 

@@ -36,12 +36,12 @@ async def calls(tmp_path: Path) -> list[Call]:
         open_store(f"sqlite:///{tmp_path}/one.db", synchronous="OFF") as store,
         SessionRuntime(store, [greets]) as runtime,
     ):
-        await runtime.create("greets", session_id="s")
+        session = await runtime.create(greets, session_id="s")
         for _ in range(3):
-            await runtime.send("s", "hi")
+            await session.send("hi")
         watch = Calls(HOME, ABOVE_THE_STORE, __file__)
         with watch.watched():
-            outcome = await runtime.send("s", "hi")
+            outcome = await session.send("hi")
         assert outcome.completed
         return watch.calls
 

@@ -10,18 +10,22 @@ from tenuto.errors import TenutoError
 from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, EndRun, Held, SettleWait, TakeRun
-from tenuto.model.effect import Effect, SettleEffect, StartEffect
+from tenuto.model.effect import Effect, EffectKind, SettleEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, SessionKey
-from tenuto.runtime.change.actions import SuspendSession
-from tenuto.runtime.handle import RunHandle, SessionHandle
+from tenuto.model.wait import Wait
+from tenuto.runtime.change.action import SuspendSession
+from tenuto.runtime.handle import Session
+from tenuto.runtime.operator import Operator
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.sessions import Sessions
 from tenuto.store.store import Store
 from tenuto.testing.factories import a_commit, an_owner
 from tenuto.testing.fake_clock import FakeClock
@@ -36,7 +40,7 @@ SECRET = "their secret"
 @program
 async def desk(turn: Turn) -> None:
     """Answer at once, or ask first."""
-    if turn.input and turn.input["content"] == "ask":
+    if turn.text == "ask":
         await turn.wait(f"signal-{turn.tenant}", metadata={"note": f"{turn.tenant} secret"})
     turn.record_usage("model", input=3)
     turn.append({"role": "assistant", "content": f"{turn.tenant} secret"})
@@ -47,6 +51,7 @@ class Ids:
     """What somebody may know of a tenant."""
 
     session: SessionKey
+    only: str
     run_id: str
     ended_run: str
     graph_run: str
@@ -54,6 +59,7 @@ class Ids:
     waiting_run: str
     waiting: str
     wait_id: str
+    wait: Wait
     signal_id: str
     input_id: str
     outbox_id: str
@@ -67,9 +73,12 @@ class Ids:
 
     def words(self) -> list[str]:
         """Return everything that names something of it, longer names first."""
-        names = [str(value) for name, value in vars(self).items() if name not in ("effect", "lane", "session")]
-        keys = [show(key) for key in (self.session, self.effect.key) for show in (str, repr)]
+        names = [str(value) for name, value in vars(self).items() if name not in _PARTS]
+        keys = [show(key) for key in (self.session, self.effect.key, self.wait.key) for show in (str, repr)]
         return sorted({*names, *keys, self.effect.origin_id, self.effect.effect_key}, key=len, reverse=True)
+
+
+_PARTS = ("effect", "lane", "session", "wait")
 
 
 def unknown(like: Ids) -> Ids:
@@ -80,7 +89,8 @@ def unknown(like: Ids) -> Ids:
         **minted | {"hash": "0" * 64},
         session=nowhere,
         end=LogEnd(999_999, 1, 1),
-        effect=replace(like.effect, key=nowhere, origin_id=new_id(), effect_key=new_id()),
+        effect=replace(like.effect, origin_id=new_id(), effect_key=new_id()),
+        wait=replace(like.wait, key=nowhere, wait_id=minted["wait_id"], run_id=minted["waiting_run"]),
         lane=like.lane,
     )
 
@@ -99,6 +109,9 @@ async def tenant_with_everything(runtime: SessionRuntime, graph: CompiledGraph[A
     key = SessionKey("shared", tenant=tenant)
     await view.create("desk", {"big": f"{tenant} secret" * 200, "note": SECRET}, session_id="shared")
     ended = await view.send("shared", "hello", key="key")
+    await view.create("desk", session_id=f"only-{tenant}")
+    await view.send(f"only-{tenant}", "hello")
+    await view.create("desk", session_id="below", parent=f"only-{tenant}")
     await view.create("desk", session_id="waits")
     wait = (await view.send("waits", "ask", key="key")).waits[0]
     await view.create("desk", session_id="busy")
@@ -112,7 +125,7 @@ async def tenant_with_everything(runtime: SessionRuntime, graph: CompiledGraph[A
     )
     doubtful = replace(key, session_id="doubtful")
     await view.create("desk", session_id="doubtful")
-    effect = StartEffect(key=f"pay-{tenant}", kind="tool", request={"note": SECRET})
+    effect = StartEffect(key=f"pay-{tenant}", kind=EffectKind.TOOL, request={"note": SECRET})
     failed = _begun()
     await store.commit(a_commit(doubtful, run=failed, effects=(effect,)))
     end = EndRun(status=RunStatus.FAILED)
@@ -131,6 +144,7 @@ async def tenant_with_everything(runtime: SessionRuntime, graph: CompiledGraph[A
     contents = [row["hash"] for row in (await store.dump())["content"] if row["tenant"] == tenant]
     return Ids(
         session=key,
+        only=f"only-{tenant}",
         run_id=begin.run_id,
         ended_run=ended.run_id,
         graph_run=graph_run.run_id,
@@ -138,6 +152,7 @@ async def tenant_with_everything(runtime: SessionRuntime, graph: CompiledGraph[A
         waiting_run=waiting.run_id,
         waiting=waiting.invocation_id,
         wait_id=wait.wait_id,
+        wait=wait,
         signal_id=f"signal-{tenant}",
         input_id=await view.session("waits").enqueue(SECRET, delay=1e6),
         outbox_id=receipt.outgoing_ids[0],
@@ -164,7 +179,7 @@ class World:
         return self.runtime.store
 
     @property
-    def view(self) -> SessionRuntime:
+    def view(self) -> Sessions:
         return self.runtime.for_tenant(MINE)
 
     def key(self, session_id: str = "shared") -> SessionKey:
@@ -180,6 +195,11 @@ Case = Callable[[World, Ids], Any]
 
 async def _all(frames: Any) -> list[str]:
     return [str(frame) async for frame in frames]
+
+
+def _mine(world: World, effect: Effect) -> Effect:
+    """Return a call as if it were one of a session of the asking tenant."""
+    return replace(effect, key=world.key("doubtful"))
 
 
 async def _first_page(world: World, ids: Ids) -> Any:
@@ -231,38 +251,41 @@ CASES: dict[str, list[Case]] = {
     "Usage.report": [lambda w, i: w.store.usage.report(w.key(), run_id=i.ended_run)],
     "Outbox.get": [lambda w, i: w.store.outbox.get(i.outbox_id, tenant=MINE)],
     "Outbox.mark": [lambda w, i: w.store.outbox.mark(i.outbox_id, OutgoingStatus.DONE, tenant=MINE)],
-    "SessionRuntime.answer": [
+    "Sessions.answer": [
         lambda w, i: w.view.answer(i.wait_id, "L"),
-        lambda w, i: w.view.answer(i.wait_id, "L", session_id="waits"),
-        lambda w, i: w.view.answer(i.wait_id, "L", session_id=i.session),
-        lambda w, i: w.view.answer(i.wait_id, "L", kind="approval", run_id="x"),
+        lambda w, i: w.view.answer(i.wait, "L"),
+        lambda w, i: w.view.answer(replace(i.wait, kind="approval", run_id="x"), "L"),
         lambda w, i: w.runtime.answer(i.wait_id, "L"),
     ],
-    "SessionRuntime.cancel": [lambda w, i: w.view.session("waits").cancel(i.input_id)],
-    "SessionRuntime.create": [
-        lambda w, i: w.view.create("desk", session_id=i.session),
-        lambda w, i: w.view.create("desk", session_id="child", parent=i.session),
-        lambda w, i: w.runtime.create("desk", session_id=w.key("child"), parent=i.session),
+    "Sessions.create": [
+        lambda w, i: w.view.create("desk", session_id="child", parent=i.only),
+        lambda w, i: w.runtime.create("desk", session_id="child", parent=i.only),
     ],
-    "SessionRuntime.events": [lambda w, i: _all(w.view.session("shared").events(run=i.ended_run, live=False))],
-    "SessionRuntime.fork": [
-        lambda w, i: w.view.session("shared").fork(at=i.ended_run),
-        lambda w, i: w.view.session("shared").fork(target=i.session),
-        lambda w, i: w.runtime.session(w.key()).fork(target=i.session),
-    ],
-    "SessionRuntime.outcome": [
+    "Sessions.list": [lambda w, i: w.view.list(parent=i.only), lambda w, i: w.runtime.list(parent=i.only)],
+    "Sessions.outcome": [
         lambda w, i: w.view.outcome(i.input_id),
         lambda w, i: w.view.outcome(i.ended_run),
         lambda w, i: w.runtime.outcome(i.input_id),
     ],
-    "SessionRuntime.rewind": [lambda w, i: w.view.session("shared").rewind(i.ended_run)],
-    "SessionRuntime.settle_effect": [lambda w, i: w.view.settle_effect(i.effect, result="paid")],
-    "SessionRuntime.stop": [
+    "Session.answer": [
+        lambda w, i: w.view.session("waits").answer(i.wait_id, "L"),
+        lambda w, i: w.view.session("waits").answer(i.wait, "L"),
+        lambda w, i: w.view.session("shared").answer(i.wait_id, "L"),
+    ],
+    "Session.cancel": [lambda w, i: w.view.session("waits").cancel(i.input_id)],
+    "Session.events": [lambda w, i: _all(w.view.session("shared").events(run=i.ended_run, live=False))],
+    "Session.fork": [lambda w, i: w.view.session("shared").fork(at=i.ended_run)],
+    "Session.rewind": [lambda w, i: w.view.session("shared").rewind(i.ended_run)],
+    "Session.settle_effect": [
+        lambda w, i: w.view.session("doubtful").settle_effect(i.effect, result="paid"),
+        lambda w, i: w.view.session("doubtful").settle_effect(_mine(w, i.effect), result="paid"),
+    ],
+    "Session.stop": [
         lambda w, i: w.view.session("busy").stop(run_id=i.run_id),
         lambda w, i: w.view.session("busy").stop(run_id=i.run_id, tree=True),
         lambda w, i: w.runtime.session("nowhere").stop(run_id=i.run_id, kind="abort"),
     ],
-    "SessionRuntime.withdraw_stop": [lambda w, i: w.view.withdraw_stop(i.run_id)],
+    "Session.withdraw_stop": [lambda w, i: w.view.session("busy").withdraw_stop(i.run_id)],
     "CompiledGraph.cancel": [lambda w, i: w.graph.cancel(i.paused, tenant=MINE)],
     "CompiledGraph.run": [_resumed, lambda w, i: _resumed(w, i, session_id="graph")],
     "Store.commit": [
@@ -289,16 +312,19 @@ OTHERWISE = {
 """Verbs that take something like an id and need no case, and why."""
 
 EXTRA: dict[str, tuple[Any, ...]] = {
+    "answer": ("wait", "yes"),
+    "cancel": ("input",),
     "enqueue": ("hi",),
     "execute": (SuspendSession(),),
     "rewind": (1,),
     "send": ("hi",),
     "start": ("hi",),
+    "withdraw_stop": ("run",),
 }
-"""What verbs of a runtime need besides a session."""
+"""What verbs of a session need."""
 
 _NAMES = {"commit", "effect", "end", "error", "ids", "input", "lane", "lanes", "new", "record", "run", "runs", "wait"}
-_NAMES |= {"call", "source", "target", "to", "parent"}
+_NAMES |= {"at", "call", "source", "target", "to", "parent"}
 
 
 def takes_ids(verb: Callable[..., Any]) -> bool:
@@ -307,7 +333,8 @@ def takes_ids(verb: Callable[..., Any]) -> bool:
 
 
 def verbs_of(kind: type) -> dict[str, Callable[..., Any]]:
-    members = inspect.getmembers(kind, inspect.isfunction)
+    """Return the verbs of a class itself: those of its base are asked about under the base's name."""
+    members = [(name, verb) for name, verb in inspect.getmembers(kind, inspect.isfunction) if name in vars(kind)]
     asked = {name: verb for name, verb in members if not name.startswith("_")}
     return {
         f"{kind.__name__}.{name}": verb
@@ -320,11 +347,12 @@ async def test_every_verb_that_takes_an_id_has_a_case(store: Store) -> None:
     facets = {type(each) for each in vars(store).values() if type(each).__module__.startswith("tenuto.store.")}
     facets -= {type(store.backend), type(store.keeper)}
     found: dict[str, Callable[..., Any]] = {}
-    kinds: tuple[type, ...] = (Store, *facets, SessionRuntime, SessionHandle, RunHandle, CompiledGraph)
+    kinds: tuple[type, ...] = (Store, *facets, Sessions, SessionRuntime, Operator, Session, RunHandle, CompiledGraph)
     for kind in kinds:
         found |= verbs_of(kind)
-    asked = {name for name, verb in found.items() if takes_ids(verb)} - {"SessionHandle.events"}
+    asked = {name for name, verb in found.items() if takes_ids(verb)}
     assert asked - CASES.keys() == OTHERWISE.keys()
+    assert CASES.keys() <= found.keys()
     assert len(facets) >= 11
 
 
@@ -375,25 +403,46 @@ async def test_what_another_tenant_has_is_unknown_in_the_words_of_what_is_not_th
         assert unchanged, (name, nth)
 
 
-async def test_a_view_takes_no_key_of_another_tenant_whatever_is_there(harness: OurHarness) -> None:
+async def test_a_session_that_only_another_tenant_has_is_one_that_is_not_there(harness: OurHarness) -> None:
     world, theirs = await world_of(harness)
     nobody = unknown(theirs)
     before = await kept(world.store)
-    verbs = {name.partition(".")[2]: verb for name, verb in verbs_of(SessionRuntime).items()}
-    asked = [name for name, verb in verbs.items() if "session_id" in inspect.signature(verb).parameters]
-    assert len(asked) > 15
-    for name in set(asked) - {"answer", "create"}:
-        verb = getattr(world.view, name)
-        told = []
-        for ids in (theirs, nobody):
+    verbs = {name.partition(".")[2] for name in verbs_of(Session)} - {"settle_effect"}
+    assert len(verbs) > 15
+    for name in verbs:
 
-            async def call(verb: Any = verb, ids: Ids = ids, name: str = name) -> Any:
-                given = verb(ids.session, *EXTRA.get(name, ()))
-                return await (_all(given) if name == "events" else given)
+        async def call(ids: Ids, name: str = name) -> Any:
+            handle = world.view.session(ids.only)
+            if name == "events":
+                return await _all(handle.events(live=False))
+            return await getattr(handle, name)(*EXTRA.get(name, ()))
 
-            told.append(await outcome_of(call, ids))
+        told = [await outcome_of(lambda ids=ids: call(ids), ids) for ids in (theirs, nobody)]  # type: ignore[misc]
         assert told[0] == told[1], name
-        assert told[0][0] == "InvalidInput", name
+        assert "secret" not in str(told), name
+    assert await kept(world.store) == before
+
+
+async def test_a_view_takes_no_key_whatever_is_there(harness: OurHarness) -> None:
+    world, theirs = await world_of(harness)
+    nobody = unknown(theirs)
+    before = await kept(world.store)
+    calls: list[Callable[[Any], Any]] = [
+        world.view.get,
+        lambda key: world.view.send(key, "hi"),
+        lambda key: world.view.execute(key, SuspendSession()),
+        lambda key: world.view.create("desk", session_id=key),
+        lambda key: world.view.create("desk", parent=key),
+        lambda key: world.view.session(key).get(),
+        lambda key: world.view.session("shared").fork(session_id=key),
+    ]
+    for nth, call in enumerate(calls):
+        told = [
+            await outcome_of(lambda ids=ids: call(ids.session), ids)  # type: ignore[misc] # noqa: B023
+            for ids in (theirs, nobody)
+        ]
+        assert told[0] == told[1], nth
+        assert told[0][0] in ("InvalidId", "InvalidInput"), nth
     assert await kept(world.store) == before
 
 
@@ -408,5 +457,6 @@ async def test_the_same_calls_with_a_tenants_own_ids_do_something(harness: OurHa
             expected = await outcome_of(lambda case=case: case(world, nobody), nobody)  # type: ignore[misc]
             if told == expected:
                 silent.add((name, nth))
-    at_home = {("SessionRuntime.answer", 4), ("SessionRuntime.outcome", 2), ("SessionRuntime.stop", 2)}
+    at_home = {("Sessions.answer", 3), ("Sessions.create", 1), ("Sessions.list", 1), ("Sessions.outcome", 2)}
+    at_home |= {("Session.stop", 2)}
     assert silent == at_home  # the runtime itself asks in the default tenant, which neither of them is

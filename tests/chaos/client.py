@@ -200,7 +200,7 @@ class Client:
         """Look at things; whatever is seen is not judged here."""
         session = await self._any_session(dice)
         if session is not None:
-            await self._performer.do({"deed": "look", "session": session, "what": dice.randint(0, 4)}, cut=_cut(dice))
+            await self._performer.do({"deed": "look", "session": session, "what": dice.randint(0, 5)}, cut=_cut(dice))
 
     async def stop(self, dice: random.Random) -> None:
         """Ask some run to stop."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tenuto import SessionRuntime
-from tenuto.runtime.change.actions import (
+from tenuto.runtime.change.action import (
     ChangeModel,
     ClearSession,
     CompleteSession,
@@ -38,21 +38,23 @@ class Deeds:
             started = await self._runtime.session(session).start(text, key, facts["when_busy"])
             return {"input": started.input_id}
         outcome = await self._runtime.send(session, text, key, facts["when_busy"])
-        return {"input": outcome.input_id, "run": outcome.run_id, "status": outcome.status, "output": outcome.output}
+        return {"input": outcome.input_id, "run": outcome.run_id, "status": outcome.status, "said": outcome.text}
 
     async def _answer(self, facts: Note) -> Note:
         answered = await self._runtime.answer(facts["wait"], facts["value"], run=facts["go_on"])
         return {"continues": answered.continues}
 
     async def _look(self, facts: Note) -> Note:
-        looks: tuple[Callable[[str], Awaitable[Any]], ...] = (
-            self._runtime.get,
-            self._runtime.runs,
-            self._runtime.usage_report,
-            self._runtime.effects_in_doubt,
-            self._runtime.info,
+        session = self._runtime.session(facts["session"])
+        looks: tuple[Callable[[], Awaitable[Any]], ...] = (
+            session.get,
+            session.runs,
+            session.usage,
+            session.effects_in_doubt,
+            session.info,
+            session.messages,
         )
-        await looks[facts["what"]](facts["session"])
+        await looks[facts["what"]]()
         return {}
 
     async def _stop(self, facts: Note) -> Note:
@@ -73,7 +75,7 @@ class Deeds:
     async def _fork(self, facts: Note) -> Note:
         text = facts.get("text")
         if text is None:
-            await self._runtime.session(facts["session"]).fork(at=facts["point"], target=facts["target"])
+            await self._runtime.session(facts["session"]).fork(at=facts["point"], session_id=facts["target"])
         else:
             forking = ForkSession(at=facts["point"], session_id=facts["target"], message=text, key=facts["target"])
             await self._runtime.execute(facts["session"], forking)
@@ -128,7 +130,8 @@ class Deeds:
         return {}
 
     async def _settle(self, facts: Note) -> Note:
-        for effect in await self._runtime.session(facts["session"]).effects_in_doubt():
+        session = self._runtime.session(facts["session"])
+        for effect in await session.effects_in_doubt():
             if facts["call"] in (effect.call_id, effect.effect_key):
-                await self._runtime.settle_effect(effect, result="settled by hand")
+                await session.settle_effect(effect, result="settled by hand")
         return {}

@@ -20,7 +20,6 @@ from tests.chaos.client import Client
 from tests.chaos.ledger import FAULT, UNTYPED, Ledger
 from tests.chaos.programs import World, programs
 from tests.chaos.reader import Reader
-from tests.runtime.runtimes import opened
 
 TTL, RENEW = 1.5, 0.4
 """How long a lane lives here: short, so that many are taken over."""
@@ -82,7 +81,7 @@ async def _work(post: Post, ledger: Ledger, store: Store, runtime: SessionRuntim
     losing = asyncio.create_task(_lose_replies(store.backend, post))
     try:
         if post.kind == WORKER:
-            await runtime.work(concurrency=4, poll=0.1)
+            await runtime.worker(4, poll=0.1).work()
         elif post.kind == CLIENT:
             await Client(post.name, post.index, post.folder, post.dice, store, runtime, ledger).work()
         else:
@@ -110,7 +109,11 @@ async def _until(leaving: asyncio.Event, work: Any) -> None:
 async def _opened(post: Post, ledger: Ledger) -> AsyncIterator[tuple[Store, SessionRuntime]]:
     async with opened(post.address, post.options) as store:
         store.backend = Losing(store.backend, ledger)
-        yield store, await opened(store, programs(World(post.folder, post.name)))
+        async with SessionRuntime(store, programs(World(post.folder, post.name))) as runtime:
+            try:
+                yield store, runtime
+            finally:
+                await store.aclose()  # turns under way are cut off, as whoever leaves in a hurry does it
 
 
 @asynccontextmanager

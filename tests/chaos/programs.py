@@ -69,12 +69,12 @@ def dice(text: str, sides: int) -> int:
     return crc32(text.encode()) % sides
 
 
-def programs(world: World) -> list[Program]:
+def programs(world: World) -> list[Program[Any]]:
     """Return every program of a run."""
     return [_agent(world), clerk, chief, _kid(world), talker, _notes()]
 
 
-def _agent(world: World) -> Program:
+def _agent(world: World) -> Program[Any]:
     def tool(name: str) -> Tool:
         async def run(turn: Turn, arguments: Mapping[str, Any]) -> Any:
             await asyncio.sleep(dice(arguments["call"], 30) / 1000)
@@ -144,7 +144,7 @@ async def chief(turn: Turn) -> None:
     turn.append({"role": "assistant", "content": f"re: {marker}"}, once="done")
 
 
-def _kid(world: World) -> Program:
+def _kid(world: World) -> Program[Any]:
     @program
     async def kid(turn: Turn) -> None:
         """Do something for a parent; sometimes only when told so, sometimes by a child of its own."""
@@ -190,7 +190,7 @@ class Talk(State):
     messages: Annotated[list[dict[str, Any]], append] = []
 
 
-def _notes() -> Program:
+def _notes() -> Program[Any]:
     async def reply(state: Talk) -> dict[str, Any]:
         await asyncio.sleep(0.01)
         last = next(each for each in reversed(state.messages) if each["role"] == "user")

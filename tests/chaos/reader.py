@@ -59,7 +59,7 @@ class Reader:
         try:
             async with (
                 asyncio.timeout(self._dice.uniform(0.2, 1.2)),
-                aclosing(self._runtime.session(session).events(after=after)) as frames,  # type: ignore[type-var]
+                aclosing(self._runtime.session(session).events(after=after)) as frames,
             ):
                 async for frame in frames:
                     self._note(session, connection, frame)

@@ -31,7 +31,6 @@ from tests.chaos.programs import World, programs
 from tests.chaos.proxy import Proxy, proxied, through
 from tests.chaos.sampler import Sampler
 from tests.chaos.tables import AUDITOR, Query, Site, connected, read_tables
-from tests.runtime.runtimes import opened
 
 DRAIN_SECONDS = 30.0
 """How long the drain goes on although nothing comes to its end."""
@@ -114,8 +113,11 @@ async def _play(stage: Stage) -> Result:
     ledger = Ledger(stage.folder / "ledger" / "supervisor.jsonl")
     result = Result(plan=plan)
     direct = stage.site.url or stage.address
-    async with opened(direct, stage.options) as store, connected(stage.site) as ask:
-        runtime = await opened(store, programs(World(stage.folder, "supervisor")))
+    async with (
+        opened(direct, stage.options) as store,
+        connected(stage.site) as ask,
+        SessionRuntime(store, programs(World(stage.folder, "supervisor"))) as runtime,
+    ):
         for role in CAST:
             await runtime.create(role.program, session_id=role.session)
         sampling = asyncio.create_task(sampler.sample(ask))
@@ -152,7 +154,7 @@ async def _judge_upkeep(site: Site, runtime: SessionRuntime, evidence: Evidence)
     while page := await runtime.list(limit=50):
         for each in page:
             with suppress(TenutoError):
-                await runtime.session(each.key).delete(cascade=True)
+                await runtime.session(each.session_id).delete(cascade=True)
     await upkeep.prune(**{f"{name}_older_than": 0 for name in ages})
     await upkeep.gc(grace=0)
     return kept + judge_remains(await read_tables(site))

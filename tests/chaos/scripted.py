@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tenuto import SessionRuntime, Store
+from tenuto import SessionRuntime
 from tenuto.testing.faults import FaultyBackend
 from tests.chaos.audit.evidence import Evidence
 from tests.chaos.audit.judge import judge
@@ -28,10 +28,13 @@ async def play(folder: Path, bug: str | None) -> list[Violation]:
     with planted(bug):
         async with opened(f"sqlite:///{path}", {}) as store, opened(f"sqlite:///{path}", {}) as other:
             store.backend = faults = Meddled(store.backend)
-            runtime = await opened(store, programs(World(folder)))
-            await _Script(runtime, other, faults, ledger).play()
-            await runtime.drain()
-            left = await Closing(Site(path=path), runtime, ledger, []).drain(_DRAIN, runtime.drain)
+            async with (
+                SessionRuntime(store, programs(World(folder))) as runtime,
+                SessionRuntime(other, programs(World(Path()))) as beside,
+            ):
+                await _Script(runtime, beside, faults, ledger).play()
+                await runtime.drain()
+                left = await Closing(Site(path=path), runtime, ledger, []).drain(_DRAIN, runtime.drain)
     acts = read_notes([folder / "acts"]) if (folder / "acts").exists() else []
     notes = read_notes((folder / "ledger").glob("*.jsonl"))
     return judge(Evidence.of(await read_tables(Site(path=path)), notes, acts), left)
@@ -54,9 +57,9 @@ class Meddled(FaultyBackend):
 
 
 class _Script:
-    def __init__(self, runtime: SessionRuntime, other: Store, faults: Meddled, ledger: Ledger) -> None:
+    def __init__(self, runtime: SessionRuntime, other: SessionRuntime, faults: Meddled, ledger: Ledger) -> None:
         self._runtime = runtime
-        self._other = Performer("other", SessionRuntime(other, programs(World(Path()))), ledger)
+        self._other = Performer("other", other, ledger)
         self._faults = faults
         self._performer = Performer("client-0-1", runtime, ledger)
 

@@ -17,7 +17,8 @@ from tenuto.store.housekeeping.sweep import Sweep
 from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.faults import FaultyBackend
 from tests.cuts.programs import PROGRAMS, graph_on
-from tests.runtime.seams import clock_of
+from tests.runtime.runtimes import opened
+from tests.runtime.seams import clock_of, until_idle
 
 BEFORE = ("call lost", "cancelled before")
 AFTER = ("reply lost", "cancelled after")
@@ -85,8 +86,12 @@ class World:
     runtime: SessionRuntime = field(init=False)
     graph: Any = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.restart()
+    @classmethod
+    async def begun(cls, store: Store, name: str) -> "World":
+        """Return a world in which nothing has happened, with a runtime that is open."""
+        world = cls(store, name)
+        await world.restart()
+        return world
 
     @property
     def faults(self) -> Cutting:
@@ -99,9 +104,9 @@ class World:
         """The store's clock."""
         return clock_of(self.store)
 
-    def restart(self) -> None:
+    async def restart(self) -> None:
         """Go on as another process would: nothing is known but what is stored."""
-        self.runtime = SessionRuntime(self.store, PROGRAMS)
+        self.runtime = await opened(self.store, PROGRAMS)
         self.graph = graph_on(self.store)
 
     async def swept(self) -> None:
@@ -163,9 +168,10 @@ async def cut(world: World, entry: Entry, how: str, nth: int) -> "Essence":
     with suppress(TenutoError, asyncio.CancelledError):
         task.result()
     world.faults.heal()
-    await world.runtime.aclose()
+    await until_idle(world.runtime)
     if nth % 2:
-        world.restart()
+        await world.runtime.aclose()
+        await world.restart()
     return await repeated(world, entry)
 
 
@@ -180,13 +186,14 @@ async def repeated(world: World, entry: Entry) -> "Essence":
 
 
 async def settle(world: World, entry: Entry) -> None:
-    """Let everything happen that is due."""
-    await world.runtime.aclose()
+    """Let everything happen that is due, and close the runtime."""
+    await until_idle(world.runtime)
     world.clock.advance(120)
     async with asyncio.timeout(8):
         await world.runtime.drain()
     if entry.sweeps:
         await world.swept()
+    await world.runtime.aclose()
 
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|[0-9a-f]{32,}|\b[A-Za-z0-9_-]{22}\b")

@@ -26,11 +26,12 @@ from tenuto.model.input import Input, InputKind, InputStatus, NewInput
 from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionRecord
-from tenuto.runtime.change.actions import ClearSession, ForkSession, WriteMetadata
-from tenuto.runtime.handle import RunHandle
+from tenuto.runtime.change.action import ClearSession, ForkSession, WriteMetadata
+from tenuto.runtime.handle import Session
+from tenuto.runtime.run_handle import RunHandle
 from tenuto.testing.factories import an_owner
 from tests.cuts.cutting import Entry, Step, World
-from tests.runtime.seams import advance, deliver_due
+from tests.runtime.seams import advance, deliver_due, handle_of
 
 PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -73,7 +74,7 @@ async def sent(w: World) -> None:
 async def queued(w: World) -> None:
     """A session with something in its inbox."""
     await idle(w)
-    w.facts["input"] = await w.runtime.session(w.id()).enqueue("hello", key="k")
+    w.facts["input"] = await _session(w).enqueue("hello", key="k")
 
 
 async def family(w: World) -> None:
@@ -175,25 +176,24 @@ def _commit(w: World) -> Commit:
     )
 
 
+def _session(w: World) -> Session[Any]:
+    return w.runtime.session(w.id())
+
+
 async def _started(w: World) -> None:
-    handle = await w.runtime.session(w.id()).start("hello", key="k")
-    await handle.wait()
-
-
-async def _handle_started(w: World) -> None:
-    handle = await w.runtime.session(w.id()).start("hello", key="k")
+    handle = await _session(w).start("hello", key="k")
     await handle.wait()
 
 
 async def _whole_tree(w: World) -> None:
     """Delete a tree again: what is left of it goes now, and the report is of all of it."""
-    report = await w.runtime.session(w.id()).delete(cascade=True)
+    report = await _session(w).delete(cascade=True)
     assert (report.sessions, len(report.children)) == (3, 1)
     assert not any([await w.store.exists(w.id(each)) for each in ("s", "child", "grandchild")])
 
 
 async def _worked(w: World) -> None:
-    working = asyncio.ensure_future(w.runtime.work(poll=0.005))
+    working = asyncio.ensure_future(w.runtime.worker(poll=0.005).work())
     try:
         async with asyncio.timeout(8):
             while (await w.runtime.outcome(w.facts["input"])).status != "completed":
@@ -247,7 +247,7 @@ def _record(w: World) -> SessionRecord:
     return SessionRecord(session_id=w.id(), state={"messages": ["a", "b"], "n": 1}, schema_version="")
 
 
-def _run(w: World, run_id: str) -> RunHandle:
+def _run(w: World, run_id: str) -> RunHandle[Any]:
     """Return the handle of a run that was started before."""
     begun = Input(
         input_id=run_id,
@@ -273,7 +273,7 @@ def _run(w: World, run_id: str) -> RunHandle:
     async def over() -> Any:
         return w.facts["outcome"]
 
-    return RunHandle(w.runtime, begun, asyncio.ensure_future(over()))
+    return handle_of(w.runtime, begun, asyncio.ensure_future(over()))
 
 
 ENTRIES: dict[str, Entry] = {
@@ -329,72 +329,75 @@ ENTRIES: dict[str, Entry] = {
         ),
     ),
     "store.upkeep.vacuum": Entry(scene=stored, call=lambda w: w.store.upkeep.vacuum(), tolerates=(Unsupported,)),
-    "runtime.create": Entry(
-        scene=nothing, call=lambda w: w.runtime.create("echo", {"n": 1}, session_id=w.id(), operation_id="op")
+    "sessions.create": Entry(
+        scene=nothing, call=lambda w: w.runtime.create("echo", {"n": 1}, session_id=w.id(), key="op")
     ),
-    "runtime.create, a child": Entry(
-        scene=idle, call=lambda w: w.runtime.create("echo", session_id=w.id("c"), parent=w.id(), operation_id="op")
+    "sessions.create, a child": Entry(
+        scene=idle, call=lambda w: w.runtime.create("echo", session_id=w.id("c"), parent=w.id(), key="op")
     ),
-    "runtime.send": Entry(scene=idle, call=lambda w: w.runtime.send(w.id(), "hello", key="k"), runs_turns=True),
-    "runtime.send, warm": Entry(scene=talked, call=lambda w: w.runtime.send(w.id(), "hello", key="k"), runs_turns=True),
-    "runtime.send, to one that waits": Entry(
-        scene=waiting, call=lambda w: w.runtime.send(w.id(), "never mind", key="k"), runs_turns=True
+    "sessions.create, unless it exists": Entry(
+        scene=nothing, call=lambda w: w.runtime.create("echo", session_id=w.id(), exists_ok=True)
     ),
-    "runtime.start": Entry(scene=idle, call=_started, runs_turns=True),
-    "runtime.enqueue": Entry(scene=idle, call=lambda w: w.runtime.session(w.id()).enqueue("hello", key="k")),
-    "runtime.cancel": Entry(scene=queued, call=lambda w: w.runtime.session(w.id()).cancel(w.facts["input"])),
-    "runtime.execute": Entry(scene=talked, call=lambda w: w.runtime.execute(w.id(), WriteMetadata({"n": 1}))),
-    "runtime.execute, a change of state": Entry(
-        scene=waiting, call=lambda w: w.runtime.execute(w.id(), ClearSession()), repeats=True
-    ),
-    "runtime.fork": Entry(
-        scene=talked, call=lambda w: w.runtime.session(w.id()).fork(at=w.facts["first"], target=w.id("fork"), key="k")
-    ),
-    "runtime.fork, with a message": Entry(
-        scene=talked,
-        call=lambda w: w.runtime.session(w.id()).fork(target=w.id("fork"), message="or else", key="k"),
-        runs_turns=True,
-    ),
-    "runtime.rewind": Entry(
-        scene=talked, call=lambda w: w.runtime.session(w.id()).rewind(w.facts["first"]), repeats=True
-    ),
-    "runtime.delete": Entry(
-        scene=talked, call=lambda w: w.runtime.session(w.id()).delete(), tolerates=(SessionNotFound,), sweeps=True
-    ),
-    "runtime.delete, a tree": Entry(
-        scene=family, call=lambda w: w.runtime.session(w.id()).delete(cascade=True), again=_whole_tree, sweeps=True
-    ),
-    "runtime.answer": Entry(
+    "sessions.send": Entry(scene=idle, call=lambda w: w.runtime.send(w.id(), "hello", key="k"), runs_turns=True),
+    "sessions.execute": Entry(scene=talked, call=lambda w: w.runtime.execute(w.id(), WriteMetadata({"n": 1}))),
+    "sessions.answer": Entry(
         scene=waiting,
         call=lambda w: w.runtime.answer(w.facts["wait"], "yes"),
         tolerates=(AlreadyAnswered, LateAnswer),
         runs_turns=True,
     ),
-    "runtime.cancel_waits": Entry(scene=waiting, call=lambda w: w.runtime.session(w.id()).abandon_waits()),
-    "runtime.resume": Entry(
-        scene=failed,
-        call=lambda w: w.runtime.session(w.id()).resume(),
-        tolerates=(InvalidInput, TenutoError),
-        runs_turns=True,
+    "session.send": Entry(scene=idle, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
+    "session.send, warm": Entry(scene=talked, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
+    "session.send, to one that waits": Entry(
+        scene=waiting, call=lambda w: _session(w).send("never mind", key="k"), runs_turns=True
     ),
-    "runtime.stop": Entry(scene=running, call=lambda w: w.runtime.session(w.id()).stop(run_id=w.id("run"))),
-    "runtime.withdraw_stop": Entry(scene=stopped, call=lambda w: w.runtime.withdraw_stop(w.id("run"))),
-    "runtime.settle_effect": Entry(
-        scene=in_doubt,
-        call=lambda w: w.runtime.settle_effect(w.facts["effect"], result="done"),
-        tolerates=(EffectNotOpen,),
-    ),
-    "runtime.advance": Entry(scene=queued, call=lambda w: advance(w.runtime, w.id()), runs_turns=True),
-    "runtime.deliver": Entry(scene=answered, call=lambda w: deliver_due(w.runtime)),
-    "runtime.drain": Entry(scene=queued, call=lambda w: w.runtime.drain(), runs_turns=True),
-    "runtime.work": Entry(scene=queued, call=_worked, again=lambda w: w.runtime.drain(), runs_turns=True, cancels=True),
-    "session.send": Entry(scene=idle, call=lambda w: w.runtime.session(w.id()).send("hello", key="k"), runs_turns=True),
-    "session.start": Entry(scene=idle, call=_handle_started, runs_turns=True),
+    "session.start": Entry(scene=idle, call=_started, runs_turns=True),
+    "session.enqueue": Entry(scene=idle, call=lambda w: _session(w).enqueue("hello", key="k")),
+    "session.cancel": Entry(scene=queued, call=lambda w: _session(w).cancel(w.facts["input"])),
     "session.execute": Entry(
         scene=talked,
-        call=lambda w: w.runtime.session(w.id()).execute(ForkSession(session_id=w.id("f"), message="x", key="k")),
+        call=lambda w: _session(w).execute(ForkSession(session_id=w.id("f"), message="x", key="k")),
         runs_turns=True,
     ),
+    "session.execute, a change of state": Entry(
+        scene=waiting, call=lambda w: _session(w).execute(ClearSession()), repeats=True
+    ),
+    "session.fork": Entry(
+        scene=talked, call=lambda w: _session(w).fork(at=w.facts["first"], session_id=w.id("fork"), key="k")
+    ),
+    "session.fork, with a message": Entry(
+        scene=talked,
+        call=lambda w: _session(w).fork(session_id=w.id("fork"), message="or else", key="k"),
+        runs_turns=True,
+    ),
+    "session.rewind": Entry(scene=talked, call=lambda w: _session(w).rewind(w.facts["first"]), repeats=True),
+    "session.delete": Entry(
+        scene=talked, call=lambda w: _session(w).delete(), tolerates=(SessionNotFound,), sweeps=True
+    ),
+    "session.delete, a tree": Entry(
+        scene=family, call=lambda w: _session(w).delete(cascade=True), again=_whole_tree, sweeps=True
+    ),
+    "session.answer": Entry(
+        scene=waiting,
+        call=lambda w: _session(w).answer(w.facts["wait"], "yes"),
+        tolerates=(AlreadyAnswered, LateAnswer),
+        runs_turns=True,
+    ),
+    "session.abandon_waits": Entry(scene=waiting, call=lambda w: _session(w).abandon_waits()),
+    "session.resume": Entry(
+        scene=failed, call=lambda w: _session(w).resume(), tolerates=(InvalidInput, TenutoError), runs_turns=True
+    ),
+    "session.stop": Entry(scene=running, call=lambda w: _session(w).stop(run_id=w.id("run"))),
+    "session.withdraw_stop": Entry(scene=stopped, call=lambda w: _session(w).withdraw_stop(w.id("run"))),
+    "session.settle_effect": Entry(
+        scene=in_doubt,
+        call=lambda w: _session(w).settle_effect(w.facts["effect"], result="done"),
+        tolerates=(EffectNotOpen,),
+    ),
+    "runtime.drain": Entry(scene=queued, call=lambda w: w.runtime.drain(), runs_turns=True),
+    "runtime.drain, one session": Entry(scene=queued, call=lambda w: advance(w.runtime, w.id()), runs_turns=True),
+    "runtime.drain, one delivery": Entry(scene=answered, call=lambda w: deliver_due(w.runtime)),
+    "runtime.work": Entry(scene=queued, call=_worked, again=lambda w: w.runtime.drain(), runs_turns=True, cancels=True),
     "run.stop": Entry(scene=running, call=lambda w: _run(w, w.id("run")).stop()),
     "graph.run": Entry(
         scene=nothing,
@@ -430,8 +433,8 @@ ENTRIES: dict[str, Entry] = {
 """Every verb that writes; after a comma stands what is special about a further scene of it."""
 
 
-async def _all(frames: Any) -> list[Any]:
-    return [frame async for frame in frames]
+async def _all(items: Any) -> list[Any]:
+    return [item async for item in items]
 
 
 async def _subscribed(w: World) -> None:
@@ -487,22 +490,22 @@ READS: dict[str, Step] = {
     "store.outbox.next_due": lambda w: w.store.outbox.next_due(),
     "store.outbox.of_session": lambda w: w.store.outbox.of_session(w.id()),
     "store.outbox.pending": lambda w: w.store.outbox.pending(),
-    "runtime.effects_in_doubt": lambda w: w.runtime.session(w.id()).effects_in_doubt(),
-    "runtime.get": lambda w: w.runtime.get(w.id()),
-    "runtime.info": lambda w: w.runtime.session(w.id()).info(),
-    "runtime.list": lambda w: w.runtime.list(),
-    "runtime.outcome": lambda w: w.runtime.outcome(w.facts["input"]),
-    "runtime.runs": lambda w: w.runtime.session(w.id()).runs(),
-    "runtime.usage_report": lambda w: w.runtime.session(w.id()).usage(),
-    "runtime.waits": lambda w: w.runtime.session(w.id()).waits(),
-    "session.effects_in_doubt": lambda w: w.runtime.session(w.id()).effects_in_doubt(),
-    "session.get": lambda w: w.runtime.session(w.id()).get(),
-    "session.runs": lambda w: w.runtime.session(w.id()).runs(),
-    "session.usage_report": lambda w: w.runtime.session(w.id()).usage(),
-    "session.waits": lambda w: w.runtime.session(w.id()).waits(),
+    "sessions.get": lambda w: w.runtime.get(w.id()),
+    "sessions.list": lambda w: w.runtime.list(),
+    "sessions.outcome": lambda w: w.runtime.outcome(w.facts["input"]),
+    "operator.list": lambda w: w.runtime.across_tenants().list(),
+    "session.effects_in_doubt": lambda w: _session(w).effects_in_doubt(),
+    "session.events": lambda w: _all(_session(w).events(live=False)),
+    "session.get": lambda w: _session(w).get(),
+    "session.info": lambda w: _session(w).info(),
+    "session.messages": lambda w: _session(w).messages(),
+    "session.runs": lambda w: _session(w).runs(),
+    "session.usage": lambda w: _session(w).usage(),
+    "session.waits": lambda w: _session(w).waits(),
     "run.wait": lambda w: _run(w, w.facts["first"]).wait(),
     "run.result": lambda w: _run(w, w.facts["first"]).result(),
     "run.events": lambda w: _all(_run(w, w.facts["first"]).events()),
+    "run.text": lambda w: _all(_run(w, w.facts["first"]).text()),
     "graph.waiting": lambda w: w.graph.waiting(),
     "graph.drain": lambda w: w.graph.drain(),
     "graph.drain_events_for": lambda w: w.graph.drain_events_for("i"),

@@ -14,7 +14,7 @@ from tests.cuts.entries import ENTRIES
 async def main(path: str, facts: str, verb: str, how: str, nth: str) -> None:
     """Set the scene, leave what is known of it, and call the verb."""
     store = await open_store(f"sqlite:///{path}")
-    world = World(Store(Cutting(store.backend), clock=FakeClock()), "w")
+    world = await World.begun(Store(Cutting(store.backend), clock=FakeClock()), "w")
     await ENTRIES[verb].scene(world)
     Path(facts).write_bytes(pickle.dumps(world.facts))
     world.faults.cut_at(how, int(nth))

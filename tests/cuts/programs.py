@@ -14,10 +14,9 @@ from tenuto.testing.agent import Script, ScriptedAgent, calls
 @program
 async def echo(turn: Turn) -> None:
     """Answer with what was said, in two commits."""
-    said: Any = turn.input
-    turn.state.update(last=said["content"])
+    turn.state.update(last=turn.text)
     await turn.save()
-    turn.append({"role": "assistant", "content": f"re: {said['content']}"}, once="reply")
+    turn.append(f"re: {turn.text}", once="reply")
 
 
 @program

@@ -34,7 +34,7 @@ class Worlds:
         self._made += 1
         if alone or not self._stores:
             self._stores.append(Store(Cutting((await self._open_another()).backend), clock=FakeClock()))
-        return World(self._stores[-1], f"w{self._made}")
+        return await World.begun(self._stores[-1], f"w{self._made}")
 
     async def aclose(self) -> None:
         """Close the stores."""
@@ -140,7 +140,7 @@ async def test_a_verb_whose_process_was_killed_ends_where_an_uncut_one_does(
         async with asyncio.timeout(30):
             assert await process.wait() == -signal.SIGKILL, f"{verb}, {how} at {nth}: it was not killed there"
         store = await OurHarness("sqlite", f"sqlite:///{path}").open()
-        world = World(Store(Cutting(store.backend), clock=FakeClock()), "w")
+        world = await World.begun(Store(Cutting(store.backend), clock=FakeClock()), "w")
         world.facts = pickle.loads(facts.read_bytes())
         left = await repeated(world, entry)
         await world.store.aclose()

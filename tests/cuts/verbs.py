@@ -1,14 +1,25 @@
 """Every verb there is: the public coroutines of the store and its facets, the runtime, its handles and a graph."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, get_origin
 
 from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.runtime.handle import RunHandle, SessionHandle
+from tenuto.runtime.handle import Session
+from tenuto.runtime.operator import Operator
+from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.sessions import Sessions
 from tenuto.store.open import memory_store
 
-FACES: dict[str, type] = {"runtime": SessionRuntime, "session": SessionHandle, "run": RunHandle, "graph": CompiledGraph}
+FACES: dict[str, type] = {
+    "sessions": Sessions,
+    "runtime": SessionRuntime,
+    "operator": Operator,
+    "session": Session,
+    "run": RunHandle,
+    "graph": CompiledGraph,
+}
 
 
 def all_verbs() -> list[str]:
@@ -22,7 +33,16 @@ def all_verbs() -> list[str]:
 
 
 def _verbs(face: type) -> Iterator[str]:
+    """Yield a face's verbs, without those it has from another face."""
+    others = {name for base in face.__mro__[1:] if base in FACES.values() for name in vars(base)}
     for name in dir(face):
         found = inspect.getattr_static(face, name)
-        if not name.startswith("_") and (inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)):
+        if not name.startswith("_") and (name not in others or name in vars(face)) and is_verb(found):
             yield name
+
+
+def is_verb(found: Any) -> bool:
+    """Tell whether something is a function to be awaited, or to be iterated over."""
+    if inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found):
+        return True
+    return inspect.isfunction(found) and get_origin(inspect.get_annotations(found).get("return")) is AsyncGenerator

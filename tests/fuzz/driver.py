@@ -6,7 +6,8 @@ everything can be read by a second reader, who finds the value equal.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from random import Random
 from typing import Any, NamedTuple
 
@@ -167,7 +168,7 @@ class Fuzzer:
 _SPREAD = frozenset(
     {
         *("store.create.state", "Commit.document", "NewCheckpoint.document", "SessionRecord.state"),
-        *("WriteMetadata.values", "runtime.create.seed", "runtime.create.metadata", "Append.items", "Reset.items"),
+        *("WriteMetadata.values", "sessions.create.seed", "sessions.create.metadata", "Append.items", "Reset.items"),
     }
 )
 """Places that take a mapping or a list apart: its values are looked for one by one."""
@@ -177,6 +178,10 @@ ONLY_REFUSED = frozenset({"NextRun", "Rearm"})
 
 
 async def _done(call: Any) -> None:
+    if isinstance(call, AsyncGenerator):
+        async with aclosing(call) as items:
+            _ = [item async for item in items]
+        return
     result = await call
     wait = getattr(result, "wait", None)
     if wait is not None and hasattr(result, "run_id"):

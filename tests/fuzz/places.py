@@ -3,14 +3,19 @@
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, is_dataclass
-from functools import cache, partial
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple, get_overloads
 
 from tenuto import SessionRuntime, Store
-from tenuto.runtime.change import actions
-from tenuto.runtime.handle import SessionHandle
+from tenuto.model.session import SessionKey
+from tenuto.runtime.change import action as actions
+from tenuto.runtime.handle import Session
+from tenuto.runtime.operator import Operator
+from tenuto.runtime.run_handle import RunHandle
+from tenuto.runtime.sessions import Sessions
 from tenuto.store.open import memory_store
-from tests.fuzz.recipes import ACTIONS, IN_LOGS, LEFT_OUT, PARTS, RECIPES, Arguments, Part
+from tests.cuts.verbs import is_verb
+from tests.fuzz.recipes import ACTIONS, IN_LOGS, LEFT_OUT, OF, PARTS, RECIPES, Arguments, Part
 from tests.fuzz.world import World
 
 Call = Callable[[], Awaitable[Any]]
@@ -30,10 +35,10 @@ KEPT = frozenset(
         *("Profile.definition", "Profile.policy", "Profile.mode", "Profile.workspace", "Profile.parent"),
         *("Profile.root", "Profile.failure_reason", "Profile.trace", "Profile.expires_at"),
         *("SessionRecord.state", "SessionRecord.schema_version", "BeginRun.correlation_id", "BeginRun.worker"),
-        *("runtime.create.seed", "runtime.create.title", "runtime.create.metadata", "runtime.create.user_id"),
-        *("runtime.create.tags", "runtime.create.expires_at"),
-        *("runtime.send.message", "runtime.start.message", "runtime.enqueue.message", "runtime.enqueue.due_at"),
-        *("runtime.answer.value", "runtime.settle_effect.result"),
+        *("sessions.create.seed", "sessions.create.title", "sessions.create.metadata", "sessions.create.user_id"),
+        *("sessions.create.tags", "sessions.create.expires_at", "sessions.send.message", "sessions.answer.value"),
+        *("session.send.message", "session.start.message", "session.enqueue.message", "session.enqueue.due_at"),
+        *("session.answer.value", "session.settle_effect.result"),
         *("WriteMetadata.values", "ChangeModel.model", "ChangeSystemPrompt.prompt", "FailSession.reason"),
     }
 )
@@ -53,32 +58,56 @@ def _store() -> Store:
     return memory_store()
 
 
-def verbs() -> dict[str, Callable[[World], Any]]:
-    """Find every public coroutine of the store, its facets, the runtime and a session's handle."""
-    store = _store()
-    owners: dict[str, tuple[Any, Callable[[World], Any]]] = {
-        "store": (store, lambda world: world.store),
-        "runtime": (SessionRuntime, lambda world: world.runtime),
-        "handle": (SessionHandle, lambda world: world.runtime),
+_FACES: dict[str, type] = {
+    "store": Store,
+    "sessions": Sessions,
+    "runtime": SessionRuntime,
+    "operator": Operator,
+    "session": Session,
+    "run": RunHandle,
+}
+
+
+@cache
+def _owners() -> dict[str, type]:
+    """Return every class that has verbs: the faces of the runtime, the store and its facets."""
+    facets = {
+        f"store.{name}": type(facet)
+        for name, facet in vars(_store()).items()
+        if not name.startswith("_") and type(facet).__module__.startswith("tenuto.store")
     }
-    for name, facet in vars(store).items():
-        if not name.startswith("_") and type(facet).__module__.startswith("tenuto.store"):
-            owners[f"store.{name}"] = facet, partial(_facet, name)
-    found: dict[str, Callable[[World], Any]] = {}
-    for owner, (holder, get) in owners.items():
+    return _FACES | facets
+
+
+@cache
+def verbs() -> tuple[str, ...]:
+    """Find every public coroutine of the store, its facets, the runtime, and the handles of sessions and runs."""
+    found: list[str] = []
+    for owner, holder in _owners().items():
+        inherited = {name for base in holder.__mro__[1:] if base in _FACES.values() for name in vars(base)}
         for name, member in inspect.getmembers(holder):
-            is_verb = inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
-            if is_verb and not name.startswith("_") and owner not in LEFT_OUT and f"{owner}.{name}" not in LEFT_OUT:
-                found[f"{owner}.{name}"] = partial(_verb, get, name)
-    return found
+            verb = f"{owner}.{name}"
+            known = owner in LEFT_OUT or verb in LEFT_OUT or (name in inherited and name not in vars(holder))
+            if is_verb(member) and not name.startswith("_") and not known:
+                found.append(verb)
+    return tuple(found)
 
 
-def _facet(name: str, world: World) -> Any:
-    return getattr(world.store, name)
-
-
-def _verb(get: Callable[[World], Any], name: str, world: World) -> Any:
-    return getattr(get(world), name)
+async def _holder(world: World, owner: str, key: SessionKey | None) -> Any:
+    """Return what a verb is called on: one of its owners in a world, of a session if it is one's handle."""
+    match owner:
+        case "sessions" | "runtime":
+            return world.runtime
+        case "operator":
+            return world.runtime.across_tenants()
+        case "session":
+            return world.runtime.session((key or await world.talk()).session_id)
+        case "run":
+            return await world.run()
+        case "store":
+            return world.store
+        case _:
+            return getattr(world.store, owner.partition(".")[2])
 
 
 def missing() -> list[str]:
@@ -113,12 +142,11 @@ def _parameters(verb: str) -> list[str]:
 
 
 def _signature(verb: str) -> dict[str, inspect.Parameter]:
+    """Return a verb's parameters, all those that its overloads name."""
     owner, _, name = verb.rpartition(".")
-    holder: Any = {"runtime": SessionRuntime, "handle": SessionHandle, "store": type(_store())}.get(owner)
-    if holder is None:
-        holder = type(getattr(_store(), owner.partition(".")[2]))
-    signature = inspect.signature(getattr(holder, name))
-    return {name: each for name, each in signature.parameters.items() if name != "self"}
+    method = getattr(_owners()[owner], name)
+    forms = [inspect.signature(each).parameters for each in (*get_overloads(method), method)]
+    return {name: each for form in forms for name, each in form.items() if name != "self"}
 
 
 def _argument(verb: str, name: str) -> Callable[[World, Any], Awaitable[Call]]:
@@ -132,10 +160,9 @@ def _argument(verb: str, name: str) -> Callable[[World, Any], Awaitable[Call]]:
 async def bound(world: World, verb: str, given: Arguments) -> Call:
     """Return a call of a verb."""
     owner, _, name = verb.rpartition(".")
-    handle = world.runtime.session(await world.talk()) if owner == "handle" else None
-    method = verbs_cached()[verb](world) if handle is None else getattr(handle, name)
+    method = getattr(await _holder(world, owner, given.get(OF)), name)
     many = [n for n, each in _signature(verb).items() if each.kind is inspect.Parameter.VAR_POSITIONAL]
-    plain = {key: value for key, value in given.items() if key not in many}
+    plain = {key: value for key, value in given.items() if key not in many and key != OF}
     if many:
         first = list(plain.values())
         return lambda: method(*first, *(given[key] for key in many))
@@ -162,22 +189,12 @@ def _action(name: str, field: str) -> Callable[[World, Any], Awaitable[Call]]:
         if name == "ResumeSession":
             key = await world.made("suspended", lambda: _suspended(world))
         action = getattr(actions, name)(**(given | ({field: value} if field else {})))
-        return lambda: world.runtime.execute(key, action)
+        return lambda: world.runtime.execute(key.session_id, action)
 
     return make
 
 
 async def _suspended(world: World) -> Any:
     session = await world.runtime.create("echo")
-    await world.runtime.execute(session.key, actions.SuspendSession())
-    return session.key
-
-
-_CACHE: dict[str, Callable[[World], Any]] = {}
-
-
-def verbs_cached() -> dict[str, Callable[[World], Any]]:
-    """Return the verbs, found once."""
-    if not _CACHE:
-        _CACHE.update(verbs())
-    return _CACHE
+    await session.execute(actions.SuspendSession())
+    return SessionKey(session.session_id)

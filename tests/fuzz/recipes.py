@@ -16,13 +16,16 @@ from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import Profile, SessionFilter, SessionKey, SessionRecord
 from tenuto.model.token_usage import NewUsage
-from tenuto.runtime.change import actions
+from tenuto.runtime.change import action as actions
 from tests.fuzz.world import DAY, World
 
 Arguments = dict[str, Any]
 Recipe = Callable[[World], Awaitable[Arguments]]
 
 RECIPES: dict[str, Recipe] = {}
+
+OF = "of"
+"""Among the arguments of a session's verb: the session whose handle it is called on, if that is a special one."""
 
 LEFT_OUT = {
     "store.aclose": "ends the store",
@@ -66,8 +69,8 @@ async def _life(world: World) -> int:
     return world.lives[await world.session()]
 
 
-async def _talk(world: World) -> SessionKey:
-    return await world.talk()
+async def _talk(world: World) -> str:
+    return (await world.talk()).session_id
 
 
 async def _fresh_id(_: World) -> str:
@@ -91,10 +94,10 @@ async def _wait(world: World) -> str:
 
 
 simple("store.moment", "store.upkeep.expire", "store.upkeep.finish_deletes", "store.inbox.next_due")
-simple("store.outbox.next_due", "runtime.deliver")
+simple("store.outbox.next_due")
 simple("store.exists", "store.life", "store.head", "store.stamp", "store.load", "store.load_with_run", key=_key)
 simple("store.receipt", key=_key, operation_id="op")
-simple("store.list", "runtime.list", filter={"tag": "t"}, limit=10, after=None)
+simple("store.list", filter={"tag": "t"}, limit=10, after=None)
 simple("store.lanes.inspect", "store.runs.current", "store.inbox.first", key=_key)
 simple("store.lanes.orphans", "store.runs.running", "store.outbox.pending", "store.inbox.stranded", limit=10)
 simple("store.lanes.disarm", lane=_lane)
@@ -138,22 +141,23 @@ simple(
 simple("store.upkeep.vacuum", pages=1)
 simple("store.delete", key=_key, cascade=False)
 
-simple("runtime.advance", session_id=_talk, should_continue=None)
-simple("runtime.cancel_waits", "runtime.effects_in_doubt", "runtime.get", "runtime.info", session_id=_talk)
-simple("runtime.waits", session_id=_talk)
-simple("runtime.create", program="echo", seed={"s": 1}, session_id=_fresh_id, user_id="u", tags=("t",))
-simple("runtime.delete", session_id=_talk, cascade=False)
+simple("sessions.get", session_id=_talk)
+simple("sessions.list", program="echo", status=None, user_id=None, tag="t", parent=None, limit=10, after=None)
+simple("sessions.outcome", input_or_run_id=_input)
+simple("sessions.send", session_id=_talk, message="hi", key=_fresh_id, when_busy=None)
+simple("sessions.execute", session_id=_talk, action=actions.WriteMetadata({"m": 1}))
+simple("operator.list", program="echo", status=None, limit=10, after=None)
 simple("runtime.drain", concurrency=1)
-simple("runtime.execute", session_id=_talk, action=actions.WriteMetadata({"m": 1}))
-simple("runtime.fork", session_id=_talk, at=None, target=_fresh_id, message=None, key=None)
-simple("runtime.outcome", input_id=_input)
-simple("runtime.runs", session_id=_talk, limit=10, before=None)
-simple("runtime.send", "runtime.start", session_id=_talk, message="hi", key=_fresh_id, when_busy=None)
-simple("runtime.usage_report", session_id=_talk, cascade=False)
-simple("handle.effects_in_doubt", "handle.get", "handle.waits", "handle.runs")
-simple("handle.execute", action=actions.WriteMetadata({"m": 1}))
-simple("handle.send", "handle.start", message="hi")
-simple("handle.usage_report", cascade=False)
+simple("session.abandon_waits", "session.effects_in_doubt", "session.get", "session.info", "session.waits")
+simple("session.delete", cascade=False)
+simple("session.execute", action=actions.WriteMetadata({"m": 1}))
+simple("session.fork", at=None, session_id=_fresh_id, message=None, key=None)
+simple("session.messages", after=None, limit=10)
+simple("session.runs", limit=10, before=None)
+simple("session.send", "session.start", message="hi", key=_fresh_id, when_busy=None)
+simple("session.usage", cascade=False)
+simple("run.wait", "run.result", "run.events", "run.text")
+simple("run.stop", kind="interrupt", reason="because")
 
 
 @recipe("store.create")
@@ -172,8 +176,8 @@ async def _create(_: World) -> Arguments:
     }
 
 
-@recipe("runtime.create")
-async def _runtime_create(_: World) -> Arguments:
+@recipe("sessions.create")
+async def _sessions_create(_: World) -> Arguments:
     return {
         "program": "echo",
         "seed": {"s": 1},
@@ -185,7 +189,8 @@ async def _runtime_create(_: World) -> Arguments:
         "expires_at": None,
         "parent": None,
         "logs": (),
-        "operation_id": new_id(),
+        "exists_ok": False,
+        "key": new_id(),
     }
 
 
@@ -238,9 +243,14 @@ async def _stops(world: World) -> Arguments:
 
 
 @recipe("store.runs.withdraw_stop")
-@recipe("runtime.withdraw_stop")
 async def _withdraw(world: World) -> Arguments:
     return {"run_id": (await world.stopped())[1]}
+
+
+@recipe("session.withdraw_stop")
+async def _session_withdraw(world: World) -> Arguments:
+    lane, run_id = await world.stopped()
+    return {OF: lane.key, "run_id": run_id}
 
 
 @recipe("store.events.append")
@@ -255,10 +265,10 @@ async def _cancel(world: World) -> Arguments:
     return {"key": key, "ids": [input_id]}
 
 
-@recipe("runtime.cancel")
-async def _runtime_cancel(world: World) -> Arguments:
+@recipe("session.cancel")
+async def _session_cancel(world: World) -> Arguments:
     key, input_id = await world.queued()
-    return {"session_id": key, "input_ids": input_id}
+    return {OF: key, "input_ids": input_id}
 
 
 @recipe("store.inbox.enqueue")
@@ -284,40 +294,51 @@ async def _mark(world: World) -> Arguments:
     return {"outbox_id": await world.sent(), **fixed}
 
 
-@recipe("runtime.answer")
+@recipe("sessions.answer")
 async def _answer(world: World) -> Arguments:
-    key, wait_id, run_id = await world.waiting()
-    fixed = {"error": None, "kind": "signal", "run_id": run_id, "session_id": key, "run": False}
-    return {"wait_id": wait_id, "value": {"v": 1}, **fixed}
+    _, wait_id, _ = await world.waiting()
+    return {"wait": wait_id, "value": {"v": 1}, "error": None, "run": False}
 
 
-@recipe("runtime.enqueue")
-async def _runtime_enqueue(world: World) -> Arguments:
-    fixed = {"boundary": None, "due_at": None, "delay": DAY}
-    return {"session_id": await world.talk(), "message": "hi", "key": new_id(), **fixed}
+@recipe("session.answer")
+async def _session_answer(world: World) -> Arguments:
+    key, wait_id, _ = await world.waiting()
+    found = await world.store.waits.get(wait_id)
+    return {OF: key, "wait": found, "value": {"v": 1}, "error": None, "run": False}
 
 
-@recipe("runtime.resume")
+@recipe("session.enqueue")
+async def _session_enqueue(_: World) -> Arguments:
+    return {"message": "hi", "key": new_id(), "boundary": None, "due_at": None, "delay": DAY}
+
+
+@recipe("session.events")
+async def _events(world: World) -> Arguments:
+    (run,) = await world.store.runs.of_session(await world.talk(), limit=1)
+    return {"after": 0, "run": run.run_id, "live": False}
+
+
+@recipe("session.resume")
 async def _resume(world: World) -> Arguments:
-    return {"session_id": await world.failed()}
+    return {OF: await world.failed()}
 
 
-@recipe("runtime.rewind")
+@recipe("session.rewind")
 async def _rewind(world: World) -> Arguments:
-    key = await world.talk()
-    (run,) = await world.store.runs.of_session(key, limit=1)
-    return {"session_id": key, "to": run.run_id}
+    (run,) = await world.store.runs.of_session(await world.talk(), limit=1)
+    return {"to": run.run_id}
 
 
-@recipe("runtime.settle_effect")
+@recipe("session.settle_effect")
 async def _settle(world: World) -> Arguments:
-    return {"effect": await world.doubt(), "result": {"r": 1}, "error": None}
+    effect = await world.doubt()
+    return {OF: effect.key, "effect": effect, "result": {"r": 1}, "error": None}
 
 
-@recipe("runtime.stop")
+@recipe("session.stop")
 async def _stop(world: World) -> Arguments:
     lane, run_id = await world.running()
-    return {"session_id": lane.key, "kind": "interrupt", "reason": "because", "run_id": run_id}
+    return {OF: lane.key, "kind": "interrupt", "reason": "because", "run_id": run_id, "tree": False}
 
 
 async def a_commit(world: World, **parts: Any) -> commit_parts.Commit:

@@ -17,11 +17,13 @@ from tenuto.model.lane import Lane, Owner
 from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey
+from tenuto.runtime.run_handle import RunHandle
 from tenuto.store.store import Store
 from tests.fuzz.reading import read_all, steady
 from tests.fuzz.second import digest_of
 from tests.fuzz.tables import PostgresTables, Rows, SqliteTables, Tables
 from tests.runtime.runtimes import opened
+from tests.runtime.seams import until_idle
 from tests.servers import SCHEMA, Postgres
 
 T = TypeVar("T")
@@ -144,7 +146,7 @@ class World:
 
     async def agrees_elsewhere(self) -> str | None:
         """Compare what this process reads with what another one does; return what is wrong."""
-        await self.runtime.aclose()
+        await until_idle(self.runtime)
         said = self._ground.ask(self._address, self._options)
         return None if said in (None, digest_of(steady(await read_all(self.store)))) else said
 
@@ -177,16 +179,27 @@ class World:
 
     async def _talk(self) -> SessionKey:
         session = await self.runtime.create("echo", session_id=f"talk-{new_id()}")
-        await self.runtime.send(session.key, "hello")
-        return session.key
+        await session.send("hello")
+        return SessionKey(session.session_id)
+
+    async def run(self) -> RunHandle[Any]:
+        """Return the handle of a turn that is over."""
+
+        async def make() -> RunHandle[Any]:
+            session = await self.runtime.create("echo", session_id=f"run-{new_id()}")
+            run = await session.start("hello")
+            await run.wait()
+            return run
+
+        return await self.made("run", make)
 
     async def failed(self) -> SessionKey:
         """Return a session whose last turn failed."""
 
         async def make() -> SessionKey:
             session = await self.runtime.create("failing", session_id=f"failed-{new_id()}")
-            await self.runtime.send(session.key, "hello")
-            return session.key
+            await session.send("hello")
+            return SessionKey(session.session_id)
 
         return await self.made("failed", make)
 
@@ -195,9 +208,9 @@ class World:
 
         async def make() -> tuple[SessionKey, str, str]:
             session = await self.runtime.create("waiter", session_id=f"waiting-{new_id()}")
-            outcome = await self.runtime.send(session.key, "hello")
+            outcome = await session.send("hello")
             assert outcome.run_id is not None
-            return session.key, outcome.waits[0].wait_id, outcome.run_id
+            return SessionKey(session.session_id), outcome.waits[0].wait_id, outcome.run_id
 
         return await self.made("waiting", make)
 

@@ -12,6 +12,7 @@ from tenuto.graph.runtime.node_turn import NodeTurn, current_turn
 from tenuto.model.run import RunStatus
 from tenuto.runtime.runtime import SessionRuntime
 from tests.graph.talking import Body
+from tests.runtime.runtimes import opened
 
 Message = dict[str, Any]
 
@@ -68,10 +69,10 @@ def line(*bodies: Body, kind: type[State] = Desk, store: Store | None = None) ->
     return builder.set_entry("n0").compile()
 
 
-def desk(store: Store, *bodies: Body, checkpoints: bool = True, **options: Any) -> SessionRuntime:
+async def desk(store: Store, *bodies: Body, checkpoints: bool = True, **options: Any) -> SessionRuntime:
     """Return a runtime with a graph of nodes in a line, which keeps messages and total."""
     graph = line(*bodies, store=store)
-    return SessionRuntime(store, [graph.as_program(checkpoints=checkpoints)], **options)
+    return await opened(store, [graph.as_program(checkpoints=checkpoints)], **options)
 
 
 def turn_here() -> NodeTurn:

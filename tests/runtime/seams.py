@@ -4,15 +4,19 @@ What a test needs of them cannot be had through the runtime's face: a process th
 outbox item that is delivered twice, what is kept in memory.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from tenuto.model.input import Input
 from tenuto.model.outgoing_item import Outgoing
 from tenuto.model.run import Stop
 from tenuto.model.session import SessionKey
 from tenuto.runtime.queue import worker
+from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.turn.context import Continuation, TurnContext
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store import host
@@ -101,6 +105,20 @@ def has_tasks(runtime: SessionRuntime) -> bool:
     return bool(runtime._lifetime._tasks)
 
 
+async def until_idle(runtime: SessionRuntime) -> None:
+    """Wait for what the runtime does in the background, as closing it does, but leave it open."""
+    lifetime = runtime._lifetime
+    while under_way := [*lifetime._tasks, *lifetime.parts().sender.background]:
+        await asyncio.wait(under_way)
+
+
+def handle_of(
+    runtime: SessionRuntime, begun: TurnContext | Input, task: "asyncio.Task[Outcome[Any]]"
+) -> RunHandle[Any]:
+    """Return the handle of a turn that began, or was queued, elsewhere."""
+    return RunHandle(runtime._lifetime, begun, task)
+
+
 def look_at_a_time(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Let workers look at this many sessions at a time."""
     monkeypatch.setattr(worker, "_PAGE", count)
@@ -115,6 +133,11 @@ def clock_of(store: Store) -> FakeClock:
     """Return the clock that the store was given."""
     assert isinstance(store._clock, FakeClock)
     return store._clock
+
+
+def leave_event_loop() -> None:
+    """Let a forked child forget the event loop that its parent was running."""
+    asyncio.events._set_running_loop(None)
 
 
 def leave_no_trace_of_the_host() -> None:

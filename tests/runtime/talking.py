@@ -4,11 +4,12 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from tenuto import Store, open_store
 from tenuto.codec import JSON
 from tenuto.model.session import Key
+from tenuto.runtime.change.hooks import Hook, on
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
@@ -21,14 +22,15 @@ from tests.runtime.runtimes import opened
 
 Change = Callable[[SessionView], Awaitable[SessionView]]
 
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
 _LANE = ("generation", "armed", "nonce", "holder", "lane_expires_at")
 
 
 @program
 async def echo(turn: Turn) -> None:
     """Answer with what was said."""
-    said: Any = turn.input
-    turn.append({"role": "assistant", "content": f"re: {said['content']}"})
+    turn.append(f"re: {turn.text}")
 
 
 @program
@@ -60,16 +62,20 @@ class Heard:
 
 
 class Watching:
-    """A controller that notes each stage, and changes or refuses the session at some of them."""
+    """Hooks at every stage that note it, and change or refuse the session at some of them."""
 
     def __init__(self, **at: Change) -> None:
         self.stages: list[str] = []
         self.at = at
+        self.hooks = [self._at(stage) for stage in STAGES]
 
-    async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
-        self.stages.append(str(stage))
-        change = self.at.get(str(stage))
-        return session if change is None else await change(session)
+    def _at(self, stage: Stage) -> Hook:
+        async def noted(session: SessionView) -> SessionView:
+            self.stages.append(stage)
+            change = self.at.get(stage)
+            return session if change is None else await change(session)
+
+        return on(stage, noted)
 
     def take(self) -> list[str]:
         """Return the stages and forget them."""
@@ -78,15 +84,21 @@ class Watching:
 
 
 class Ours:
-    """A runtime with a controller that watches and a listener that keeps what it hears."""
+    """A runtime with hooks that watch and a listener that keeps what it hears; `opened` or `created` opens it."""
 
     def __init__(self, store: Store, **at: Change) -> None:
         self.heard, self.watching = Heard(), Watching(**at)
         self.store = store
-        self.runtime = SessionRuntime(store, [echo, broken], hooks=self.watching, listeners=[self.heard])
+        self.runtime = SessionRuntime(store, [echo, broken], hooks=self.watching.hooks, listeners=[self.heard])
+
+    async def opened(self) -> "Ours":
+        """Open the runtime."""
+        await self.runtime.__aenter__()
+        return self
 
     async def created(self, program: str = "echo") -> "Ours":
-        """Create the session, undisturbed by what is to go wrong later."""
+        """Open the runtime and create the session, undisturbed by what is to go wrong later."""
+        await self.opened()
         await (await opened(self.store, [echo, broken])).create(program, {"mood": "calm"}, session_id="s")
         return self
 
@@ -160,7 +172,7 @@ async def raised_by(attempt: Awaitable[Any]) -> type[Exception] | None:
 async def _send_once(address: str, options: dict[str, Any], session_id: str, text: str) -> None:
     async with open_store(address, **options) as store:
         outcome = await (await opened(store, [echo])).send(session_id, text)
-    print(json.dumps({"status": str(outcome.status), "version": outcome.version, "output": outcome.output}))
+    print(json.dumps({"status": outcome.status, "version": outcome.version, "text": outcome.text}))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenuto.runtime.change.actions import ClearSession, ForkSession, RewindSession
+from tenuto.runtime.change.action import ClearSession, ForkSession, RewindSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.session_view import SessionView
@@ -18,8 +18,7 @@ from tests.runtime.runtimes import opened
 @program
 async def noting(turn: Turn) -> None:
     """Answer, note it, and fail if told to; a step that was written stays."""
-    given: Any = turn.input
-    text = given["content"]
+    text = turn.text
     turn.update(lambda state: {"count": state.get("count", 0) + 1})
     turn.add("notes", text)
     turn.append({"role": "assistant", "content": f"re: {text}"})
@@ -117,7 +116,7 @@ async def walked(steps: list[tuple[str, int, bool]]) -> None:
                     run_id = runs[choice % len(runs)]
                     fork = await runtime.execute("s", ForkSession(at=run_id))
                     then = plain.after[run_id]
-                    assert as_plain(fork) == (then.messages, then.notes, then.document)
+                    assert as_plain(await fork.get()) == (then.messages, then.notes, then.document)
                 case "say" | "save" | "fail":
                     before = plain.copied()
                     outcome = await runtime.send("s", text)

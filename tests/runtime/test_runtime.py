@@ -19,7 +19,8 @@ from tenuto.errors import (
 )
 from tenuto.model.input import Cancelled, InputStatus
 from tenuto.model.run import RunStatus
-from tenuto.runtime.change.actions import ResumeSession, SuspendSession, WriteMetadata
+from tenuto.runtime.change.action import ResumeSession, SuspendSession, WriteMetadata
+from tenuto.runtime.change.hooks import on
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
@@ -28,7 +29,7 @@ from tenuto.runtime.session.session_view import SessionView
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.harness import Harness
-from tenuto.words import Stage
+from tenuto.words import WhenBusy
 from tests.polling import until
 from tests.runtime.gates import GatedProgram, lane_is_free, said, talk_of
 from tests.runtime.runtimes import opened
@@ -37,7 +38,7 @@ from tests.runtime.runtimes import opened
 async def test_a_turn_is_one_run_and_its_reply_the_outcome(runtime: SessionRuntime) -> None:
     outcome = await runtime.send("s", "one")
     assert outcome.completed
-    assert outcome.output == "re: one" == outcome.result()
+    assert (outcome.text, outcome.output, outcome.result()) == ("re: one", None, None)
     assert outcome.reply == {"role": "assistant", "content": "re: one"}
     session = await runtime.get("s")
     assert [said(each) for each in session.messages] == ["one", "re: one"]
@@ -159,11 +160,13 @@ class TestKeys:
         queued = await runtime.session("s").enqueue("later", key="q", delay=3600)
         before = await store.dump()
         for each in (runtime, elsewhere):
-            for send in (each.send, each.start, each.enqueue):
+            session = each.session("s")
+            verbs: list[Any] = [session.send, session.start, session.enqueue]
+            for send in verbs:
                 with pytest.raises(OperationConflict):
-                    await send("s", "another", key="k")
+                    await send("another", key="k")
                 with pytest.raises(OperationConflict):
-                    await send("s", "another", key="q")
+                    await send("another", key="q")
         rows, before_rows = await store.dump(), before
         for row in (*rows["session"], *before_rows["session"]):
             assert row is not None
@@ -174,7 +177,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("policy", ["reject", "queue", "interrupt", "rollback"])
     async def test_a_repeat_while_the_turn_is_under_way_waits_for_that_turn(
-        self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram, policy: str
+        self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram, policy: WhenBusy
     ) -> None:
         first = await runtime.session("s").start("hold", key="k")
         await gate.entered("hold")
@@ -183,9 +186,7 @@ class TestKeys:
         assert handle.run_id == first.run_id
         gate.let_go("hold")
         outcomes = [await first.wait(), await handle.wait(), *(await asyncio.gather(*again))]
-        assert {(each.status, each.run_id, each.output) for each in outcomes} == {
-            ("completed", first.run_id, "re: hold")
-        }
+        assert {(each.status, each.run_id, each.text) for each in outcomes} == {("completed", first.run_id, "re: hold")}
         assert gate.said == ["hold"]
 
     async def test_a_repeat_while_it_is_queued_finds_the_queued_one(
@@ -227,13 +228,13 @@ class TestKeys:
 
     @pytest.mark.parametrize("policy", ["queue", "interrupt"])
     async def test_the_same_key_at_once_in_two_runtimes_is_one_turn(
-        self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram, policy: str
+        self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram, policy: WhenBusy
     ) -> None:
         for number in range(8):
             text = f"message {number}"
             both = await asyncio.gather(*(each.send("s", text, text, policy) for each in (runtime, elsewhere) * 2))
             assert len({each.run_id for each in both}) == 1
-            assert {each.output for each in both} == {f"re: {text}"}
+            assert {each.text for each in both} == {f"re: {text}"}
         assert gate.said == [f"message {number}" for number in range(8)]
 
 
@@ -281,9 +282,9 @@ class TestInputs:
         gate.let_go("hold")
         await held.wait()
         found = await elsewhere.outcome(held.input_id)
-        assert (found.status, found.run_id, found.output) == ("completed", held.run_id, "re: hold")
+        assert (found.status, found.run_id, found.text) == ("completed", held.run_id, "re: hold")
         await elsewhere.drain()
-        assert (await runtime.outcome(queued)).output == "re: next"
+        assert (await runtime.outcome(queued)).text == "re: next"
         with pytest.raises(InvalidInput):
             await elsewhere.outcome("nobody-sent-this")
 
@@ -343,14 +344,11 @@ class TestRefusals:
         assert await lane_is_free(stranger, "s")
         assert (await runtime.send("s", "hello")).completed
 
-    async def test_a_controller_that_refuses_leaves_the_lane_free(self, store: Store, gate: GatedProgram) -> None:
-        class Refuses:
-            async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
-                if stage == "after_load":
-                    raise ValueError("not today")
-                return session
+    async def test_a_hook_that_refuses_leaves_the_lane_free(self, store: Store, gate: GatedProgram) -> None:
+        async def refuse(session: SessionView) -> SessionView:
+            raise ValueError("not today")
 
-        runtime = await opened(store, [gate], hooks=Refuses())
+        runtime = await opened(store, [gate], hooks=[on("after_load", refuse)])
         await runtime.create("gate", session_id="s")
         for _ in range(2):
             with pytest.raises(ValueError, match="not today"):
@@ -368,7 +366,8 @@ class TestStarting:
         assert handle.run_id == (await runtime.session("s").runs())[0].run_id
         await gate.entered("hold")
         gate.let_go("hold")
-        assert await handle.result() == "re: hold"
+        assert (await handle.wait()).text == "re: hold"
+        assert [text async for text in handle.text()] == ["re: hold"]
         frames = [frame async for frame in handle.events()]
         assert {frame.run_id for frame in frames if frame.type != "caught_up"} == {handle.run_id}
         assert [frame.name for frame in frames if frame.name][:2] == ["session_loaded", "run_started"]
@@ -518,7 +517,7 @@ class TestBudget:
     async def test_a_budget_below_one_step_is_refused(self, store: Store) -> None:
         for steps in (0, -1, True, 1.5):
             with pytest.raises(InvalidInput):
-                await opened(store, steps=steps)  # type: ignore[arg-type]
+                await opened(store, steps=steps)
 
 
 class TestResuming:
@@ -547,7 +546,7 @@ class TestResuming:
         assert (await handle.wait()).status == "interrupted"
         go.set()
         outcome = await runtime.session("s").resume()
-        assert (outcome.completed, outcome.output) == (True, "done")
+        assert (outcome.completed, outcome.text) == (True, "done")
         second, first = await runtime.session("s").runs()
         assert first.run.invocation_id == second.run.invocation_id
         assert (first.status, second.status) == (RunStatus.INTERRUPTED, RunStatus.COMPLETED)
@@ -645,7 +644,7 @@ class TestWarm:
         assert await talk_of(runtime, "s") == ["five", "re: five"]
 
     async def test_the_copies_used_longest_ago_are_let_go(self, store: Store, gate: GatedProgram) -> None:
-        runtime = await opened(store, [gate], warm_bytes=2000)
+        runtime = await opened(store, [gate], cache_bytes=2000)
         for name in ("a", "b", "c"):
             await runtime.create("gate", session_id=name)
             await runtime.send(name, "x" * 300)
@@ -659,7 +658,7 @@ class TestWarm:
         await runtime.send("s", "warm up")
         texts = [f"message {number}" for number in range(12)]
         outcomes = await asyncio.gather(*(runtime.send("s", text, when_busy="queue") for text in texts))
-        assert [each.output for each in outcomes] == [f"re: {text}" for text in texts]
+        assert [each.text for each in outcomes] == [f"re: {text}" for text in texts]
         assert gate.most_at_once == 1
         talk = await talk_of(runtime, "s")
         assert talk[1::2] == [f"re: {text}" for text in talk[::2]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import SessionRuntime, program
+from tenuto import Session, program
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.runtime.change import actions
 from tenuto.store.store import Store
@@ -29,27 +29,30 @@ WRONG: list[Any] = [5, 1.5, object(), Unshowable(), b"x", "\ud800", "x" * 2_000_
 @pytest.mark.parametrize("bad", WRONG, ids=lambda value: type(value).__name__)
 async def test_what_cannot_be_meant_is_refused_by_name(store: Store, bad: Any) -> None:
     runtime = await opened(store, [echo])
-    key = (await runtime.create("echo")).key
+    session = await runtime.create("echo")
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "program": partial(runtime.create, bad),
         "tags": partial(runtime.create, "echo", tags=bad),
         "logs": partial(runtime.create, "echo", logs=bad),
-        "operation_id": partial(runtime.create, "echo", operation_id=bad),
-        "fork key": partial(runtime.fork, key, key=bad),
-        "go_on": partial(runtime.advance, key, should_continue=bad),
-        "effect": partial(runtime.settle_effect, bad),
-        "when_busy": partial(runtime.send, key, "hi", when_busy=bad),
-        "boundary": partial(runtime.enqueue, key, "hi", boundary=bad),
-        "stop kind": partial(runtime.stop, key, kind=bad),
-        "action": partial(runtime.execute, key, bad),
+        "key": partial(runtime.create, "echo", key=bad),
+        "session_id": partial(runtime.create, "echo", session_id=bad),
+        "fork key": partial(session.fork, key=bad),
+        "fork id": partial(session.fork, session_id=bad),
+        "effect": partial(session.settle_effect, bad),
+        "send when_busy": partial(session.send, "hi", when_busy=bad),
+        "start when_busy": partial(session.start, "hi", when_busy=bad),
+        "boundary": partial(session.enqueue, "hi", boundary=bad),
+        "stop kind": partial(session.stop, kind=bad),
+        "action": partial(session.execute, bad),
+        "status": partial(runtime.list, status=bad),
         "concurrency": partial(runtime.drain, bad),
-        "cleared": lambda: runtime.execute(key, actions.ClearSession(logs=bad)),
+        "cleared": lambda: session.execute(actions.ClearSession(logs=bad)),
     }
     if not isinstance(bad, dict):
         calls["metadata"] = partial(runtime.create, "echo", metadata=bad)
         calls["seed"] = partial(runtime.create, "echo", bad)
-    calls["written"] = lambda: runtime.execute(key, actions.WriteMetadata(bad))
-    calls["tasks"] = lambda: _tasks(runtime, key, bad)
+    calls["written"] = lambda: session.execute(actions.WriteMetadata(bad))
+    calls["tasks"] = lambda: _tasks(session, bad)
     if bad == 5:
         calls.pop("concurrency")
     before = await store.dump()
@@ -66,12 +69,21 @@ async def test_what_cannot_be_meant_is_refused_by_name(store: Store, bad: Any) -
     assert after == before
 
 
-async def _tasks(runtime: SessionRuntime, key: Any, tasks: Any) -> Any:
-    return await runtime.execute(key, actions.UpdateTask(tasks))
+async def _tasks(session: Session, tasks: Any) -> Any:
+    return await session.execute(actions.UpdateTask(tasks))
 
 
 async def test_metadata_may_have_any_name(store: Store) -> None:
     runtime = await opened(store, [echo])
-    key = (await runtime.create("echo")).key
-    session = await runtime.execute(key, actions.WriteMetadata({"self": 1, "values": 2}))
+    created = await runtime.create("echo")
+    session = await created.execute(actions.WriteMetadata({"self": 1, "values": 2}))
     assert session.metadata == {"self": 1, "values": 2}
+
+
+@pytest.mark.parametrize("empty", ["", 0, False, [], {}], ids=repr)
+async def test_only_without_an_id_is_one_minted(store: Store, empty: Any) -> None:
+    runtime = await opened(store, [echo])
+    with pytest.raises(InvalidInput):
+        await runtime.create("echo", session_id=empty)
+    assert (await runtime.create("echo", session_id=None)).session_id
+    assert len(await runtime.list()) == 1

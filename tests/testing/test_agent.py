@@ -14,7 +14,7 @@ async def test_it_says_one_reply_per_turn_and_repeats_the_last(harness: OurHarne
     script = Script("one", "two")
     runtime = await Database(harness).runtime(ScriptedAgent(model=script))
     await runtime.create(Definition(name="agent", model="m", system_prompt="Be brief."), session_id="s")
-    said = [(await runtime.send("s", text)).output for text in ("a", "b", "c")]
+    said = [(await runtime.send("s", text)).text for text in ("a", "b", "c")]
     assert said == ["one", "two", "two"]
     assert [(request.model, request.system_prompt) for request in script.requests] == [("m", "Be brief.")] * 3
     assert [len(request.messages) for request in script.requests] == [1, 3, 5]
@@ -27,7 +27,7 @@ async def test_it_carries_out_calls_until_the_model_makes_none(harness: OurHarne
     made = ScriptedAgent(model=script, tools=[Tool(name="t", run=counting(done))], name="loop", version="7")
     runtime = await Database(harness).runtime(made)
     await runtime.create("loop", session_id="s")
-    assert (await runtime.send("s", "go")).output == "done"
+    assert (await runtime.send("s", "go")).text == "done"
     assert done == [{"n": 1}, {"n": 2}]
     assert made.model_calls == 3
     (info,) = await runtime.session("s").runs()
@@ -61,5 +61,5 @@ async def test_answered_calls_alone_lead_to_the_next_question(harness: OurHarnes
     (wait,) = (await runtime.send("s", "go")).waits
     answered = await runtime.answer(wait.wait_id, "clicked")
     assert answered.outcome is not None
-    assert answered.outcome.output == "thanks"
+    assert answered.outcome.text == "thanks"
     assert made.model_calls == 2

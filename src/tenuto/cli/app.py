@@ -1,5 +1,8 @@
 """The command line: `tenuto graph`, `tenuto state`, `tenuto session` and `tenuto worker`."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from tenuto.cli.graph_commands import graphs
@@ -7,21 +10,31 @@ from tenuto.cli.session_commands import sessions
 from tenuto.cli.state_commands import states
 from tenuto.cli.worker_command import worker
 
-app = typer.Typer(help="Tenuto holds an agent's session.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Tenuto holds an agent's session.", no_args_is_help=True)
 app.add_typer(graphs, name="graph")
 app.add_typer(states, name="state")
 app.add_typer(sessions, name="session")
 app.command("worker")(worker)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tenuto {version('tenuto')}")
+        raise typer.Exit
+
+
 @app.callback()
-def main_options() -> None:
+def main_options(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
     """Tenuto holds an agent's session: one identity, one typed state, one transcript."""
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name="tenuto")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.quote import quote
+from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.open import Opening, open_store
 from tenuto.store.schemes import sqlite_path
 
@@ -68,3 +70,25 @@ def compiled_graph(found: Any, place: str) -> CompiledGraph[Any]:
     if not isinstance(found, CompiledGraph):
         raise typer.BadParameter(f"{place!r} is not a compiled graph, and does not return one.")
     return found
+
+
+def load_runtime(place: str) -> SessionRuntime:
+    """Import the runtime that `module:name` names."""
+    found = load_object(place)
+    if not isinstance(found, SessionRuntime):
+        raise typer.BadParameter(
+            f"{place!r} is not a SessionRuntime but {quote(found)}; declare one in the module, such as "
+            "`runtime = SessionRuntime('sqlite:///app.db', [program])`."
+        )
+    return found
+
+
+def on_store(runtime: SessionRuntime, url: str | None, schema: str | None, *, pool_size: int) -> Opening:
+    """Return what a command opens for a runtime: the store at `url`, or the one that is declared."""
+    opening = runtime.declared_store if url is None else open_existing(url, schema)
+    if not isinstance(opening, Opening):
+        what = "keeps its sessions in memory" if opening is None else "was given an open store"
+        raise typer.BadParameter(
+            f"the runtime {what}, which no other process can use; declare it with an address, or pass --store."
+        )
+    return opening.but(pool_size=pool_size, schema=schema) if opening.url.startswith("postgres") else opening

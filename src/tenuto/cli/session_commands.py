@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tenuto import words
 from tenuto.cli.exit_code import run_or_exit
 from tenuto.cli.parameters import Address, AsJson, Schema, open_existing
 from tenuto.model.run import StopAnswer, StopKind
@@ -14,6 +13,7 @@ from tenuto.model.session import SessionStatus, SessionSummary
 from tenuto.model.wait import Wait
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.info import RunView
+from tenuto.words import SessionStatus as StatusWord
 
 sessions = typer.Typer(help="List, show, answer and stop sessions.", no_args_is_help=True)
 
@@ -45,7 +45,7 @@ def list_sessions(
             return await runtime.across_tenants().list(status=wanted, limit=limit, after=after)
         return await runtime.for_tenant(tenant).list(status=wanted, limit=limit, after=after)
 
-    wanted: words.SessionStatus | None = status.value if status else None
+    wanted: StatusWord | None = status.value if status else None
     page = _run(store, schema, as_json, work)
     if as_json:
         typer.echo(json.dumps({"sessions": [_summary(each) for each in page], "next": page.next}))

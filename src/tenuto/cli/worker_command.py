@@ -1,7 +1,6 @@
 """`tenuto worker`: run what is due in any session of a store until a signal ends it."""
 
 import asyncio
-import inspect
 import json
 import logging
 import os
@@ -17,15 +16,11 @@ from typing import Annotated, Any
 import typer
 
 from tenuto.cli.exit_code import ExitCode, run_or_exit
-from tenuto.cli.parameters import Address, AsJson, Schema, load_object, open_existing
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.cli.parameters import AsJson, Schema, load_runtime, on_store
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.runtime.program.program import Program
 from tenuto.runtime.queue.worker import POLL_SECONDS, Worker, connections_for, tune_gc_for_worker
-from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.stream.notices import Notice, RunEnded
-from tenuto.store.store import Store
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT") if hasattr(signal, name)]
 
@@ -74,15 +69,10 @@ class Progress:
 
 
 def worker(
-    store: Address,
-    program: Annotated[
-        list[str],
-        typer.Option(
-            "--program",
-            help="Program to register: import path module:name of a program, a graph, or a function that takes the "
-            "store and returns one.",
-        ),
-    ],
+    place: Annotated[str, typer.Argument(metavar="MODULE:RUNTIME", help="Import path of a SessionRuntime.")],
+    store: Annotated[
+        str | None, typer.Option("--store", help="Another store than the declared one.", show_default=False)
+    ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="How many sessions to work on at once.")] = 8,
     poll: Annotated[float, typer.Option(min=0.01, help="Poll interval when idle, in seconds.")] = POLL_SECONDS,
     grace: Annotated[float, typer.Option(min=0, help="Grace period for running turns on shutdown, in seconds.")] = 30.0,
@@ -90,26 +80,22 @@ def worker(
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run what is due in any session of the store: messages, commands, answers, timers and orphaned runs.
+    """Run a declared runtime: messages, commands, answers, timers and orphaned runs of any session in its store.
 
-    SIGTERM or Ctrl-C ends the worker once its running turns have ended. A second signal, or the end of the grace
-    period, ends it at once, and another worker takes over its turns. Exits with 0, with 1 if turns were still running,
-    and with 2 if it could not start.
+    Its hooks, listeners and actions run here too. SIGTERM or Ctrl-C ends the worker once its running turns have ended.
+    A second signal, or the end of the grace period, ends it at once, and another worker takes over its turns. Exits
+    with 0, with 1 if turns were still running, and with 2 if it could not start.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    places = {place: load_object(place) for place in program}
+    declared, progress = load_runtime(place), Progress(as_json)
 
     async def run() -> int:
-        progress = Progress(as_json)
-        options = {"pool_size": connections_for(concurrency)} if store.startswith("postgres") else {}
-        async with open_existing(store, schema, **options) as opened:
-            programs = [await _program(place, found, opened) for place, found in places.items()]
-            runtime = SessionRuntime(opened, programs, listeners=[progress.count])
+        opening = on_store(declared, store, schema, pool_size=connections_for(concurrency))
+        async with declared.using(opening, listeners=[progress.count]) as runtime:
             names = list(runtime.programs)
             progress.say("started", f"worker {os.getpid()} for {', '.join(names)}", pid=os.getpid(), programs=names)
             tune_gc_for_worker()
-            async with runtime:
-                left = await _work(runtime.worker(concurrency, poll=poll), progress, grace, every)
+            left = await _work(runtime.worker(concurrency, poll=poll), progress, grace, every)
             if left:
                 # Closing the runtime would stop these turns, and stopped turns are not taken over.
                 progress.report_all()
@@ -117,7 +103,7 @@ def worker(
         progress.report_all()
         return ExitCode.DONE
 
-    raise typer.Exit(run_or_exit(run()))
+    raise typer.Exit(run_or_exit(run(), as_json=as_json))
 
 
 async def _work(work: Worker, progress: Progress, grace: float, every: float) -> bool:
@@ -165,23 +151,3 @@ async def _report(progress: Progress, every: float) -> None:
     while True:
         await asyncio.sleep(every)
         progress.report()
-
-
-async def _program(place: str, found: Any, store: Store) -> Program[Any]:
-    """Return the program at an import path: the object itself, or what it returns for this store; a graph is one."""
-    if not isinstance(found, Program | CompiledGraph) and callable(found):
-        try:
-            made = found(store)
-            found = await made if inspect.isawaitable(made) else made
-        except Exception as error:
-            raise typer.BadParameter(
-                f"{place!r} did not return a program: {error!r}.", param_hint="--program"
-            ) from error
-    if isinstance(found, CompiledGraph):
-        return found.as_program()
-    if not isinstance(found, Program):
-        raise typer.BadParameter(
-            f"{place!r} is not a program, and does not return one for a store; is it decorated with @program?",
-            param_hint="--program",
-        )
-    return found

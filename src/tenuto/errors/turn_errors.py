@@ -66,7 +66,7 @@ class StreamDropped(TurnError):
 
 
 class StreamRewound(TurnError):
-    """A takeover took back a part of a reply that was shown already (`shown`); begin to show it anew."""
+    """A takeover took back a part of a reply that was shown already (`shown`); show it again from the start."""
 
     category = "stream_rewound"
     bucket = Bucket.RETRYABLE_TRANSIENT

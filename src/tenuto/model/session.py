@@ -75,9 +75,13 @@ class SessionKey:
         return f"{self.kind} {self.session_id!r}{tenant}"
 
 
-@lru_cache(maxsize=4096)
 def session_key(session_id: str, tenant: str = "") -> SessionKey:
     """Return a session's key, the same object as long as it is cached."""
+    return _session_key(session_id, tenant) if type(session_id) is str else SessionKey(session_id, tenant=tenant)
+
+
+@lru_cache(maxsize=4096)
+def _session_key(session_id: str, tenant: str) -> SessionKey:
     return SessionKey(session_id, tenant=tenant)
 
 

@@ -20,7 +20,7 @@ from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
 from tenuto.runtime.change import fork as forking
-from tenuto.runtime.change.actions import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
+from tenuto.runtime.change.action import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
 from tenuto.runtime.change.fork import NewFork
 from tenuto.runtime.change.rewind import going_back
 from tenuto.runtime.conversation.history import as_message
@@ -158,6 +158,7 @@ class Session(Generic[OutT_co]):
         (`RunNotLive`).
         """
         parts, key = self._lifetime.parts(), self._key
+        check_word(kind, words_of(StopKind), "stop")
         stopped = await run_to_stop(parts.store, key) if run_id is None else run_id
         if tree and run_id is not None:
             key = await session_of_run(parts.store, key, run_id)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("tenuto.runtime")
 
-_ELSEWHERE = "open the same declaration on a store of its own there: `async with runtime.using(url) as other`"
+_ELSEWHERE = "open the same declaration a second time there: `async with runtime.using(url) as other`"
 
 
 class Lifetime:

@@ -12,7 +12,7 @@ from tenuto.model.lane import LaneTiming
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
-from tenuto.runtime.change.actions import Commands
+from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.create import SessionCreator
 from tenuto.runtime.change.hooks import Hook, Hooks
 from tenuto.runtime.change.pipeline import Pipeline

@@ -27,7 +27,7 @@ class RunHandle(Generic[OutT_co]):
         self._key = begun.key
         self.run_id: str | None = begun.run_id
         if isinstance(begun, TurnContext):
-            self.input_id, self._after = begun.invocation.input_id, begun.stream_start
+            self.input_id, self._after = begun.invocation.input_id or begun.run_id, begun.stream_start
         else:
             self.input_id, self._after = begun.input_id, begun.seq
 
@@ -61,15 +61,15 @@ class RunHandle(Generic[OutT_co]):
     async def text(self) -> AsyncGenerator[str, None]:
         """Yield the text of the reply as it is emitted, or the whole reply at the end if nothing was emitted.
 
-        If a takeover takes back what was shown, `StreamRewound` is raised: begin to show the reply anew.
+        If a takeover takes back what was shown, `StreamRewound` is raised: show the reply again from the start.
         """
         shown: list[str] = []
         async with aclosing(self.events()) as items:
             async for item in items:
                 if item.type == "rewound" and shown:
                     raise StreamRewound(
-                        f"The reply of run {self.run_id} begins anew, since another runner took over; what was shown "
-                        "of it no longer counts.",
+                        f"The reply of run {self.run_id} begins again, since another runner took over; what was "
+                        "shown of it no longer counts.",
                         shown="".join(shown),
                     )
                 if item.text:
@@ -92,7 +92,7 @@ class RunHandle(Generic[OutT_co]):
     async def stop(self, kind: StopKind = "interrupt", reason: str | None = None) -> StopReply:
         """Ask the run to stop, and return at once; raise `RunNotLive` if the message is still queued."""
         parts = self._lifetime.parts()
-        if self.run_id is None and self.input_id is not None:
+        if self.run_id is None:
             self.run_id = (await Outcomes(parts.store).of_input(self.input_id, self._key.tenant)).run_id
         if self.run_id is None:
             raise RunNotLive(

@@ -1,9 +1,12 @@
 """The session runtime: a declaration of what holds sessions, and how it is opened, worked and closed."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from copy import copy
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from tenuto.errors import WrongLoop
 from tenuto.ids import check_tenant
 from tenuto.model.lane import LaneTiming
 from tenuto.runtime.change.hooks import Hook
@@ -20,6 +23,9 @@ from tenuto.store.store import Store
 from tenuto.words import InDoubt, WhenBusy
 from tenuto.writing.lru import DEFAULT_BYTES
 
+if TYPE_CHECKING:
+    from tenuto.runtime.blocking_face import BlockingRuntime
+
 
 class SessionRuntime(Sessions):
     """Declares what holds sessions: a store, programs, hooks, policies. `async with` opens it.
@@ -32,8 +38,8 @@ class SessionRuntime(Sessions):
 
     Its own verbs are those of the default tenant; `for_tenant` has those of another.
 
-    `in_doubt` decides about tool calls whose result was lost with a runner. `when_busy` is what verbs do with a message
-    to a busy session unless they are told; `steps` bounds a turn, `lanes` times the leases of sessions, `cache_bytes`
+    `in_doubt` decides about tool calls whose result was lost with a runner. `when_busy` is what verbs do by
+    default with a message to a busy session; `steps` bounds a turn, `lanes` times the leases of sessions, `cache_bytes`
     bounds what is kept of idle ones, and `worker_name` names this runner to others (by default, host and process).
     """
 
@@ -92,11 +98,19 @@ class SessionRuntime(Sessions):
         """Wait for the turns that were started here and close what was opened, as the end of `async with` does."""
         await self._lifetime.leave()
 
-    def using(self, store: str | Opening | Store | None) -> "SessionRuntime":
-        """Return the same declaration on another store; it opens and closes by itself."""
-        other = copy(self)
-        other._lifetime = Lifetime(store, self._lifetime.options)
+    def using(
+        self, store: str | Opening | Store | None = None, *, listeners: Iterable[Listener] = ()
+    ) -> "SessionRuntime":
+        """Return the same declaration on another store, or with more listeners; it opens and closes by itself."""
+        options, other = self._lifetime.options, copy(self)
+        more = replace(options, listeners=options.listeners.and_also(listeners))
+        other._lifetime = Lifetime(self._lifetime.store if store is None else store, more)
         return other
+
+    @property
+    def declared_store(self) -> Opening | Store | None:
+        """What the runtime opens: an address with its options; a store that was passed; or None, which is memory."""
+        return self._lifetime.store
 
     def for_tenant(self, tenant: str) -> Sessions:
         """Return the sessions of a tenant, for code that must not see those of another."""
@@ -105,6 +119,21 @@ class SessionRuntime(Sessions):
     def across_tenants(self) -> Operator:
         """Return what operators see: the sessions of every tenant."""
         return Operator(self._lifetime)
+
+    def blocking(self) -> "AbstractContextManager[BlockingRuntime]":
+        """Open the same declaration for code without an event loop: `with runtime.blocking() as rt: rt.send(...)`.
+
+        It runs in one event loop in one thread, beside any other opening; any thread may call. Inside a running event
+        loop, a call raises `WrongLoop`.
+        """
+        from tenuto.runtime.blocking_face import opened
+
+        if isinstance(self._lifetime.store, Store):
+            raise WrongLoop(
+                "A store that was passed open belongs to the event loop that opened it; declare the runtime with the "
+                "store's address to use it without one."
+            )
+        return opened(self.using())
 
     async def work(self, concurrency: int = 8) -> None:
         """Run as a worker: do what is due in any session of any tenant, until cancelled."""

@@ -12,7 +12,7 @@ from tenuto.model.run import StopReply
 from tenuto.model.session import Page, SessionFilter, SessionSummary, session_key
 from tenuto.model.session import SessionStatus as StoredStatus
 from tenuto.model.wait import Wait
-from tenuto.runtime.change.actions import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
+from tenuto.runtime.change.action import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
 from tenuto.runtime.change.create import NewSession
 from tenuto.runtime.handle import Forked, Session
 from tenuto.runtime.lifetime import Lifetime
@@ -85,11 +85,11 @@ class Sessions:
     ) -> Session[Any]:
         """Create a session of a program, under the caller's id or a minted one, and return its handle.
 
-        An id in use raises `SessionExists`; with `exists_ok`, the session there is returned unchanged if it is of the
-        same program. `seed` is its first state: `messages`, and the fields named by `logs`, are logs; the others are
-        the document. A prompt in the definition takes precedence over the seed's `system_prompt`. A child has its
-        parent's root and trace. A view that was not saved yet is created as it is. Repeated with the same id and `key`,
-        the call creates nothing and returns the session.
+        An id in use raises `SessionExists`; with `exists_ok`, the session there is returned unchanged if it belongs to
+        the same program. `seed` is its first state: `messages`, and the fields named by `logs`, are logs; the others
+        are the document. A prompt in the definition takes precedence over the seed's `system_prompt`. A child has its
+        parent's root and trace. A draft is stored unchanged. Repeated with the same id and `key`, the call creates
+        nothing and returns the session.
         """
         parts = self._lifetime.parts()
         new = NewSession(
@@ -108,9 +108,9 @@ class Sessions:
     @overload
     def session(self, session_id: str, program: Program[OutT]) -> Session[OutT]: ...
     @overload
-    def session(self, session_id: str) -> Session[JSON]: ...
+    def session(self, session_id: str, program: None = None) -> Session[JSON]: ...
     def session(self, session_id: str, program: Program[Any] | None = None) -> Session[Any]:  # noqa: ARG002
-        """Return the handle of a session, without reading it; `program` only tells type checkers what it returns."""
+        """Return the handle of a session, without reading it; `program` is only for type checkers: its output."""
         return Session(self._lifetime, session_key(session_id, self._tenant))
 
     async def send(

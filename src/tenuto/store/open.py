@@ -38,7 +38,7 @@ class Opening:
         await self._stack.aclose()
 
     def but(self, *, lanes: LaneTiming | None = None, **options: Any) -> "Opening":
-        """Return the same opening with other options; those that are None stay as they are."""
+        """Return the same opening with other options; None changes nothing."""
         given = {name: value for name, value in options.items() if value is not None}
         return Opening(self.url, self._budget, self._clock, lanes or self.lanes, {**self._options, **given})
 

@@ -34,7 +34,7 @@ def _process(pid: int) -> Owner:
 
 
 def this_owner(name: str | None = None) -> Owner:
-    """Return the owner under which this process takes lanes, by a name of its own; a forked child is another owner."""
+    """Return the owner as which this process takes lanes, perhaps by a given name; a forked child is another owner."""
     owner = _process(os.getpid())
     return owner if name is None else replace(owner, owner_id=name)
 

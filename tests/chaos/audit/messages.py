@@ -78,9 +78,9 @@ def _outcomes(evidence: Evidence, story: Story) -> Iterator[Violation]:
     inputs = {told["input"] for told in acks if told.get("input")}
     if len(inputs) > 1:
         yield Violation("keys", story.session, f"{story.key} is known as {len(inputs)} inputs", f"{acks}")
-    outputs = {str(told["output"]) for told in acks if told.get("status") == "completed"}
-    if len(outputs) > 1:
-        yield Violation("keys", story.session, f"{story.key} has {len(outputs)} outcomes", f"{acks}")
+    said = {str(told["said"]) for told in acks if told.get("status") == "completed"}
+    if len(said) > 1:
+        yield Violation("keys", story.session, f"{story.key} has {len(said)} outcomes", f"{acks}")
 
 
 def _order(evidence: Evidence, sid: int) -> Iterator[Violation]:

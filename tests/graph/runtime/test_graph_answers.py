@@ -115,4 +115,4 @@ async def test_the_runtime_refuses_such_a_name_for_a_graph_that_is_its_program(s
     assert await store.dump() == before
     answered = await runtime.answer(wait.wait_id, {"approved": True})
     assert answered.outcome is not None
-    assert answered.outcome.output == "paid"
+    assert answered.outcome.text == "paid"

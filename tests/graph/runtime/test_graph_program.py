@@ -9,7 +9,6 @@ import pytest
 from tenuto import END, GraphBuilder, SessionState, State, Store, save_session
 from tenuto.errors import InvalidInput, MessageRefused
 from tenuto.graph.reducers import append
-from tenuto.model.input import Boundary
 from tenuto.model.run import RunStatus
 from tenuto.runtime.session.outcome import Outcome
 from tests.conftest import OurHarness
@@ -20,14 +19,14 @@ from tests.runtime.talking import Heard, Watching
 
 @both
 async def test_a_turn_is_a_run_of_the_graph_on_what_the_session_keeps(store: Store, checkpoints: bool) -> None:
-    runtime = desk(store, adds(3), answers, checkpoints=checkpoints)
+    runtime = await desk(store, adds(3), answers, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
 
     first = await runtime.send("s", "hello")
     second = await runtime.send("s", "again")
 
-    assert (first.status, first.output) == ("completed", "1: hello, 3, 1")
-    assert (second.output, second.reply) == ("3: again, 6, 1", {"role": "assistant", "content": "3: again, 6, 1"})
+    assert (first.status, first.text) == ("completed", "1: hello, 3, 1")
+    assert (second.text, second.reply) == ("3: again, 6, 1", {"role": "assistant", "content": "3: again, 6, 1"})
     session = await runtime.get("s")
     assert texts(session.messages) == ["hello", "1: hello, 3, 1", "again", "3: again, 6, 1"]
     assert dict(session.document) == {"total": 6}
@@ -37,19 +36,19 @@ async def test_a_turn_is_a_run_of_the_graph_on_what_the_session_keeps(store: Sto
 @both
 async def test_another_process_goes_on_with_the_same_session(harness: OurHarness, checkpoints: bool) -> None:
     store = await harness.open()
-    runtime = desk(store, adds(3), answers, checkpoints=checkpoints)
+    runtime = await desk(store, adds(3), answers, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     await runtime.send("s", "hello")
 
-    other = desk(await harness.open(), adds(5), answers, checkpoints=checkpoints)
+    other = await desk(await harness.open(), adds(5), answers, checkpoints=checkpoints)
     outcome = await other.send("s", "again")
     warm = await runtime.send("s", "third")
 
-    assert (outcome.output, warm.output) == ("3: again, 8, 1", "5: third, 11, 1")
+    assert (outcome.text, warm.text) == ("3: again, 8, 1", "5: third, 11, 1")
     assert await runtime.outcome(outcome.input_id or "") == _bare(outcome)
 
 
-def _bare(outcome: Outcome) -> Outcome:
+def _bare(outcome: Outcome[Any]) -> Outcome[Any]:
     return Outcome(
         session_id=outcome.session_id,
         status=outcome.status,
@@ -63,7 +62,7 @@ def _bare(outcome: Outcome) -> Outcome:
 @in_memory
 async def test_a_turn_without_checkpoints_is_two_commits_and_with_them_one_more_for_every_node(store: Store) -> None:
     for checkpoints, commits in ((False, 2), (True, 5)):
-        runtime = desk(store, adds(1), adds(2), answers, checkpoints=checkpoints)
+        runtime = await desk(store, adds(1), adds(2), answers, checkpoints=checkpoints)
         name = f"s{commits}"
         await runtime.create("desk", session_id=name)
         await runtime.send(name, "one")
@@ -74,7 +73,7 @@ async def test_a_turn_without_checkpoints_is_two_commits_and_with_them_one_more_
 
 @both
 async def test_a_failed_run_keeps_its_message_and_nothing_else(store: Store, checkpoints: bool) -> None:
-    runtime = desk(store, adds(3), says("thinking"), fails, checkpoints=checkpoints)
+    runtime = await desk(store, adds(3), says("thinking"), fails, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
 
     outcome = await runtime.send("s", "hello")
@@ -83,8 +82,8 @@ async def test_a_failed_run_keeps_its_message_and_nothing_else(store: Store, che
     assert "the till is stuck" in str(outcome.error)
     session = await runtime.get("s")
     assert (texts(session.messages), dict(session.document)) == (["hello"], {})
-    fine = desk(store, adds(5), answers, checkpoints=checkpoints)
-    assert (await fine.send("s", "again")).output == "2: again, 5, 1"
+    fine = await desk(store, adds(5), answers, checkpoints=checkpoints)
+    assert (await fine.send("s", "again")).text == "2: again, 5, 1"
 
 
 @both
@@ -93,7 +92,7 @@ async def test_a_failed_run_keeps_what_it_saved_itself(store: Store, checkpoints
         await save_session({"messages": [{"role": "assistant", "content": "wait"}], "total": 4})
         raise ValueError("after the save")
 
-    runtime = desk(store, adds(3), saves, checkpoints=checkpoints)
+    runtime = await desk(store, adds(3), saves, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
 
     outcome = await runtime.send("s", "hello")
@@ -111,7 +110,7 @@ async def test_a_signal_is_waited_for_and_its_payload_goes_over_the_state(
         return {"messages": [{"role": "assistant", "content": f"{state.approved} {state.scratch}"}]}
 
     bodies = (adds(3), waits, pays)
-    runtime = desk(await harness.open(), *bodies, checkpoints=checkpoints)
+    runtime = await desk(await harness.open(), *bodies, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     outcome = await runtime.send("s", "refund")
     (wait,) = outcome.waits
@@ -120,11 +119,11 @@ async def test_a_signal_is_waited_for_and_its_payload_goes_over_the_state(
     assert (await runtime.get("s")).document["total"] == 3
 
     # Another process, with another store on the same database.
-    other = desk(await harness.open(), *bodies, checkpoints=checkpoints)
+    other = await desk(await harness.open(), *bodies, checkpoints=checkpoints)
     answered = await other.answer(wait.wait_id, {"approved": True})
 
     assert answered.outcome is not None
-    assert (answered.outcome.status, answered.outcome.output) == ("completed", "True ['+3']")
+    assert (answered.outcome.status, answered.outcome.text) == ("completed", "True ['+3']")
     assert await runs_of(other) == [RunStatus.SUSPENDED, RunStatus.COMPLETED]
     session = await other.get("s")
     assert texts(session.messages) == ["refund", "True ['+3']"]
@@ -132,7 +131,7 @@ async def test_a_signal_is_waited_for_and_its_payload_goes_over_the_state(
 
 
 async def test_a_message_gives_a_suspended_run_up(store: Store) -> None:
-    runtime = desk(store, adds(3), waits, answers)
+    runtime = await desk(store, adds(3), waits, answers)
     await runtime.create("desk", session_id="s")
     first = await runtime.send("s", "refund")
 
@@ -144,7 +143,7 @@ async def test_a_message_gives_a_suspended_run_up(store: Store) -> None:
     assert texts((await runtime.get("s")).messages) == ["refund", "never mind"]
     answered = await runtime.answer(second.waits[0].wait_id, {})
     assert answered.outcome is not None
-    assert answered.outcome.output == "2: never mind, 6, 1"
+    assert answered.outcome.text == "2: never mind, 6, 1"
 
 
 class Survey(State):
@@ -276,22 +275,22 @@ async def test_a_message_before_completion_runs_the_graph_once_more_on_what_it_c
 ) -> None:
     async def sends(state: Desk) -> Mapping[str, Any]:
         if len(state.messages) == 1:
-            await runtime.session("s").enqueue("and this?", boundary=Boundary.BEFORE_COMPLETION)
+            await runtime.session("s").enqueue("and this?", boundary="before_completion")
         return {"total": state.total + 1}
 
-    runtime = desk(store, sends, answers, checkpoints=checkpoints)
+    runtime = await desk(store, sends, answers, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
 
     outcome = await runtime.send("s", "this")
 
     assert texts((await runtime.get("s")).messages) == ["this", "1: this, 1, 0", "and this?", "3: and this?, 2, 0"]
-    assert outcome.output == "3: and this?, 2, 0"
+    assert outcome.text == "3: and this?, 2, 0"
     assert await runs_of(runtime) == [RunStatus.COMPLETED]
 
 
 @in_memory
 async def test_five_messages_at_once_are_five_runs_in_order(store: Store) -> None:
-    runtime = desk(store, adds(1), answers)
+    runtime = await desk(store, adds(1), answers)
     await runtime.create("desk", session_id="s")
 
     outcomes = await asyncio.gather(*(runtime.send("s", f"m{n}", when_busy="queue") for n in range(5)))
@@ -304,13 +303,13 @@ async def test_five_messages_at_once_are_five_runs_in_order(store: Store) -> Non
 
 @in_memory
 async def test_the_same_key_is_one_run(store: Store) -> None:
-    runtime = desk(store, adds(1), answers)
+    runtime = await desk(store, adds(1), answers)
     await runtime.create("desk", session_id="s")
 
     first = await runtime.send("s", "pay", key="k-1")
     again = await runtime.send("s", "pay", key="k-1")
 
-    assert (again.run_id, again.output, again.reply) == (first.run_id, first.output, first.reply)
+    assert (again.run_id, again.text, again.reply) == (first.run_id, first.text, first.reply)
     assert len(await runtime.session("s").runs()) == 1
 
 
@@ -324,7 +323,7 @@ async def test_the_graph_runs_by_itself_on_the_same_session(store: Store) -> Non
     outcome = await runtime.send("s", "three")
 
     assert beside.completed
-    assert outcome.output == "5: three, 3, 1"
+    assert outcome.text == "5: three, 3, 1"
     assert texts((await runtime.get("s")).messages)[2:4] == ["two", "3: two, 2, 1"]
 
 
@@ -334,7 +333,7 @@ async def test_hooks_see_what_the_graph_came_to_and_change_it_in_the_same_commit
         return session.appended("messages", {"role": "system", "content": str(session.document["total"])})
 
     heard, hooks = Heard(), Watching(before_save=mark)
-    runtime = desk(store, adds(4), says("done"), hooks=[hooks], listeners=[heard])
+    runtime = await desk(store, adds(4), says("done"), hooks=hooks.hooks, listeners=[heard])
     hooks.at = {}
     await runtime.create("desk", session_id="s")
     hooks.at = {"before_save": mark}
@@ -342,7 +341,7 @@ async def test_hooks_see_what_the_graph_came_to_and_change_it_in_the_same_commit
 
     outcome = await runtime.send("s", "hello")
 
-    assert outcome.output == "done"
+    assert outcome.text == "done"
     session = await runtime.get("s")
     assert texts(session.messages) == ["hello", "done", "4"]
     assert session.version == 3

@@ -39,7 +39,7 @@ async def asks(_: Desk) -> Mapping[str, Any]:
 async def test_a_call_a_failed_run_left_open_gets_its_result_and_nothing_unsaved_comes_along(
     store: Store, checkpoints: bool
 ) -> None:
-    runtime = desk(store, asks, fails, checkpoints=checkpoints)
+    runtime = await desk(store, asks, fails, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     assert (await runtime.send("s", "hello")).status == "failed"
 
@@ -47,8 +47,8 @@ async def test_a_call_a_failed_run_left_open_gets_its_result_and_nothing_unsaved
     assert [each["role"] for each in session.messages] == ["user", "assistant", "tool"]
     assert session.messages[-1]["tool_call_id"] == "c1"
     assert session.document["total"] == 0
-    fine = desk(store, adds(1), answers, checkpoints=checkpoints)
-    assert (await fine.send("s", "again")).output == "4: again, 1, 1"
+    fine = await desk(store, adds(1), answers, checkpoints=checkpoints)
+    assert (await fine.send("s", "again")).text == "4: again, 1, 1"
 
 
 @on_disk
@@ -80,7 +80,7 @@ async def test_a_run_that_all_its_runners_lost_is_given_up_without_what_it_had_n
     assert session.messages[-1]["tool_call_id"] == "c1"
     assert session.document["total"] == 0
     fine = await database.runtime(line(adds(1), answers).as_program())
-    assert (await fine.send("s", "again")).output == "4: again, 1, 1"
+    assert (await fine.send("s", "again")).text == "4: again, 1, 1"
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
@@ -96,15 +96,15 @@ async def test_a_lost_reply_changes_nothing(faulty: FaultyStore, nth: int) -> No
         said: Any = await turn_here().effect("pay", tool)
         return {"messages": [{"role": "assistant", "content": said}], "total": 5}
 
-    runtime = desk(faulty, pays, answers)
+    runtime = await desk(faulty, pays, answers)
     await runtime.create("desk", session_id="s")
 
     outcome = await runtime.send("s", "hello")
 
-    assert outcome.output == "2: paid, 5, 0"
+    assert outcome.text == "2: paid, 5, 0"
     assert calls == ["pay"]
     assert texts((await runtime.get("s")).messages) == ["hello", "paid", "2: paid, 5, 0"]
-    assert (await runtime.send("s", "again")).output == "5: paid, 5, 0"
+    assert (await runtime.send("s", "again")).text == "5: paid, 5, 0"
 
 
 @in_memory
@@ -155,10 +155,10 @@ async def test_a_withdrawn_stop_lets_the_graph_go_on_from_its_last_checkpoint(st
             try:
                 await gate()
             finally:
-                await runtime.withdraw_stop((await runtime.session("s").runs())[0].run_id)
+                await runtime.session("s").withdraw_stop((await runtime.session("s").runs())[0].run_id)
         return {"total": state.total + 10}
 
-    runtime = desk(store, first, second, answers)
+    runtime = await desk(store, first, second, answers)
     await runtime.create("desk", session_id="s")
     task = asyncio.create_task(runtime.send("s", "hello"))
     await gate.reached.wait()
@@ -166,7 +166,7 @@ async def test_a_withdrawn_stop_lets_the_graph_go_on_from_its_last_checkpoint(st
 
     outcome = await task
 
-    assert outcome.output == "1: hello, 11, 0"
+    assert outcome.text == "1: hello, 11, 0"
     assert log == ["first", "second", "second"]
     assert await runs_of(runtime) == [RunStatus.COMPLETED]
 
@@ -234,7 +234,7 @@ async def test_a_session_of_an_older_version_is_migrated_by_the_turn(store: Stor
     second = await opened(store, [after.as_program(checkpoints=checkpoints)])
 
     for total in (1, 11):
-        assert (await second.send("s", "go on")).output == str(total)
+        assert (await second.send("s", "go on")).text == str(total)
 
     session = await second.get("s")
     assert (dict(session.document), session.schema_version) == ({"total": 21}, "2")
@@ -248,7 +248,7 @@ async def test_what_a_hook_changes_when_a_suspended_graph_is_loaded_is_kept(stor
         return session.with_fields(total=session.document.get("total", 0) * 2)
 
     hooks = Watching()
-    runtime = desk(store, adds(3), says("asked"), waits, answers, checkpoints=checkpoints, hooks=[hooks])
+    runtime = await desk(store, adds(3), says("asked"), waits, answers, checkpoints=checkpoints, hooks=hooks.hooks)
     await runtime.create("desk", session_id="s")
     (wait,) = (await runtime.send("s", "hello")).waits
     hooks.at = {"after_load": doubled}
@@ -257,22 +257,22 @@ async def test_what_a_hook_changes_when_a_suspended_graph_is_loaded_is_kept(stor
 
     hooks.at = {}
     assert answered.outcome is not None
-    assert answered.outcome.output == "2: asked, 6, 1"
+    assert answered.outcome.text == "2: asked, 6, 1"
     assert texts((await runtime.get("s")).messages) == ["hello", "asked", "2: asked, 6, 1"]
 
 
 async def test_sessions_of_graphs_are_forked_and_rewound_by_their_runs(store: Store) -> None:
-    runtime = desk(store, adds(1), answers)
+    runtime = await desk(store, adds(1), answers)
     await runtime.create("desk", session_id="s")
     outcomes = [await runtime.send("s", f"m{n}") for n in range(3)]
 
-    fork = await runtime.session("s").fork(at=outcomes[0].run_id, target="fork")
+    fork = await (await runtime.session("s").fork(at=outcomes[0].run_id, session_id="fork")).get()
     rewound = await runtime.session("s").rewind(outcomes[1].run_id or "")
 
     assert texts(fork.messages) == texts(rewound.messages) == ["m0", "1: m0, 1, 1"]
     assert fork.document["total"] == rewound.document["total"] == 1
     for name in ("s", "fork"):
-        assert (await runtime.send(name, "on")).output == "3: on, 2, 1"
+        assert (await runtime.send(name, "on")).text == "3: on, 2, 1"
 
 
 @in_memory
@@ -312,7 +312,7 @@ async def test_a_warm_turn_of_a_graph_makes_no_more_calls_than_one_of_a_function
 
 @in_memory
 async def test_a_session_is_rewound_to_a_checkpoint_within_a_run_without_what_was_the_runs_alone(store: Store) -> None:
-    runtime = desk(store, says("first"), adds(1), answers)
+    runtime = await desk(store, says("first"), adds(1), answers)
     await runtime.create("desk", session_id="s")
     outcome = await runtime.send("s", "hello")
     points = await store.checkpoints.of_session("s", run_id=outcome.run_id)
@@ -322,7 +322,7 @@ async def test_a_session_is_rewound_to_a_checkpoint_within_a_run_without_what_wa
 
     assert (texts(rewound.messages), dict(rewound.document)) == (["hello", "first"], {"total": 0})
     assert set(rewound.logs) == {"messages"}
-    assert (await runtime.send("s", "on")).output == "4: first, 1, 1"
+    assert (await runtime.send("s", "on")).text == "4: first, 1, 1"
 
 
 class Slow:
@@ -356,7 +356,7 @@ async def test_a_stop_during_a_commit_that_lands_leaves_nothing_twice(store: Sto
             slow.holding = nth
         return {"messages": [{"role": "assistant", "content": "last"}], "scratch": ["last"]}
 
-    runtime = desk(store, says("first", scratch=["first"]), last, says("end"), answers)
+    runtime = await desk(store, says("first", scratch=["first"]), last, says("end"), answers)
     await runtime.create("desk", session_id="s")
     task = asyncio.create_task(runtime.send("s", "hello"))
     await slow.landed.wait()
@@ -364,7 +364,7 @@ async def test_a_stop_during_a_commit_that_lands_leaves_nothing_twice(store: Sto
     assert (await task).status == "interrupted"
     assert texts((await runtime.get("s")).messages) == ["hello"]
 
-    assert (await runtime.session("s").resume()).output == "4: end, 0, 2"
+    assert (await runtime.session("s").resume()).text == "4: end, 0, 2"
 
     assert texts((await runtime.get("s")).messages) == ["hello", "first", "last", "end", "4: end, 0, 2"]
 
@@ -398,7 +398,7 @@ async def test_another_graph_that_takes_the_session_on_sees_it_in_its_own_types(
         return session.with_definition(name="typed")
 
     hooks = Watching()
-    runtime = await opened(store, [looking(Untyped, "untyped"), looking(Typed, "typed")], hooks=[hooks])
+    runtime = await opened(store, [looking(Untyped, "untyped"), looking(Typed, "typed")], hooks=hooks.hooks)
     await runtime.create("untyped", session_id="s")
     await runtime.send("s", "one")
     hooks.at = {"before_save": renamed}
@@ -416,7 +416,7 @@ async def test_more_entries_than_one_commit_takes_are_all_there_once(store: Stor
         start = len(state.messages)
         return {"messages": [{"role": "assistant", "content": f"line {start + n}"} for n in range(2500)]}
 
-    runtime = desk(store, much, adds(1), checkpoints=checkpoints)
+    runtime = await desk(store, much, adds(1), checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     for _ in range(2):
         assert (await runtime.send("s", "go")).status == "completed"
@@ -430,13 +430,13 @@ async def test_more_entries_than_one_commit_takes_are_all_there_once(store: Stor
 async def test_a_function_may_add_more_than_one_commit_takes_too(store: Store) -> None:
     @program
     async def much(turn: Turn) -> None:
-        turn.append(*({"role": "assistant", "content": f"line {n}"} for n in range(2500)))
+        turn.append(*(f"line {n}" for n in range(2500)))
 
     runtime = await opened(store, [much])
     await runtime.create("much", session_id="s")
     for _ in range(2):
         outcome = await runtime.send("s", "go")
         told = await runtime.outcome(outcome.input_id or "")
-        assert (outcome.output, told.output, told.reply) == ("line 2499", "line 2499", outcome.reply)
+        assert (outcome.text, told.text, told.reply) == ("line 2499", "line 2499", outcome.reply)
 
     assert texts((await runtime.get("s")).messages) == ["go", *(f"line {n}" for n in range(2500))] * 2

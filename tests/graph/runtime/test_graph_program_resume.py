@@ -11,9 +11,8 @@ from tenuto.errors import InvalidInput
 from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.reducers import append
 from tenuto.graph.runtime.graph_program import GraphProgram
-from tenuto.model.input import Boundary
 from tenuto.model.run import RunStatus
-from tenuto.runtime.change.actions import WriteMetadata
+from tenuto.runtime.change.action import WriteMetadata
 from tests.graph.desk import Desk, adds, answers, both, desk, line, runs_of, says, texts, turn_here, waits
 from tests.graph.talking import Body
 from tests.runtime.runtimes import Database, Gate, in_memory, on_disk, opened
@@ -49,7 +48,7 @@ async def test_a_stop_ends_a_graph_run_and_resume_goes_on_from_its_last_checkpoi
 ) -> None:
     log: list[str] = []
     gate = Gate()
-    runtime = desk(store, noted(log, "a"), held(gate, log), answers, checkpoints=checkpoints)
+    runtime = await desk(store, noted(log, "a"), held(gate, log), answers, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     task = asyncio.create_task(runtime.send("s", "hello"))
     await gate.reached.wait()
@@ -61,7 +60,7 @@ async def test_a_stop_ends_a_graph_run_and_resume_goes_on_from_its_last_checkpoi
     assert texts((await runtime.get("s")).messages) == ["hello"]
     gate.open.set()
     outcome = await runtime.session("s").resume()
-    assert outcome.output == "2: a 0, 11, 1"
+    assert outcome.text == "2: a 0, 11, 1"
     assert log == (["a", "held", "held"] if checkpoints else ["a", "held", "a", "held"])
     assert texts((await runtime.get("s")).messages) == ["hello", "a 0", "2: a 0, 11, 1"]
     assert (await runtime.get("s")).document["total"] == 11
@@ -81,7 +80,7 @@ async def test_a_stop_that_a_tool_outlasts_ends_the_run_before_the_next_node(sto
         await turn_here().effect("pay", tool)
         return {}
 
-    runtime = desk(store, calls, noted(log, "after"))
+    runtime = await desk(store, calls, noted(log, "after"))
     await runtime.create("desk", session_id="s")
     task = asyncio.create_task(runtime.send("s", "hello"))
     await gate.reached.wait()
@@ -104,13 +103,13 @@ async def test_a_failed_run_is_resumed_where_it_failed(store: Store, checkpoints
             raise ValueError("once")
         return {"messages": [{"role": "assistant", "content": "mended"}]}
 
-    runtime = desk(store, noted(log, "a"), fragile, answers, checkpoints=checkpoints)
+    runtime = await desk(store, noted(log, "a"), fragile, answers, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     assert (await runtime.send("s", "hello")).status == "failed"
     assert (await runtime.session("s").resume()).status == "failed"
     broken.clear()
 
-    assert (await runtime.session("s").resume()).output == "3: mended, 1, 1"
+    assert (await runtime.session("s").resume()).text == "3: mended, 1, 1"
     assert log == ["a"] * (1 if checkpoints else 3)
     assert texts((await runtime.get("s")).messages) == ["hello", "a 0", "mended", "3: mended, 1, 1"]
 
@@ -129,7 +128,7 @@ async def test_what_a_failed_node_saved_is_compared_with_what_it_says_when_resum
             raise ValueError("after the preview")
         return said
 
-    runtime = desk(store, says("first"), previews, checkpoints=checkpoints)
+    runtime = await desk(store, says("first"), previews, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     await runtime.send("s", "hello")
     assert texts((await runtime.get("s")).messages) == ["hello", "first", "try 0"]
@@ -142,7 +141,7 @@ async def test_what_a_failed_node_saved_is_compared_with_what_it_says_when_resum
 
 async def test_rollback_takes_the_message_of_a_graph_run_back_too(store: Store) -> None:
     gate, log = Gate(), list[str]()
-    runtime = desk(store, noted(log, "a"), held(gate, log), answers)
+    runtime = await desk(store, noted(log, "a"), held(gate, log), answers)
     await runtime.create("desk", session_id="s")
     gate.open.set()
     await runtime.send("s", "first")
@@ -164,9 +163,9 @@ async def test_rollback_takes_the_message_of_a_graph_run_back_too(store: Store) 
         "2: a 0, 11, 1",
         "instead",
         "a 11",
-        outcome.output,
+        outcome.text,
     ]
-    assert outcome.output == "5: a 11, 22, 1"
+    assert outcome.text == "5: a 11, 22, 1"
 
 
 async def test_a_rolled_back_run_goes_with_what_it_had_saved_itself(store: Store) -> None:
@@ -177,7 +176,7 @@ async def test_a_rolled_back_run_goes_with_what_it_had_saved_itself(store: Store
         await gate()
         return {}
 
-    runtime = desk(store, says("said"), saves)
+    runtime = await desk(store, says("said"), saves)
     await runtime.create("desk", session_id="s")
     task = asyncio.create_task(runtime.send("s", "one"))
     await gate.reached.wait()
@@ -308,7 +307,7 @@ async def test_a_run_that_is_lost_in_its_second_round_does_not_repeat_the_first(
     async def first(state: Desk) -> Mapping[str, Any]:
         log.append(f"first {len(state.messages)}")
         if len(state.messages) == 1:
-            await holder[0].session("s").enqueue("more", boundary=Boundary.BEFORE_COMPLETION)
+            await holder[0].session("s").enqueue("more", boundary="before_completion")
         else:
             await gate()
         return {"total": state.total + 1}
@@ -337,7 +336,7 @@ async def test_an_action_on_a_suspended_session_is_kept_when_the_run_goes_on(sto
         async def apply(self, session: Any) -> Any:
             return await tell(session)
 
-    runtime = desk(store, adds(3), says("asked"), waits, answers, checkpoints=checkpoints)
+    runtime = await desk(store, adds(3), says("asked"), waits, answers, checkpoints=checkpoints)
     await runtime.create("desk", session_id="s")
     (wait,) = (await runtime.send("s", "hello")).waits
     await runtime.execute("s", Tell())
@@ -346,7 +345,7 @@ async def test_an_action_on_a_suspended_session_is_kept_when_the_run_goes_on(sto
     answered = await runtime.answer(wait.wait_id, {"approved": False})
 
     assert answered.outcome is not None
-    assert answered.outcome.output == "3: psst, 500, 1"
+    assert answered.outcome.text == "3: psst, 500, 1"
     assert texts((await runtime.get("s")).messages) == ["hello", "asked", "psst", "3: psst, 500, 1"]
 
 
@@ -363,7 +362,7 @@ async def test_a_run_that_failed_goes_on_after_what_was_said_to_the_session_sinc
             raise ValueError("once")
         return {}
 
-    runtime = desk(store, says("own"), fragile, answers)
+    runtime = await desk(store, says("own"), fragile, answers)
     await runtime.create("desk", session_id="s")
     await runtime.send("s", "hello")
     await runtime.execute("s", Tell())
@@ -398,7 +397,7 @@ async def test_nobody_answering_in_time_is_a_failed_run(harness: Any) -> None:
 async def test_an_answer_that_has_no_fields_is_refused_and_one_that_does_not_fit_them_fails_the_run(
     store: Store,
 ) -> None:
-    runtime = desk(store, waits, answers)
+    runtime = await desk(store, waits, answers)
     await runtime.create("desk", session_id="s")
     (wait,) = (await runtime.send("s", "hello")).waits
     for payload in (["approved"], "approved", None):

@@ -56,7 +56,7 @@ async def test_a_node_knows_whose_turn_it_runs_in(store: Store) -> None:
         seen.append((turn.session_id, turn.run_id, turn.attempt, turn.input, turn.definition.name, turn.trace_id))
         return {}
 
-    runtime = desk(store, look)
+    runtime = await desk(store, look)
     await runtime.create("desk", session_id="s")
     outcome = await runtime.send("s", {"role": "user", "content": "hi", "metadata": {"from": "phone"}})
 
@@ -211,7 +211,7 @@ async def test_another_attempt_at_a_node_repeats_only_the_calls_that_failed(stor
 
     outcome = await runtime.send("s", "go")
 
-    assert outcome.output == "at last"
+    assert outcome.text == "at last"
     assert calls == ["steady", "shaky", "shaky", "shaky"]
 
 
@@ -288,7 +288,7 @@ async def test_what_nodes_emit_is_in_the_stream_and_stands_after_their_checkpoin
         turn.record_usage("small", input=3, output=2)
         return {"messages": [{"role": "assistant", "content": "hello"}]}
 
-    runtime = desk(store, speaks, speaks)
+    runtime = await desk(store, speaks, speaks)
     await runtime.create("desk", session_id="s")
     await runtime.send("s", "hi")
 

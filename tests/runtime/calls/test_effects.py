@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tenuto import words
 from tenuto.errors import (
     CommitTooLarge,
     EffectFailed,
@@ -22,6 +23,7 @@ from tenuto.errors import (
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait
+from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
@@ -41,6 +43,13 @@ def giving(value: Any, calls: list[str] | None = None, name: str = "") -> Callab
         return value
 
     return call
+
+
+async def effect_at(turn: Turn, place: Place, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Call a tool at a place that a program cannot name, as an engine does."""
+    return await call_effect(
+        context_of(turn), place, call, None, kind="tool", idempotent=False, call_id=None, record=None
+    )
 
 
 def failing(calls: list[str]) -> Callable[[], Awaitable[Any]]:
@@ -66,7 +75,7 @@ async def test_a_recorded_result_or_error_comes_back_without_a_call_in_whatever_
         }
         for key in ("a", "broken", "b") if not turn.resumed else ("b", "a", "broken"):
             try:
-                kind = EffectKind.MODEL if key == "b" else EffectKind.TOOL
+                kind: words.EffectKind = "model" if key == "b" else "tool"
                 seen.append(await turn.effect(key, wanted[key], {"ask": key}, kind=kind))
             except EffectFailed as error:
                 seen.append((error.message, error.details()["error"]))
@@ -95,7 +104,8 @@ async def test_the_same_key_is_another_effect_in_another_step_or_namespace(harne
         found = []
         async for step in turn.steps():
             found.append(await turn.effect("k", giving(step, calls, f"step {step}"), {"of": step}))
-            found.append(await turn.effect("k", giving("x", calls, "elsewhere"), None, namespace=f"n{step}"))
+            elsewhere = Place(f"n{step}", step, "k")
+            found.append(await effect_at(turn, elsewhere, giving("x", calls, "elsewhere")))
             if step == 2:
                 break
         return found
@@ -222,8 +232,9 @@ async def test_an_effect_outside_a_turn_without_a_key_or_of_an_unknown_kind_is_r
         kept.append(turn)
         with pytest.raises(InvalidInput, match="key must be a text of 1 to 1024 bytes"):
             await turn.effect("", giving(1, calls), None)
+        guess: Any = "guess"
         with pytest.raises(InvalidInput, match=r"kind must be one of .*, got 'guess'"):
-            await turn.effect("k", giving(1, calls), None, kind="guess")
+            await turn.effect("k", giving(1, calls), None, kind=guess)
         with pytest.raises(NotJson, match=r"request\.at"):
             await turn.effect("k", giving(1, calls), {"at": object()})
         return await turn.effect("k", giving("fine", calls), {"at": 1})
@@ -296,7 +307,7 @@ class Paying:
     name = "paying"
     version = "1"
 
-    def __init__(self, *, kind: str = "tool", idempotent: bool = False) -> None:
+    def __init__(self, *, kind: words.EffectKind = "tool", idempotent: bool = False) -> None:
         self.gate = Gate()
         self.paid = 0
         self.found: list[Any] = []
@@ -394,7 +405,7 @@ async def test_a_call_in_doubt_that_somebody_wants_again_is_made_once_more_and_t
     ("kind", "idempotent", "policy"), [("tool", True, "ask"), ("tool", False, "retry"), ("model", False, "fail")]
 )
 async def test_what_may_be_called_again_is_called_once_more_and_then_replayed(
-    harness: OurHarness, kind: str, idempotent: bool, policy: str
+    harness: OurHarness, kind: words.EffectKind, idempotent: bool, policy: str
 ) -> None:
     database, paying = Database(harness), Paying(kind=kind, idempotent=idempotent)
     await paying.lost(database)
@@ -454,7 +465,7 @@ async def test_while_its_lane_is_held_no_rival_makes_a_call_again(harness: OurHa
     assert paying.paid == 1
     (under_way,) = await second.store.effects.list("s")
     with pytest.raises(EffectNotOpen, match="not in doubt"):
-        await second.settle_effect(under_way, result="said by a stranger")
+        await second.session("s").settle_effect(under_way, result="said by a stranger")
     paying.gate.open.set()
     assert (await task).suspended
 
@@ -465,7 +476,7 @@ async def test_settling_by_hand_answers_the_run_that_asks(harness: OurHarness) -
     second = await database.runtime(paying.program)
     await second.drain()
     (doubtful,) = await second.session("s").effects_in_doubt()
-    await second.settle_effect(doubtful, result={"receipt": 5})
+    await second.session("s").settle_effect(doubtful, result={"receipt": 5})
     await second.drain()
     answered = await second.answer((await _only_wait(second)).wait_id, None)
     assert answered.outcome is not None
@@ -503,7 +514,7 @@ async def test_a_call_that_a_run_under_way_goes_on_with_is_not_settled_by_others
     await before.reached.wait()
     (doubtful,) = await third.session("s").effects_in_doubt()
     with pytest.raises(EffectNotOpen, match="resumed it is running"):
-        await third.settle_effect(doubtful, result={"receipt": 9})
+        await third.session("s").settle_effect(doubtful, result={"receipt": 9})
     before.open.set()
     await draining
     (run,) = await second.session("s").runs()
@@ -523,7 +534,7 @@ async def test_a_call_that_is_settled_as_its_run_is_resumed_is_not_made_again(
     read = third.store.waits.of_invocation
 
     async def settled_meanwhile(*given: Any) -> list[Wait]:
-        await second.settle_effect(doubtful, result={"receipt": 9})
+        await second.session("s").settle_effect(doubtful, result={"receipt": 9})
         return await read(*given)
 
     monkeypatch.setattr(third.store.waits, "of_invocation", settled_meanwhile)
@@ -537,10 +548,10 @@ async def test_settling_by_hand_after_the_run_gave_up_is_one_notice_to_the_model
     second = await database.runtime(paying.program, in_doubt="fail")
     await second.drain()
     (doubtful,) = await second.session("s").effects_in_doubt()
-    await second.settle_effect(doubtful, error={"category": "declined", "message": "no funds"})
+    await second.session("s").settle_effect(doubtful, error={"category": "declined", "message": "no funds"})
     assert await second.session("s").effects_in_doubt() == ()
     with pytest.raises(EffectNotOpen):
-        await second.settle_effect(doubtful, result=1)
+        await second.session("s").settle_effect(doubtful, result=1)
     await second.drain()
     session = await second.get("s")
     (told,) = [message for message in session.messages if message["role"] == "system"]
@@ -562,7 +573,7 @@ async def test_abandoning_an_in_doubt_wait_blocks_nothing(harness: OurHarness) -
     assert paying.paid == 2
     assert [each.run_id != wait.run_id for each in await second.session("s").waits()] == [True]
     (doubtful,) = await second.session("s").effects_in_doubt()
-    await second.settle_effect(doubtful, result={"receipt": 1})
+    await second.session("s").settle_effect(doubtful, result={"receipt": 1})
     assert await second.session("s").effects_in_doubt() == ()
     await second.drain()
     assert len(contents((await second.get("s")).messages, "system")) == 1

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tenuto import Store
+from tenuto import Store, words
 from tenuto.errors import InvalidInput
 from tenuto.model.input import Boundary, InputStatus
 from tenuto.model.run import RunStatus
-from tenuto.runtime.change.actions import WriteMetadata
+from tenuto.runtime.change.action import WriteMetadata
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
@@ -18,7 +18,8 @@ from tenuto.testing.agent import Request, ScriptedAgent, calls
 from tests.runtime.gates import said, talk_of
 from tests.runtime.runtimes import opened
 
-AFTER_STEP, BEFORE_COMPLETION = Boundary.AFTER_STEP, Boundary.BEFORE_COMPLETION
+AFTER_STEP: words.Boundary = "after_step"
+BEFORE_COMPLETION: words.Boundary = "before_completion"
 
 
 class Steps:
@@ -106,7 +107,7 @@ async def test_each_boundary_takes_its_own_input_and_holds_nothing_back(store: S
 
 
 @pytest.mark.parametrize("how", ["interrupt", "abort", "fail", "complete"])
-async def test_what_was_not_delivered_goes_to_the_next_turn_with_the_run_that_ends(store: Store, how: str) -> None:
+async def test_what_was_not_delivered_goes_to_the_next_turn_with_the_run_that_ends(store: Store, how: Any) -> None:
     steps = Steps(1 if how == "complete" else 2)
     runtime, handle = await started(store, steps)
     boundary = AFTER_STEP if how == "complete" else BEFORE_COMPLETION
@@ -124,7 +125,7 @@ async def test_what_was_not_delivered_goes_to_the_next_turn_with_the_run_that_en
     else:
         steps.go_on()
     outcome = await handle.wait()
-    assert outcome.status is {"interrupt": "interrupted", "complete": "completed"}.get(how, "failed")
+    assert outcome.status == {"interrupt": "interrupted", "complete": "completed"}.get(how, "failed")
     row = await store.inbox.get(moved)
     assert row is not None
     assert (row.status, row.run_id, row.boundary, row.seq) == (InputStatus.OPEN, None, None, before.seq)
@@ -148,7 +149,7 @@ async def test_an_older_command_goes_first_and_is_never_shown_to_the_model(store
     runtime, handle = await started(store, steps)
     command = await runtime.session("s").enqueue(WriteMetadata({"colour": "green"}))
     message = await runtime.session("s").enqueue("behind it", boundary=AFTER_STEP)
-    look = await store.inbox.next("s", boundary=AFTER_STEP)
+    look = await store.inbox.next("s", boundary=Boundary.AFTER_STEP)
     assert (look.inputs, str(look.reason), look.blocked_by) == ((), "blocked", command)
     steps.go_on()
     await steps.in_step(2)
@@ -193,7 +194,7 @@ async def test_a_look_that_finds_nothing_writes_nothing(store: Store) -> None:
 
     store.backend.transact = counted  # type: ignore[method-assign]
     try:
-        for boundary in (None, AFTER_STEP, BEFORE_COMPLETION):
+        for boundary in (None, *Boundary):
             assert (await store.inbox.next("s", boundary=boundary)).inputs == ()
             assert (await store.inbox.next("unknown", boundary=boundary)).inputs == ()
         assert writes == 0
@@ -255,10 +256,12 @@ async def test_an_unknown_boundary_and_a_command_with_one_are_refused(store: Sto
     steps.go_on()
     await runtime.send("s", "one")
     before = await store.dump()
+    whenever: Any = "whenever"
+    gently: Any = "gently"
     with pytest.raises(InvalidInput):
-        await runtime.session("s").enqueue("hello", boundary="whenever")
+        await runtime.session("s").enqueue("hello", boundary=whenever)
     with pytest.raises(InvalidInput):
         await runtime.session("s").enqueue(WriteMetadata({}), boundary=AFTER_STEP)
     with pytest.raises(InvalidInput):
-        await runtime.session("s").stop(kind="gently")
+        await runtime.session("s").stop(kind=gently)
     assert await store.dump() == before

@@ -9,13 +9,15 @@ import pytest
 from tenuto.errors import EffectFailed, KeyRepeated
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait
-from tenuto.runtime.calls.effect_call import start_call
+from tenuto.runtime.calls.effect_call import call_effect, start_call
 from tenuto.runtime.calls.steps import begin_step, finish_step
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import Program, program
 from tenuto.runtime.program.tools import Tool, run_tools
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.effect_journal import Place
+from tenuto.words import StopKind
 from tests.conftest import OurHarness
 from tests.guide_agent import guide_agent
 from tests.runtime.runtimes import Database, Gate
@@ -30,7 +32,7 @@ class Shop:
         self.done: list[str] = []
         self.gate: Gate | None = None
 
-    def programs(self) -> list[Program]:
+    def programs(self) -> list[Program[None]]:
         async def look(_: Turn, arguments: Mapping[str, Any]) -> str:
             if self.gate is not None:
                 await self.gate()
@@ -50,7 +52,7 @@ class Shop:
 
         async def model(turn: Turn) -> dict[str, Any]:
             self.done.append("model")
-            last = turn.context[-1]
+            last: Any = turn.context[-1]
             if last["role"] != "user":
                 return {"role": "assistant", "content": f"Done: {last['content']}"}
             made = [{"id": name, "name": name, "arguments": {"order": 7}} for name in last["content"].split()]
@@ -213,7 +215,9 @@ async def test_a_turn_that_was_stopped_after_its_runner_died_at_any_commit_can_b
 
 
 @pytest.mark.parametrize("kind", ["interrupt", "abort"])
-async def test_a_turn_that_was_stopped_in_a_tool_goes_on_with_the_next_step(harness: OurHarness, kind: str) -> None:
+async def test_a_turn_that_was_stopped_in_a_tool_goes_on_with_the_next_step(
+    harness: OurHarness, kind: StopKind
+) -> None:
     shop, database = Shop(), Database(harness)
     shop.gate = Gate()
     runtime = await database.runtime(*shop.programs())
@@ -267,7 +271,7 @@ async def test_a_stop_that_is_withdrawn_lets_the_next_step_begin_where_the_last_
     await shop.gate.reached.wait()
     await runtime.session("s").stop()
     assert started.run_id is not None
-    await runtime.withdraw_stop(started.run_id)
+    await runtime.session("s").withdraw_stop(started.run_id)
     shop.gate.open.set()
     outcome = await started.wait()
     assert outcome.completed, outcome.error
@@ -277,19 +281,25 @@ async def test_a_stop_that_is_withdrawn_lets_the_next_step_begin_where_the_last_
 async def test_a_failed_turn_goes_on_after_the_calls_that_were_answered(harness: OurHarness) -> None:
     shop, database = Shop(), Database(harness)
     inner, leaf = shop.programs()
+    look: Any = {"id": "c", "name": "look"}
 
     @program
-    async def agent(turn: Turn) -> Any:
+    async def agent(turn: Turn) -> None:
+        context = context_of(turn)
+
         def record(_: Any, __: Any) -> None:
             turn.append({"role": "tool", "tool_call_id": "c", "content": "x"})
 
         if not turn.resumed:
-            turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "look"}]})
+            turn.append({"role": "assistant", "content": "", "tool_calls": [look]})
             async for _ in turn.steps():
-                start_call(context_of(turn), "c", {}, idempotent=True)
-                await turn.effect("c", answered, {}, call_id="c", record=record)
+                start_call(context, "c", {}, idempotent=True)
+                here = Place("", turn.step, "c")
+                await call_effect(
+                    context, here, answered, {}, kind="tool", idempotent=False, call_id="c", record=record
+                )
                 raise ValueError("no")
-        return (await inner.run(turn)).output
+        await inner.run(turn)
 
     async def answered() -> str:
         return "x"
@@ -300,12 +310,13 @@ async def test_a_failed_turn_goes_on_after_the_calls_that_were_answered(harness:
     assert outcome.error is not None
     assert outcome.error["category"] == "ValueError"
     assert [each.run.steps for each in await runtime.session("s").runs()] == [1]
-    assert (await runtime.session("s").resume()).output == "Done: x"
+    assert (await runtime.session("s").resume()).text == "Done: x"
 
 
 async def test_a_turn_that_never_began_a_step_stays_in_its_first(harness: OurHarness) -> None:
     """An engine that replays from its start finds every call where it was made, also after an answer."""
     made: list[int] = []
+    ask: Any = {"id": "c", "name": "ask"}
 
     async def call() -> int:
         made.append(1)
@@ -315,7 +326,7 @@ async def test_a_turn_that_never_began_a_step_stays_in_its_first(harness: OurHar
     async def replays(turn: Turn) -> list[Any]:
         one = await turn.effect("one", call)
         if not turn.open_calls and len(turn.messages) == 1:
-            turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "ask"}]})
+            turn.append({"role": "assistant", "content": "", "tool_calls": [ask]})
         await run_tools(turn, [Tool(name="ask")])
         return [one, turn.step]
 

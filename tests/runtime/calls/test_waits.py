@@ -9,7 +9,7 @@ import pytest
 from tenuto.errors import AlreadyAnswered, InvalidInput, LateAnswer, WaitExpired
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
-from tenuto.runtime.change.actions import ResumeSession, SuspendSession
+from tenuto.runtime.change.action import ResumeSession, SuspendSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
@@ -43,7 +43,7 @@ async def test_a_turn_suspends_on_a_wait_and_goes_on_with_its_answer_in_another_
 
     second = await database.runtime(asks)
     kept = await second.answer(wait.wait_id, {"yes": 1}, run=False)
-    assert (kept.continues, kept.open_waits, kept.outcome) == (True, (), None)
+    assert (kept.continues, kept.open_waits, kept.outcome) == ("worker", (), None)
     await second.store.aclose()
 
     third = await database.runtime(asks)
@@ -90,11 +90,11 @@ async def test_several_waits_are_answered_in_any_order_and_the_turn_goes_on_with
         database = Database(harness)
         runtime = await database.runtime(asks)
         session = await runtime.create("asks")
-        waits = (await runtime.send(session.key, "hi")).waits
+        waits = (await session.send("hi")).waits
         assert [wait.signal_id for wait in waits] == ["a", "b", "a"]
         for left, index in zip((2, 1, 0), order, strict=True):
             answered = await runtime.answer(waits[index].wait_id, index)
-            assert (answered.continues, len(answered.open_waits)) == (left == 0, left)
+            assert (answered.continues, len(answered.open_waits)) == ("waiting" if left else "here", left)
         assert answered.outcome is not None
         assert answered.outcome.output == [0, 1, 2]
 
@@ -111,7 +111,7 @@ async def test_waits_of_every_kind_stand_beside_each_other_on_one_run(harness: O
 
     @program
     async def helper(turn: Turn) -> Any:
-        return "helped: " + turn.input["content"]
+        return "helped: " + turn.text
 
     tools = [
         Tool(name="charge", run=counting(charged, "charged"), needs_approval=True),
@@ -147,7 +147,7 @@ async def test_waits_of_every_kind_stand_beside_each_other_on_one_run(harness: O
     await second.answer(waits["tool_result"].wait_id, error="no such page")
     answered = await second.answer(waits["approval"].wait_id, True)
     assert answered.outcome is not None
-    assert answered.outcome.output == "done"
+    assert answered.outcome.text == "done"
     assert results((await second.get("s")).messages) == {
         "c1": "charged",
         "c2": "Error: no such page",
@@ -174,7 +174,7 @@ async def test_an_answer_counts_while_the_run_is_still_live(harness: OurHarness)
     other = await database.runtime(made)
     (wait,) = await other.session("s").waits()
     answered = await other.answer(wait.wait_id, "clicked")
-    assert (answered.continues, answered.outcome) == (True, None)
+    assert (answered.continues, answered.outcome) == ("worker", None)
     await other.drain()  # nothing to do yet: it is live elsewhere
     gate.open.set()
     outcome = await task
@@ -240,7 +240,7 @@ async def test_a_deadline_alone_does_not_go_on_while_something_else_is_waited_fo
     await runtime.drain()
     assert [wait.status for wait in await runtime.session("s").waits()] == [WaitStatus.OPEN, WaitStatus.OPEN]
     answered = await runtime.answer(waits[1].wait_id, "late but fine")
-    assert not answered.continues
+    assert answered.continues == "waiting"
     await runtime.drain()
     assert results((await runtime.get("s")).messages) == {
         "c1": "Not executed: no answer came in time.",
@@ -328,7 +328,7 @@ async def test_a_new_message_gives_up_every_open_wait_and_later_waits_work(harne
     assert roles == ["user", "assistant", "tool", "tool", "user", "assistant"]
     answered = await runtime.answer(waiting(second, "tool_result").wait_id, "clicked")
     assert answered.outcome is not None
-    assert answered.outcome.output == "done"
+    assert answered.outcome.text == "done"
     messages = (await runtime.get("s")).messages
     told = results(messages)
     assert told["c1"] == told["c2"] == "Not executed: it was abandoned for a new message."
@@ -418,12 +418,12 @@ async def test_a_message_that_comes_before_the_end_gets_its_own_waits_and_effect
     @program
     async def asks(turn: Turn) -> Any:
         async def call() -> str:
-            asked.append(turn.input["content"])
-            return f"about {turn.input['content']}"
+            asked.append(turn.text)
+            return f"about {turn.text}"
 
         found = await turn.effect("look", call, None)
         said = await turn.wait("ok")
-        if turn.input["content"] == "one":
+        if turn.text == "one":
             await gate()
         return [found, said]
 

@@ -18,7 +18,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.model.session import SessionKey, SessionStatus
-from tenuto.runtime.change.actions import (
+from tenuto.runtime.change.action import (
     ChangeModel,
     ChangeSystemPrompt,
     ClearSession,
@@ -55,7 +55,7 @@ async def test_suspend_and_resume_close_and_open_the_session(store: Store) -> No
     assert (await runtime.send("s", "hello")).completed
 
 
-CLOSING = {"suspended": SuspendSession(), "completed": CompleteSession(), "failed": FailSession("why")}
+CLOSING: dict[str, Any] = {"suspended": SuspendSession(), "completed": CompleteSession(), "failed": FailSession("why")}
 
 
 @pytest.mark.parametrize("closed", CLOSING)
@@ -72,9 +72,10 @@ async def test_what_the_table_forbids_raises_and_changes_nothing(store: Store, c
             await runtime.execute("s", action)
         assert refused.value.details() == {"key": SessionKey("s"), "found": closed, "wanted": word, "version": 1}
         assert heard.names == ["SessionLoaded", "ActionFailed"]
-    for door in (runtime.send, runtime.start):
+    session = runtime.session("s")
+    for door in (session.send, session.start):
         with pytest.raises(StatusRefused):
-            await door("s", "hello")
+            await door("hello")
         assert heard.names == ["ActionFailed"]
     with pytest.raises(StatusRefused):
         await runtime.execute("s", SendMessage("hello"))
@@ -177,6 +178,7 @@ async def test_a_task_list_is_stored_whole_or_refused(store: Store) -> None:
     runtime = await started(store)
     tasks = [Task(content=f"t{n}", status="in_progress" if n == 3 else "pending") for n in range(20)]
     session = await runtime.execute("s", UpdateTask(tasks))
+    assert session.definition is not None
     assert session.definition.tasks == tuple(tasks)
     found = (await runtime.get("s")).definition
     assert found is not None

@@ -7,7 +7,7 @@ import pytest
 
 from tenuto.codec import dumps, loads
 from tenuto.errors import InvalidInput, NotJson
-from tenuto.runtime.change.actions import (
+from tenuto.runtime.change.action import (
     ChangeModel,
     ChangeSystemPrompt,
     ClearSession,

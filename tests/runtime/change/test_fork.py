@@ -19,7 +19,7 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.model.session import SessionKey
-from tenuto.runtime.change.actions import ChangeModel, ClearSession, ForkSession, RewindSession, SuspendSession
+from tenuto.runtime.change.action import ChangeModel, ClearSession, ForkSession, RewindSession, SuspendSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
@@ -38,9 +38,11 @@ async def test_a_fork_gets_an_id_is_active_and_copies_nothing(store: Store) -> N
     minted = await runtime.execute("s", ForkSession())
     named = await runtime.execute("s", ForkSession(session_id="fork"))
     assert len((await store.dump())["entry"]) == entries
-    for fork in (minted, named):
+    for handle in (minted, named):
+        fork = await handle.get()
         assert (fork.status, fork.version, said(fork)) == ("active", 1, ["one", "re: one"])
         assert fork.profile.parent is None
+        assert fork.profile.forked_from is not None
         assert fork.profile.forked_from.session_id == "s"
         assert dict(fork.document) == {"mood": "calm"}
     assert (named.session_id, minted.session_id[14]) == ("fork", "7")
@@ -56,7 +58,7 @@ async def test_a_fork_at_a_run_is_the_session_as_that_run_left_it(store: Store) 
     expected = [f"{prefix}{text}" for text in ("one", "two", "three") for prefix in ("", "re: ")]
     for count, outcome in enumerate(outcomes, start=1):
         fork = await runtime.execute("s", ForkSession(at=outcome.run_id))
-        assert said(fork) == expected[: 2 * count]
+        assert said(await fork.get()) == expected[: 2 * count]
 
 
 async def test_a_fork_at_a_run_has_nothing_of_what_actions_did_since(store: Store) -> None:
@@ -65,11 +67,12 @@ async def test_a_fork_at_a_run_has_nothing_of_what_actions_did_since(store: Stor
     await runtime.execute("s", ClearSession())
     for _ in range(2):
         fork = await runtime.execute("s", ForkSession(at=first.run_id))
-        assert said(fork) == ["one", "re: one"]
+        assert said(await fork.get()) == ["one", "re: one"]
         await runtime.send("s", "two")
     points = await store.checkpoints.of_session("s")
     cleared = next(point for point in points if point.cursor == {"action": "ClearSession"})
-    assert said(await runtime.execute("s", ForkSession(at=cleared.commit_number))) == ["one", "re: one"]
+    fork = await runtime.execute("s", ForkSession(at=cleared.commit_number))
+    assert said(await fork.get()) == ["one", "re: one"]
 
 
 async def test_a_fork_with_a_first_message_has_had_its_turn(store: Store) -> None:
@@ -77,7 +80,7 @@ async def test_a_fork_with_a_first_message_has_had_its_turn(store: Store) -> Non
     first = await runtime.send("s", "one")
     await runtime.send("s", "two")
     fork = await runtime.execute("s", ForkSession(at=first.run_id, session_id="fork", message="or else"))
-    assert said(fork) == ["one", "re: one", "or else", "re: or else"]
+    assert said(await fork.get()) == ["one", "re: one", "or else", "re: or else"]
     assert [run.run.number for run in await runtime.session("fork").runs()] == [1]
 
 
@@ -124,7 +127,7 @@ async def test_a_fork_inside_an_open_call_is_refused_with_the_nearest_points(sto
     assert not await store.exists("fork")
     nearest = refused.value.details()["nearest"]
     forks = [await runtime.execute("s", ForkSession(at=commit)) for commit in nearest]
-    assert [said(fork) for fork in forks] == [["one", "hello"], []]
+    assert [said(await fork.get()) for fork in forks] == [["one", "hello"], []]
 
 
 async def test_a_refused_fork_never_stood_in_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +146,9 @@ async def test_a_refused_fork_never_stood_in_the_store(store: Store, monkeypatch
 
     monkeypatch.setattr(store, "fork", never)
     with pytest.raises(InvalidHistory):
-        await runtime.session("s").fork(target="fork")
+        await runtime.session("s").fork(session_id="fork")
     with pytest.raises(InvalidHistory):
-        await runtime.session("s").fork(target="fork", at=inside, message="go on", key="k")
+        await runtime.session("s").fork(session_id="fork", at=inside, message="go on", key="k")
     assert await store.dump() == before
 
 
@@ -163,7 +166,7 @@ async def test_a_fork_of_a_session_that_moves_on_is_judged_again(store: Store, m
 
     monkeypatch.setattr(store, "fork", late)
     with pytest.raises(InvalidHistory):
-        await runtime.session("s").fork(target="fork")
+        await runtime.session("s").fork(session_id="fork")
     assert not await store.exists("fork")
 
 
@@ -180,7 +183,7 @@ async def test_a_fork_of_what_moves_on_all_the_time_is_given_up(store: Store, mo
 
     monkeypatch.setattr(store, "fork", late)
     with pytest.raises(VersionConflict):
-        await runtime.session("s").fork(target="fork")
+        await runtime.session("s").fork(session_id="fork")
     assert 1 < looks < 50
     assert not await store.exists("fork")
 
@@ -207,14 +210,14 @@ async def test_a_fork_with_a_message_is_one_operation_under_its_key(store: Store
     again = await (await opened(store, [echo])).execute("s", ForkSession(message="or else", key="k"))
     assert (again.session_id, again.outcome) == (fork.session_id, fork.outcome)
     assert fork.outcome is not None
-    assert fork.outcome.output == "re: or else"
-    assert said(again) == ["one", "re: one", "or else", "re: or else"]
+    assert fork.outcome.text == "re: or else"
+    assert said(await again.get()) == ["one", "re: one", "or else", "re: or else"]
     assert len(await store.list()) == 2
     with pytest.raises(OperationConflict):
         await runtime.session("s").fork(message="something else", key="k")
     with pytest.raises(OperationConflict):
         await runtime.session("s").fork(key="k")
-    assert (await runtime.send(fork.key, "or else", key="k")).run_id == fork.outcome.run_id
+    assert (await fork.send("or else", key="k")).run_id == fork.outcome.run_id
 
 
 async def test_a_fork_without_a_message_is_repeated_under_its_key_too(store: Store) -> None:
@@ -222,17 +225,20 @@ async def test_a_fork_without_a_message_is_repeated_under_its_key_too(store: Sto
     run = await runtime.send("s", "one")
     for at in (None, run.run_id):
         fork = await runtime.session("s").fork(at=at, key=f"k {at}")
+        before = await fork.get()
         await runtime.send("s", "two")
         again = await runtime.session("s").fork(at=at, key=f"k {at}")
-        assert (again.key, said(again), again.outcome) == (fork.key, said(fork), None)
+        assert (again, again.outcome) == (fork, None)
+        assert said(await again.get()) == said(before)
 
 
 async def test_the_failure_of_a_forks_first_turn_is_seen(store: Store) -> None:
     runtime = await opened(store, [broken])
     await runtime.create("broken", session_id="s")
     fork = await runtime.execute("s", ForkSession(message="go"))
+    assert fork.outcome is not None
     assert (fork.outcome.status, fork.outcome.error["message"]) == ("failed", "no luck")
-    assert [each["content"] for each in fork.messages] == ["go"]
+    assert said(await fork.get()) == ["go"]
 
 
 async def test_a_fork_whose_message_nobody_here_can_take_is_not_made(store: Store) -> None:
@@ -240,11 +246,13 @@ async def test_a_fork_whose_message_nobody_here_can_take_is_not_made(store: Stor
     before = await store.dump()
     with pytest.raises(ProgramNotRegistered):
         await (await opened(store, [broken])).session("s").fork(message="go")
-    for wrong in ("", {"role": "assistant", "content": "I am the model"}):
+    refused: list[Any] = ["", {"role": "assistant", "content": "I am the model"}]
+    for wrong in refused:
         with pytest.raises(InvalidInput):
             await (await opened(store, [echo])).session("s").fork(message=wrong)
+    theirs: Any = SessionKey("fork", tenant="theirs")
     with pytest.raises(InvalidInput):
-        await (await opened(store, [echo])).session("s").fork(target=SessionKey("fork", tenant="theirs"))
+        await (await opened(store, [echo])).session("s").fork(session_id=theirs)
     assert await store.dump() == before
 
 
@@ -254,15 +262,15 @@ async def test_a_fork_that_was_cut_off_has_its_message(harness: OurHarness) -> N
     runtime = await started(store)
     await runtime.send("s", "one")
     before = faults.transactions
-    await runtime.session("s").fork(target="whole", message="go on")
+    await runtime.session("s").fork(session_id="whole", message="go on")
     for nth in range(1, faults.transactions - before + 1):
         faults.lose_reply(nth)
         with suppress(TenutoError):
-            await runtime.session("s").fork(target=f"cut {nth}", message="go on", key="k")
+            await runtime.session("s").fork(session_id=f"cut {nth}", message="go on", key="k")
         faults.heal()
         await (await opened(store, [echo])).drain()
-        fork = await runtime.session("s").fork(target=f"cut {nth}", message="go on", key="k")
-        assert said(fork) == ["one", "re: one", "go on", "re: go on"]
+        fork = await runtime.session("s").fork(session_id=f"cut {nth}", message="go on", key="k")
+        assert said(await fork.get()) == ["one", "re: one", "go on", "re: go on"]
         assert len(await runtime.session(f"cut {nth}").runs()) == 1
 
 
@@ -315,6 +323,7 @@ async def test_a_rewind_restores_the_document_and_not_the_definition(store: Stor
     for number, count in ((2, 2), (1, 1), (0, 0)):
         back = await runtime.execute("s", RewindSession(str(outcomes[number].run_id)))
         assert (back.document.get("count", 0), "extra" in back.document) == (count, count == 2)
+        assert back.definition is not None
         assert back.definition.model == "m2"
     await runtime.execute("s", RewindSession(str(outcomes[2].run_id)))
     session = await runtime.get("s")
@@ -358,7 +367,7 @@ async def test_a_run_whose_conversation_is_taken_from_under_it_does_not_go_on_wi
     await runtime.create("agent", session_id="s")
     await runtime.send("s", "one")
     waiting = await runtime.send("s", "two")
-    assert (await runtime.answer(waiting.waits[0].wait_id, "42", run=False)).continues
+    assert (await runtime.answer(waiting.waits[0].wait_id, "42", run=False)).continues == "worker"
     await runtime.execute("s", ClearSession() if clears else RewindSession(str(waiting.run_id)))
     await runtime.drain()
     kept = [] if clears else ["one", "hello"]
@@ -384,7 +393,7 @@ async def test_a_child_whose_turn_is_taken_back_answers_its_parent(store: Store,
     await runtime.create("asks", session_id="parent")
     await runtime.send("parent", "go")
     await runtime.drain()
-    (child,) = [each.key for each in await runtime.list() if each.key.session_id != "parent"]
+    (child,) = [each.session_id for each in await runtime.list() if each.session_id != "parent"]
     (wait,) = await runtime.session(child).waits()
     if answered:
         await runtime.answer(wait.wait_id, "now", run=False)
@@ -457,10 +466,9 @@ async def test_a_wait_that_is_answered_as_it_is_given_up_is_looked_at_again(
         return await real(commit)
 
     monkeypatch.setattr(store, "commit", answered_first)
-    done = (
-        runtime.session("s").rewind(str(waiting.run_id)) if action == "rewind" else runtime.execute("s", ClearSession())
-    )
-    assert list((await done).messages) == []
+    session = runtime.session("s")
+    clearing = session.rewind(str(waiting.run_id)) if action == "rewind" else session.execute(ClearSession())
+    assert list((await clearing).messages) == []
     statuses = {wait.wait_id: str(wait.status) for wait in await store.waits.of_session("s", status=None)}
     assert statuses == {first: "answered", second: "abandoned"}
     assert "SaveFailed" not in heard.names

@@ -9,9 +9,9 @@ import pytest
 from tenuto import Store
 from tenuto.errors import InvalidInput, SessionExists, SessionNotFound, StatusRefused, StoreUnavailable, VersionConflict
 from tenuto.model.commit import Commit
-from tenuto.model.session import SessionStatus
-from tenuto.runtime.change.actions import SendMessage, SuspendSession, WriteMetadata
-from tenuto.runtime.change.hooks import HookStack
+from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.runtime.change.action import SendMessage, SuspendSession, WriteMetadata
+from tenuto.runtime.change.hooks import on
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import (
     ActionFailed,
@@ -25,14 +25,15 @@ from tenuto.runtime.stream.notices import (
     SessionLoaded,
     SessionSaved,
 )
+from tenuto.words import Stage
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import opened
 from tests.runtime.talking import (
+    STAGES,
     Change,
     Heard,
     Ours,
     Refused,
-    Watching,
     as_streamed,
     echo,
     faulty,
@@ -61,32 +62,50 @@ class Note:
 
 
 async def test_create_runs_its_stages_and_tells_that_it_saved(store: Store) -> None:
-    ours = Ours(store)
+    ours = await Ours(store).opened()
     session = await ours.runtime.create("echo", session_id="s")
     assert ours.watching.take() == CREATING
-    assert ours.heard.take() == [SessionSaved(key=session.key, version=1, status="active")]
+    assert ours.heard.take() == [SessionSaved(key=SessionKey(session.session_id), version=1, status="active")]
     assert await streamed(store, "s") == [("session_saved", {"status": "active"})]
 
 
-async def test_what_is_changed_before_the_commit_is_stored_and_after_it_only_returned(store: Store) -> None:
-    stages = {stage: setting(**{stage: True}) for stage in CREATING}
-    created = await Ours(store, **stages).runtime.create("echo", session_id="s")
-    assert set(created.document) == set(CREATING)
-    assert set((await (await opened(store, [echo])).get("s")).document) == {"before_create", "before_save"}
+async def test_what_is_changed_before_the_commit_is_stored_and_after_it_only_seen_by_the_hooks_that_follow(
+    store: Store,
+) -> None:
+    seen: list[set[str]] = []
+
+    async def looking(session: SessionView) -> SessionView:
+        seen.append(set(session.document))
+        return session
+
+    stages = {stage: setting(**{stage: True}) for stage in CREATING[:3]}
+    ours = await Ours(store, **stages, after_create=looking).opened()
+    created = await ours.runtime.create("echo", session_id="s")
+    assert seen == [{"before_create", "before_save", "after_save"}]
+    for stored in (await created.get(), await (await opened(store, [echo])).get("s")):
+        assert set(stored.document) == {"before_create", "before_save"}
+
+
+async def test_what_an_action_returns_has_what_was_changed_after_its_commit(store: Store) -> None:
+    stages = {stage: setting(**{stage: True}) for stage in CHANGING}
+    ours = await Ours(store, **stages).created()
+    changed = await ours.runtime.execute("s", Note("one"))
+    assert set(changed.document) == {"mood", "note", *CHANGING}
+    assert set((await (await opened(store, [echo])).get("s")).document) == {"mood", "note", *CHANGING[:3]}
 
 
 async def test_a_status_set_before_a_create_is_saved_is_the_sessions(store: Store) -> None:
     async def closing(session: SessionView) -> SessionView:
         return session.with_status(SessionStatus.COMPLETED)
 
-    ours = Ours(store, before_save=closing)
+    ours = await Ours(store, before_save=closing).opened()
     created = await ours.runtime.create("echo", session_id="s")
-    assert (created.status, (await ours.runtime.session("s").info()).status) == ("completed", "completed")
+    assert ((await created.get()).status, (await created.info()).status) == ("completed", "completed")
 
 
 @pytest.mark.parametrize("stage", ["before_create", "before_save"])
 async def test_a_create_that_is_refused_before_its_commit_leaves_nothing(store: Store, stage: str) -> None:
-    ours = Ours(store, **{stage: refuse})
+    ours = await Ours(store, **{stage: refuse}).opened()
     before = await store.dump()
     with pytest.raises(Refused):
         await ours.runtime.create("echo", session_id="s")
@@ -100,7 +119,7 @@ async def test_a_create_that_is_refused_before_its_commit_leaves_nothing(store: 
 
 async def test_a_create_the_store_fails_tells_that_and_raises_the_same_error(harness: OurHarness) -> None:
     store, faults = await faulty(harness)
-    ours = Ours(store)
+    ours = await Ours(store).opened()
     cause = StoreUnavailable("the disk is gone")
     faults.fail_call(1, cause)
     with pytest.raises(StoreUnavailable) as raised:
@@ -123,13 +142,13 @@ async def test_a_create_on_a_live_id_is_refused_and_told_of(store: Store) -> Non
 
 @pytest.mark.parametrize("stage", ["after_save", "after_create"])
 async def test_a_hook_that_fails_after_a_create_never_makes_it_a_failure(store: Store, stage: str) -> None:
-    ours = Ours(store, **{stage: refuse})
+    ours = await Ours(store, **{stage: refuse}).opened()
     created = await ours.runtime.create("echo", {"mood": "calm"}, session_id="s")
     assert ours.watching.take() == CREATING
     fault, saved = ours.heard.take()
-    assert fault == HookFailed(key=created.key, stage=stage, error="Refused('not this one')")
-    assert saved == SessionSaved(key=created.key, version=1, status="active")
-    assert (await ours.runtime.get("s")).version == created.version == 1
+    assert fault == HookFailed(key=SessionKey("s"), stage=stage, error="Refused('not this one')")
+    assert saved == SessionSaved(key=SessionKey("s"), version=1, status="active")
+    assert (await created.get()).version == (await ours.runtime.get("s")).version == 1
 
 
 async def test_an_action_runs_its_stages_and_tells_what_stands_in_the_stream(store: Store) -> None:
@@ -159,7 +178,7 @@ async def test_an_action_on_metadata_alone_keeps_the_version_and_raises_the_comm
 
 
 async def test_an_action_on_an_unknown_id_tells_only_that_it_could_not_load(store: Store) -> None:
-    ours = Ours(store)
+    ours = await Ours(store).opened()
     before = await store.dump()
     for attempt in (
         ours.runtime.execute("s", Note("one")),
@@ -321,20 +340,19 @@ async def test_an_action_has_to_return_the_session(store: Store, returned: Any) 
     assert ours.failure().stage == "action"
 
 
-async def test_a_stack_of_controllers_is_asked_in_order_at_every_stage(store: Store) -> None:
+async def test_hooks_are_asked_in_their_order_at_every_stage(store: Store) -> None:
     order: list[str] = []
 
-    def noting(name: str) -> Change:
+    def noting(name: str, stage: Stage) -> Change:
         async def note(session: SessionView) -> SessionView:
-            order.append(name)
+            order.append(f"{name} {stage}")
             return session
 
         return note
 
-    stages = ("before_create", "after_create", *CHANGING)
-    hooks = [Watching(**{stage: noting(f"{name} {stage}") for stage in stages}) for name in "ab"]
-    stack = HookStack([hooks[0]]).with_hook(hooks[1], priority=1)
-    runtime = await opened(store, [echo], hooks=stack)
+    ranks = {"a": 0, "b": 1, "c": 0}
+    hooks = [on(stage, noting(name, stage), priority=rank) for name, rank in ranks.items() for stage in STAGES]
+    runtime = await opened(store, [echo], hooks=hooks)
     await runtime.create("echo", session_id="s")
     await runtime.execute("s", Note("one"))
-    assert order == [f"{name} {stage}" for stage in (*CREATING, *CHANGING) for name in "ba"]
+    assert order == [f"{name} {stage}" for stage in (*CREATING, *CHANGING) for name in "bac"]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto import Store
+from tenuto.messages import AssistantMessage, ToolCall, ToolMessage, assistant, user
 from tenuto.runtime.conversation.frame import frame_mark, seen_since
 from tenuto.runtime.conversation.history import History, calls_of, repaired
 from tenuto.runtime.program.program import program
@@ -17,23 +18,16 @@ from tests.runtime.runtimes import opened
 from tests.runtime.talking import said, streamed
 
 
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
+def calling(*ids: str) -> AssistantMessage:
+    made: list[ToolCall] = [{"id": each, "name": "look", "arguments": {}} for each in ids]
+    return {"role": "assistant", "content": "", "tool_calls": made}
 
 
-def reply(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
-def calling(*ids: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": "", "tool_calls": [{"id": each, "name": "look"} for each in ids]}
-
-
-def result(call_id: str) -> dict[str, Any]:
+def result(call_id: str) -> ToolMessage:
     return {"role": "tool", "tool_call_id": call_id, "content": f"of {call_id}"}
 
 
-OLD = [user("one"), calling("a", "b"), result("a"), result("b"), reply("two"), user("three")]
+OLD = [user("one"), calling("a", "b"), result("a"), result("b"), assistant("two"), user("three")]
 
 
 def framed(messages: list[Any], later: list[Any], **options: Any) -> list[Any]:
@@ -46,17 +40,17 @@ def test_without_a_frame_everything_is_seen() -> None:
 
 
 def test_summary_then_buffer_then_messages_since_are_seen() -> None:
-    seen = framed(OLD, [reply("four")], summary="they talked", keep=2)
+    seen = framed(OLD, [assistant("four")], summary="they talked", keep=2)
     assert seen == [
         {"role": "system", "content": "they talked", "metadata": {"summary": True}},
-        reply("two"),
+        assistant("two"),
         user("three"),
-        reply("four"),
+        assistant("four"),
     ]
 
 
 def test_without_summary_and_buffer_only_what_follows_is_seen() -> None:
-    assert framed(OLD, [reply("four")], summary=None, keep=0) == [reply("four")]
+    assert framed(OLD, [assistant("four")], summary=None, keep=0) == [assistant("four")]
     assert framed(OLD, [], summary="", keep=0)[0]["content"] == ""
 
 
@@ -67,13 +61,13 @@ def test_the_buffer_never_parts_a_result_from_its_call(keep: int, seen: int) -> 
 
 def test_the_mark_of_an_older_frame_is_not_seen_in_the_buffer() -> None:
     first = frame_mark("compaction", OLD, summary="first", keep=0)
-    messages = [*OLD, first, reply("four")]
-    assert framed(messages, [], summary="second", keep=3)[1:] == [user("three"), reply("four")]
+    messages = [*OLD, first, assistant("four")]
+    assert framed(messages, [], summary="second", keep=3)[1:] == [user("three"), assistant("four")]
 
 
 _ROUGH = st.lists(
     st.one_of(
-        st.sampled_from([user("u"), reply("r")]),
+        st.sampled_from([user("u"), assistant("r")]),
         st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(lambda ids: calling(*ids)),
         st.sampled_from("abc").map(result),
     ),
@@ -104,7 +98,7 @@ async def test_a_compaction_reaches_the_next_request_and_the_whole_log_stays_rea
         if turn.input == user("compact"):
             turn.frame(summary="we greeted", keep=2)
             compacted.append(turn.context)
-            turn.append(reply("done"))
+            turn.append(assistant("done"))
             return
         await agent.run(turn)
 
@@ -113,8 +107,14 @@ async def test_a_compaction_reaches_the_next_request_and_the_whole_log_stays_rea
     for text in ("hello", "compact", "and now?"):
         await runtime.send("s", text)
     summary = {"role": "system", "content": "we greeted", "metadata": {"summary": True}}
-    assert compacted == [[summary, reply("first"), user("compact")]]
-    assert model.requests[-1].messages == [summary, reply("first"), user("compact"), reply("done"), user("and now?")]
+    assert compacted == [[summary, assistant("first"), user("compact")]]
+    assert model.requests[-1].messages == [
+        summary,
+        assistant("first"),
+        user("compact"),
+        assistant("done"),
+        user("and now?"),
+    ]
     for reader in (runtime, await opened(store, [compacting])):
         session = await reader.get("s")
         assert [m.get("content", m.get("frame")) for m in session.messages] == [
@@ -127,7 +127,7 @@ async def test_a_compaction_reaches_the_next_request_and_the_whole_log_stays_rea
             "third",
         ]
     await (await opened(store, [compacting])).send("s", "cold")
-    assert model.requests[-1].messages[:2] == [summary, reply("first")]
+    assert model.requests[-1].messages[:2] == [summary, assistant("first")]
 
 
 async def test_a_frame_cannot_pass_an_open_call(store: Store) -> None:
@@ -148,19 +148,19 @@ async def test_a_hand_off_with_a_message_is_one_commit_and_the_other_program_goe
 
     @program
     async def clerk(turn: Turn) -> None:
-        turn.append(reply("I pass you on"))
+        turn.append(assistant("I pass you on"))
         turn.hand_off("expert", summary="a refund", keep=1, message=user("take over"))
 
     @program(name="expert")
     async def expert(turn: Turn) -> None:
         seen.append(turn.context)
-        turn.append(reply("expert here"))
+        turn.append(assistant("expert here"))
 
     runtime = await opened(store, [clerk, expert])
     await runtime.create("clerk", session_id="s")
     before = (await runtime.session("s").info()).commit_number
     outcome = await runtime.send("s", "refund please")
-    assert outcome.output == "I pass you on"
+    assert outcome.text == "I pass you on"
     handed = await runtime.session("s").info()
     assert handed.commit_number == before + 2  # the begin, and the end with all of it
     assert (handed.profile.agent, handed.profile.definition["name"]) == ("expert", "expert")
@@ -168,7 +168,7 @@ async def test_a_hand_off_with_a_message_is_one_commit_and_the_other_program_goe
     assert (is_frame(mark), mark["frame"], mark["program"]) == (True, "handoff", "expert")
     await runtime.drain()
     summary = {"role": "system", "content": "a refund", "metadata": {"summary": True}}
-    assert seen == [[summary, reply("I pass you on"), user("take over")]]
+    assert seen == [[summary, assistant("I pass you on"), user("take over")]]
     assert [m.get("content") for m in (await runtime.get("s")).messages][-2:] == ["take over", "expert here"]
     types = [type_ for type_, _ in await streamed(store, "s")]
     assert types.count("run_started") == types.count("run_ended") == 2

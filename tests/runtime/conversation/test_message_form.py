@@ -12,7 +12,7 @@ from tenuto.runtime.program.turn import Turn
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, in_memory
 
-NATIVE: dict[str, dict[str, Any]] = {
+NATIVE: dict[str, Any] = {
     "openai": {
         "role": "assistant",
         "content": None,
@@ -65,7 +65,8 @@ async def test_a_sender_is_told_of_it_and_other_blocks_are_fine(harness: OurHarn
     with pytest.raises(InvalidHistory, match="tool_result"):
         await runtime.send("s", NATIVE["anthropic result"])
     image = {"type": "image_url", "image_url": {"url": "data:"}}
-    outcome = await runtime.send("s", {"role": "user", "content": [{"type": "text", "text": "look"}, image]})
+    message: Any = {"role": "user", "content": [{"type": "text", "text": "look"}, image]}
+    outcome = await runtime.send("s", message)
     assert outcome.completed
 
 

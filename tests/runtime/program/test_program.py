@@ -27,6 +27,7 @@ async def test_a_plain_function_is_a_program_and_its_output_is_the_outcomes(stor
     outcome = await runtime.send("a", "go")
     assert (outcome.status, outcome.output, outcome.reply) == ("completed", "hello from a", None)
     assert outcome.result() == "hello from a"
+    assert await (await runtime.session("a").start("go")).result() == "hello from a"
     failed = await runtime.send("b", "go")
     assert (failed.status, failed.error) == ("failed", {"category": "ValueError", "message": "no"})
     with pytest.raises(RunFailed):

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from tenuto.messages import text_of
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus
+from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.conversation.history import History, result_message
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool, run_tools
-from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.effect_journal import Place
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.polling import until
@@ -46,7 +49,7 @@ async def test_tools_of_one_step_run_side_by_side_and_lose_no_write(harness: Our
     database = Database(harness)
     runtime = await database.runtime(agent(calls(*wanted), "done", tools=[Tool(name="count", run=count)]))
     await runtime.create("agent", session_id="s")
-    assert (await runtime.send("s", "go")).output == "done"
+    assert (await runtime.send("s", "go")).text == "done"
     session = await (await database.runtime()).get("s")
     assert {name: value for name, value in session.document.items() if name.startswith("field")} == {
         f"field_{n}": n for n in range(8)
@@ -107,7 +110,7 @@ async def test_finished_calls_of_a_partial_step_are_not_carried_out_again(harnes
     second = await database.runtime(made)
     answered = await second.answer(waiting(outcome, "tool_result").wait_id, {"page": 1})
     assert answered.outcome is not None
-    assert answered.outcome.output == "done"
+    assert answered.outcome.text == "done"
     assert len(done) == 2
     assert results(await history_of(second)) == {"c1": "ok", "c2": '{"page":1}', "c3": "ok"}
     assert [run.run.partial for run in await second.session("s").runs()] == [False, True]
@@ -193,7 +196,7 @@ async def test_call_ids_that_a_provider_repeats_are_unique_everywhere(harness: O
             answered = await runtime.answer(wait.wait_id, True)
         assert answered.outcome is not None
         outcome = answered.outcome
-    assert outcome.output == "done"
+    assert outcome.text == "done"
     messages = await history_of(runtime)
     made = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
     assert made == ["call_0", "call_0_2", "call_0_3", "call_0_4", "call_0_5", "call_0_6"]
@@ -226,28 +229,28 @@ async def test_a_tool_whose_runner_died_is_asked_about_once_and_run_again_if_wan
         database = Database(harness)
         first = await database.runtime(made)
         session = await first.create("agent")
-        task = asyncio.create_task(first.send(session.key, "go"))
+        task = asyncio.create_task(first.send(session.session_id, "go"))
         await gate.reached.wait()
 
         async def one_is_answered() -> list[Any]:
-            return contents((await first.get(session.key)).messages, "tool")  # noqa: B023
+            return contents((await first.get(session.session_id)).messages, "tool")  # noqa: B023
 
         await until(one_is_answered)
         await database.lose(first, task)
         gate.open.set()
         second = await database.runtime(made)
         await second.drain()
-        (wait,) = await second.session(session.key).waits()
+        (wait,) = await second.session(session.session_id).waits()
         assert (wait.kind, wait.metadata["call_id"], wait.metadata["tool"]) == ("in_doubt", "c1", "pay")
         assert len(begun) == 1
         answer = {"outcome": said}
         answer |= {"result": told} if said == "done" else {"error": "declined"} if said == "failed" else {}
         answered = await second.answer(wait.wait_id, answer)
         assert answered.outcome is not None
-        assert answered.outcome.output == "done"
+        assert answered.outcome.text == "done"
         assert results(await history_of(second, session.session_id)) == {"c1": told, "c2": "page"}
         assert (len(begun), len(read)) == (2 if said == "retry" else 1, 1)
-        assert await second.session(session.key).effects_in_doubt() == ()
+        assert await second.session(session.session_id).effects_in_doubt() == ()
         assert made.model_calls % 2 == 0
 
 
@@ -290,13 +293,18 @@ async def test_a_call_in_doubt_stays_in_doubt_if_its_second_start_was_refused(ha
         await gate()
         return "paid"
 
+    asked: Any = calls(("c1", "pay", {}))
+
     @program(name="agent")
     async def pays(turn: Turn) -> None:
         if not turn.open_calls:
-            turn.append(calls(("c1", "pay", {})))
+            turn.append(asked)
         if not ready[0]:
             turn.state.update(big="x" * (9 * 1024 * 1024), as_big="y" * (9 * 1024 * 1024))
-            await turn.effect("c1", lambda: pay(turn, {}), {}, call_id="c1")
+            context, place = context_of(turn), Place("", turn.step, "c1")
+            await call_effect(
+                context, place, lambda: pay(turn, {}), {}, kind="tool", idempotent=False, call_id="c1", record=None
+            )
         await run_tools(turn, [Tool(name="pay", run=pay)])
 
     database = Database(harness)
@@ -332,13 +340,13 @@ async def test_giving_up_a_tool_in_doubt_tells_the_model_that_nobody_knows(harne
     await database.lose(first, task)
     second = await database.runtime(made)
     await second.drain()
-    assert (await second.send("s", "and?")).output == "I do not know."
+    assert (await second.send("s", "and?")).text == "I do not know."
     messages = await history_of(second)
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user", "assistant"]
     assert results(messages)["c1"].startswith("Outcome unknown")
     (doubtful,) = await second.session("s").effects_in_doubt()
-    await second.settle_effect(doubtful, result="paid after all")
-    assert (await second.send("s", "any news?")).output == "Good."
+    await second.session("s").settle_effect(doubtful, result="paid after all")
+    assert (await second.send("s", "any news?")).text == "Good."
     (told,) = contents(await history_of(second), "system")
     assert told == "The call 'c1', whose outcome was unknown, was settled as done."
     assert begun == [1]
@@ -432,7 +440,7 @@ async def test_a_function_can_run_calls_and_go_on_after_them(harness: OurHarness
 
         async def model_again() -> Any:
             asked.append("second")
-            return {"role": "assistant", "content": f"it says {turn.messages[-1]['content']}"}
+            return {"role": "assistant", "content": f"it says {text_of(turn.messages[-1])}"}
 
         reply = await turn.effect("ask", model, None, kind="model")
         turn.append(reply, once="asked")
@@ -444,7 +452,7 @@ async def test_a_function_can_run_calls_and_go_on_after_them(harness: OurHarness
     wait = waiting(await runtime.send("s", "go"), "tool_result")
     answered = await runtime.answer(wait.wait_id, "sunny")
     assert answered.outcome is not None
-    assert answered.outcome.output == "it says sunny"
+    assert answered.outcome.text == "it says sunny"
     assert asked == ["first", "second"]
     await history_of(runtime)
 
@@ -509,7 +517,7 @@ async def test_a_tool_cannot_suspend_the_turn_and_says_so(harness: OurHarness) -
         agent(calls(("c1", "asks", {}), ("c2", "sleeps", {})), "done", tools=tools)
     )
     await runtime.create("agent", session_id="s")
-    assert (await runtime.send("s", "go")).output == "done"
+    assert (await runtime.send("s", "go")).text == "done"
     assert all("cannot wait inside its call" in told for told in results(await history_of(runtime)).values())
 
 
@@ -531,19 +539,20 @@ async def test_a_tool_may_ask_a_model_and_another_session(harness: OurHarness) -
             return "short"
 
         outcome = await runtime.send("other", "hello")
-        return [await turn.effect("model", model, None, kind="model"), str(outcome.status)]
+        return [await turn.effect("model", model, None, kind="model"), outcome.status]
 
     made = agent(calls(("c1", "summarise", {})), "done", tools=[Tool(name="summarise", run=summarise)])
     runtime = await Database(harness).runtime(made, other)
     await runtime.create("other", session_id="other")
     await runtime.create("agent", session_id="s")
-    assert (await runtime.send("s", "go")).output == "done"
+    assert (await runtime.send("s", "go")).text == "done"
     assert results(await history_of(runtime)) == {"c1": '["short","suspended"]'}
     assert [each.namespace for each in await runtime.store.effects.list("other")] == [""]
 
 
 async def test_the_model_is_not_asked_before_every_call_has_its_result(harness: OurHarness) -> None:
     asked: list[int] = []
+    made: Any = calls(("c1", "client", {}))
 
     @program
     async def hasty(turn: Turn) -> Any:
@@ -551,7 +560,7 @@ async def test_the_model_is_not_asked_before_every_call_has_its_result(harness: 
             asked.append(1)
             return "too early"
 
-        turn.append(calls(("c1", "client", {})))
+        turn.append(made)
         await turn.effect("model", model, None, kind="model")
 
     runtime = await Database(harness).runtime(hasty)

@@ -9,12 +9,12 @@ import pytest
 from tenuto import Store
 from tenuto.errors import InvalidInput, OperationConflict, StatusRefused, StoreContended
 from tenuto.model.input import Cancelled, InputStatus
-from tenuto.runtime.change.actions import ClearSession, CompleteSession, ResumeSession, UpdateTask, WriteMetadata
+from tenuto.runtime.change.action import ClearSession, CompleteSession, ResumeSession, UpdateTask, WriteMetadata
+from tenuto.runtime.change.hooks import on
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Task
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.testing.harness import Harness
-from tenuto.words import Stage
 from tests.runtime.gates import GatedProgram, events_of, lane_is_free, talk_of
 from tests.runtime.runtimes import opened
 from tests.runtime.seams import advance
@@ -133,20 +133,18 @@ async def test_one_of_many_workers_executes_it(runtime: SessionRuntime, harness:
 
 
 async def test_one_cancelled_while_it_is_executed_changes_nothing(store: Store, gate: GatedProgram) -> None:
-    class Cancels:
-        wanted: str = ""
+    unwanted: list[str] = []
 
-        async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
-            if stage == "before_save" and self.wanted:
-                wanted, self.wanted = self.wanted, ""
-                assert await store.inbox.cancel("s", [wanted]) == {wanted: Cancelled.CANCELLED}
-            return session
+    async def cancel(session: SessionView) -> SessionView:
+        if unwanted:
+            wanted = unwanted.pop()
+            assert await store.inbox.cancel("s", [wanted]) == {wanted: Cancelled.CANCELLED}
+        return session
 
-    cancels = Cancels()
-    runtime = await opened(store, [gate], hooks=cancels, actions=[Count])
+    runtime = await opened(store, [gate], hooks=[on("before_save", cancel)], actions=[Count])
     await runtime.create("gate", session_id="s")
-    cancels.wanted = await runtime.session("s").enqueue(Count("a"))
-    gone = cancels.wanted
+    gone = await runtime.session("s").enqueue(Count("a"))
+    unwanted.append(gone)
     await runtime.session("s").enqueue(Count("b"))
     assert (await runtime.send("s", "one")).completed
     assert await seen(runtime) == [["b", 0]]

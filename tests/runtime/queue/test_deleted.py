@@ -64,7 +64,7 @@ async def test_who_forks_hears_that_the_fork_was_deleted_before_its_turn_ended(s
     gate = Gate()
     runtime = await opened(store, [held(gate)])
     await runtime.create("held", session_id="s")
-    forking = asyncio.create_task(runtime.session("s").fork(target="fork", message="go"))
+    forking = asyncio.create_task(runtime.session("s").fork(session_id="fork", message="go"))
     await gate.reached.wait()
     await runtime.session("fork").delete()
     gate.open.set()

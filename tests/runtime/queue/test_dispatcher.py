@@ -118,7 +118,7 @@ async def test_what_is_taken_back_while_a_queue_is_drained_gets_no_turn(store: S
 
 
 async def test_a_command_between_messages_is_carried_out_between_their_turns(runtime: SessionRuntime) -> None:
-    from tenuto.runtime.change.actions import ClearSession
+    from tenuto.runtime.change.action import ClearSession
 
     await runtime.session("s").enqueue("one")
     await runtime.session("s").enqueue(ClearSession())

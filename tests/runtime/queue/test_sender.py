@@ -7,7 +7,7 @@ import pytest
 
 from tenuto import SessionRuntime, Store, Turn, program
 from tenuto.errors import LaneBusy
-from tenuto.runtime.change.hooks import At, HookStack
+from tenuto.runtime.change.hooks import on
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.testing.harness import Harness
@@ -16,8 +16,7 @@ from tests.runtime.runtimes import opened
 
 @program
 async def echo(turn: Turn) -> None:
-    asked: Any = turn.input
-    turn.append({"role": "assistant", "content": f"re: {asked['content']}"})
+    turn.append(f"re: {turn.text}")
 
 
 def said(session: Any) -> list[str]:
@@ -38,7 +37,7 @@ async def test_messages_sent_at_once_are_taken_in_the_order_of_the_calls(store: 
             before = 2
         sent = (runtime.send(name, word, key=word if keyed else None, when_busy="queue") for word in words)
         outcomes = await asyncio.gather(*sent)
-        assert [outcome.output for outcome in outcomes] == [f"re: {word}" for word in words]
+        assert [outcome.text for outcome in outcomes] == [f"re: {word}" for word in words]
         stored = said(await runtime.get(name))[before:]
         assert stored == [text for word in words for text in (word, f"re: {word}")]
 
@@ -51,14 +50,14 @@ async def test_a_listener_that_sends_to_the_session_that_is_beginning_is_refused
     async def meddle(notice: Notice) -> None:
         if isinstance(notice, RunStarted) and not refused:
             with pytest.raises(LaneBusy):
-                await runtime.send(notice.key, "me too")
+                await runtime.send(notice.session_id, "me too")
             refused.append(notice.session_id)
 
     runtime = await opened(store, [echo], listeners=[meddle])
     await runtime.create("echo", session_id="a")
     async with asyncio.timeout(20):
         outcome = await runtime.send("a", "hello")
-    assert (outcome.output, refused) == ("re: hello", ["a"])
+    assert (outcome.text, refused) == ("re: hello", ["a"])
 
 
 async def test_the_turn_after_a_rollback_knows_its_reply_though_the_conversation_got_shorter(store: Store) -> None:
@@ -66,15 +65,14 @@ async def test_the_turn_after_a_rollback_knows_its_reply_though_the_conversation
 
     @program
     async def talker(turn: Turn) -> None:
-        asked: Any = turn.input
-        if asked["content"] == "hold":
+        if turn.text == "hold":
             turn.append({"role": "assistant", "content": "half of"})
             await turn.save()
             turn.append({"role": "assistant", "content": "what I wanted"})
             await turn.save()
             held.set()
             await asyncio.Event().wait()
-        turn.append({"role": "assistant", "content": f"re: {asked['content']}"})
+        turn.append({"role": "assistant", "content": f"re: {turn.text}"})
 
     runtime = await opened(store, [talker])
     await runtime.create("talker", session_id="a")
@@ -82,9 +80,9 @@ async def test_the_turn_after_a_rollback_knows_its_reply_though_the_conversation
     await held.wait()
     outcome = await runtime.send("a", "anew", when_busy="rollback")
     await started.wait()
-    assert (outcome.output, said(await runtime.get("a"))) == ("re: anew", ["anew", "re: anew"])
+    assert (outcome.text, said(await runtime.get("a"))) == ("re: anew", ["anew", "re: anew"])
     assert outcome.input_id is not None
-    assert (await runtime.outcome(outcome.input_id)).output == "re: anew"
+    assert (await runtime.outcome(outcome.input_id)).text == "re: anew"
 
 
 async def test_what_is_queued_while_a_cold_sender_looks_is_not_overtaken(harness: Harness, store: Store) -> None:
@@ -97,10 +95,9 @@ async def test_what_is_queued_while_a_cold_sender_looks_is_not_overtaken(harness
             queued.append(await other.session("a").enqueue("first"))
         return session
 
-    hooks = HookStack().with_hook(At("after_load", slow), priority=1)
-    runtime = await opened(store, [echo], hooks=hooks)
+    runtime = await opened(store, [echo], hooks=[on("after_load", slow, priority=1)])
     outcome = await runtime.send("a", "second", key="k")
-    assert outcome.output == "re: second"
+    assert outcome.text == "re: second"
     assert said(await other.get("a")) == ["first", "re: first", "second", "re: second"]
     first, second = await store.inbox.get(queued[0]), await store.inbox.find("a", "k")
     assert first is not None
@@ -109,14 +106,14 @@ async def test_what_is_queued_while_a_cold_sender_looks_is_not_overtaken(harness
 
 
 async def test_many_cold_senders_all_get_their_turn_in_the_order_of_their_numbers(harness: Harness) -> None:
-    runtimes = [await opened(await harness.open(), [echo], warm_bytes=0) for _ in range(4)]
+    runtimes = [await opened(await harness.open(), [echo], cache_bytes=0) for _ in range(4)]
     await runtimes[0].create("echo", session_id="a")
     words = [f"{place}-{number}" for place in range(len(runtimes)) for number in range(3)]
 
     async def talk(place: int, runtime: SessionRuntime) -> None:
         for number in range(3):
             word = f"{place}-{number}"
-            assert (await runtime.send("a", word, key=word, when_busy="queue")).output == f"re: {word}"
+            assert (await runtime.send("a", word, key=word, when_busy="queue")).text == f"re: {word}"
 
     async with asyncio.timeout(20):
         await asyncio.gather(*(talk(place, runtime) for place, runtime in enumerate(runtimes)))

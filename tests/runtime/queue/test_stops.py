@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import Store
+from tenuto import Store, words
 from tenuto.errors import LaneLost, RunNotLive, SessionDeleted, SessionNotFound
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus, StopAnswer, StopKind
@@ -19,7 +19,6 @@ from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.stream.notices import Notice, RunStarted
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tenuto.testing.harness import Harness
-from tenuto.words import OutcomeStatus
 from tests.polling import PATIENCE
 from tests.runtime.gates import GatedProgram, events_of, lane_is_free, said, talk_of
 from tests.runtime.runtimes import opened
@@ -27,7 +26,7 @@ from tests.runtime.seams import begin_and_lose, hear_stop, live_turn
 
 
 async def stopped(
-    store: Store, body: Callable[[Turn], Any], kind: str = "interrupt", **seed: Any
+    store: Store, body: Callable[[Turn], Any], kind: words.StopKind = "interrupt", **seed: Any
 ) -> tuple[SessionRuntime, Outcome]:
     """Stop a turn of this program once it has set `entered` on itself; return how it ended."""
     entered = asyncio.Event()
@@ -62,8 +61,10 @@ class TestWhatIsKept:
         ]
 
     async def test_a_message_with_calls_is_kept_and_each_call_answered_as_not_executed(self, store: Store) -> None:
+        asked: Any = calls(("c1", "pay", {}), ("c2", "look", {}), content="wait")
+
         async def body(turn: Turn) -> None:
-            turn.append(calls(("c1", "pay", {}), ("c2", "look", {}), content="wait"))
+            turn.append(asked)
 
         runtime, _ = await stopped(store, body)
         reply, *results = list((await runtime.get("s")).messages)[1:]
@@ -236,7 +237,7 @@ class TestKinds:
         assert outcome.error == {"category": "run_aborted", "message": "now"}
         assert [each.call_id for each in await elsewhere.session("s").effects_in_doubt()] == ["a"]
         assert (await runtime.get("s")).messages[-1]["metadata"] == {"outcome_unknown": True}
-        assert (await elsewhere.send("s", "next")).output == "fine"
+        assert (await elsewhere.send("s", "next")).text == "fine"
 
 
 class TestWhose:
@@ -390,10 +391,10 @@ class TestWithdrawing:
         handle = await runtime.session("s").start("hold")
         await gate.entered("hold")
         run_id = str(handle.run_id)
-        assert (await elsewhere.withdraw_stop(run_id)).answer is StopAnswer.NONE
+        assert (await elsewhere.session("s").withdraw_stop(run_id)).answer is StopAnswer.NONE
         await handle.stop()
         assert (await handle.wait()).status == "interrupted"
-        reply = await elsewhere.withdraw_stop(run_id)
+        reply = await elsewhere.session("s").withdraw_stop(run_id)
         assert (reply.answer, reply.status) == (StopAnswer.ENDED, RunStatus.INTERRUPTED)
 
     async def test_a_turn_that_had_not_heard_of_it_goes_on(
@@ -402,7 +403,7 @@ class TestWithdrawing:
         handle = await runtime.session("s").start("hold")
         await gate.entered("hold")
         await elsewhere.store.runs.request_stop(str(handle.run_id))
-        assert (await elsewhere.withdraw_stop(str(handle.run_id))).answer is StopAnswer.WITHDRAWN
+        assert (await elsewhere.session("s").withdraw_stop(str(handle.run_id))).answer is StopAnswer.WITHDRAWN
         gate.let_go("hold")
         assert (await handle.wait()).completed
 
@@ -421,10 +422,10 @@ class TestWithdrawing:
         handle = await runtime.session("s").start("go")
         await entered.wait()
         await handle.stop()
-        assert (await runtime.withdraw_stop(str(handle.run_id))).answer is StopAnswer.WITHDRAWN
+        assert (await runtime.session("s").withdraw_stop(str(handle.run_id))).answer is StopAnswer.WITHDRAWN
         go.set()
         outcome = await handle.wait()
-        assert (outcome.status, outcome.output) == ("completed", "all done")
+        assert (outcome.status, outcome.text) == ("completed", "all done")
         assert (said_so, len(script.requests)) == (["tool"], 2)
         assert [each["role"] for each in (await runtime.get("s")).messages] == [
             "user",
@@ -454,7 +455,7 @@ class TestWithdrawing:
         turn = live_turn(runtime, str(handle.run_id))
         stop = (await store.runs.request_stop(str(handle.run_id))).stop
         assert stop is not None
-        await runtime.withdraw_stop(str(handle.run_id))
+        await runtime.session("s").withdraw_stop(str(handle.run_id))
         hear_stop(turn, stop)
         outcome = await handle.wait()
         assert (outcome.status, outcome.output) == ("completed", "said")
@@ -463,12 +464,12 @@ class TestWithdrawing:
         assert [each["status"] for each in await events_of(runtime, "s", "run_ended")] == ["completed"]
 
 
-async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -> OutcomeStatus:
+async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -> words.OutcomeStatus:
     """Let a stop and the last commit of a turn race; return who won, the same wherever one looks."""
     entered, go = asyncio.Event(), asyncio.Event()
     program_of(runtime).arm(entered, go)
     session = await runtime.create("racer")
-    handle = await runtime.session(session.key).start("go")
+    handle = await session.start("go")
     await entered.wait()
 
     async def finishing() -> None:
@@ -479,7 +480,7 @@ async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -
     async def stopping() -> Any:
         for _ in range(max(0, moments)):
             await asyncio.sleep(0)
-        return await stopper.session(session.key).stop(run_id=handle.run_id)
+        return await stopper.session(session.session_id).stop(run_id=handle.run_id)
 
     _, reply = await asyncio.gather(finishing(), stopping())
     async with asyncio.timeout(PATIENCE):
@@ -488,11 +489,11 @@ async def race(runtime: SessionRuntime, stopper: SessionRuntime, moments: int) -
     assert run is not None
     ends = [
         frame.data["status"]
-        async for frame in stopper.session(session.key).events(live=False)
+        async for frame in stopper.session(session.session_id).events(live=False)
         if frame.name == "run_ended"
     ]
-    messages = (await stopper.get(session.key)).messages
-    assert ends == [str(run.status)] == [str(outcome.status)]
+    messages = (await stopper.get(session.session_id)).messages
+    assert ends == [str(run.status)] == [outcome.status]
     if outcome.completed:
         assert reply.answer is StopAnswer.ENDED
         assert run.stop is None
@@ -523,7 +524,7 @@ class Racer:
 
 
 def program_of(runtime: SessionRuntime) -> Racer:
-    found: Program = runtime.programs.latest("racer")
+    found: Program[Any] = runtime.programs["racer@1"]
     assert isinstance(found, Racer)
     return found
 
@@ -532,7 +533,7 @@ async def race_many(harness: Harness, times: int) -> None:
     racer = Racer()
     runtime = await opened(await harness.open(), [racer])
     elsewhere = await opened(await harness.open(), [racer])
-    found: set[OutcomeStatus] = set()
+    found: set[words.OutcomeStatus] = set()
     for number in range(10 * times):
         stopper = (runtime, elsewhere)[number % 2]
         found.add(await race(runtime, stopper, moments=(number * 7) % 61 - 30))

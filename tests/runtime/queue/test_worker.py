@@ -10,7 +10,8 @@ from tenuto import Store
 from tenuto.errors import InvalidInput, StoreClosed
 from tenuto.model.commit import BeginRun, Commit
 from tenuto.model.run import RunStatus
-from tenuto.runtime.change.actions import SuspendSession
+from tenuto.model.session import SessionKey
+from tenuto.runtime.change.action import SuspendSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.queue.orphans import end_orphan_without_session
@@ -128,7 +129,7 @@ class TestNotForThisWorker:
             return await acquire(*arguments, **options)
 
         store.lanes.acquire = noted  # type: ignore[method-assign]
-        working = asyncio.ensure_future(stranger.work(poll=0.02))
+        working = asyncio.ensure_future(stranger.worker(poll=0.02).work())
         async with asyncio.timeout(PATIENCE):
             await enough.wait()
         working.cancel()
@@ -148,7 +149,7 @@ class TestNotForThisWorker:
 class TestWorking:
     async def test_it_takes_up_what_comes_in_until_it_is_cancelled(self, harness: Harness, gate: GatedProgram) -> None:
         runtime, sender = await opened(await harness.open(), [gate]), await opened(await harness.open(), [gate])
-        working = asyncio.ensure_future(runtime.work(poll=0.01))
+        working = asyncio.ensure_future(runtime.worker(poll=0.01).work())
         ids = await queued(sender, 2)
 
         async def all_done() -> bool:
@@ -181,8 +182,8 @@ class TestWorking:
         self, harness: Harness, gate: GatedProgram
     ) -> None:
         runtime, worker = await opened(await harness.open(), [gate]), await opened(await harness.open(), [gate])
-        created = await runtime.create("gate", session_id="s")
-        run_id = await begin_and_lose(runtime, created.key, "lost", input_key="k")
+        await runtime.create("gate", session_id="s")
+        run_id = await begin_and_lose(runtime, SessionKey("s"), "lost", input_key="k")
         async with asyncio.timeout(PATIENCE):
             await worker.drain()
         (info,) = await worker.session("s").runs()
@@ -212,7 +213,7 @@ class TestWorking:
         for number in range(3):
             await runtime.create("sleeper", session_id=f"s{number}")
             assert (await runtime.send(f"s{number}", "sleep")).suspended
-        working = asyncio.ensure_future(runtime.work(poll=0.01))
+        working = asyncio.ensure_future(runtime.worker(poll=0.01).work())
         clock.advance(3601)
 
         async def all_awake() -> bool:

@@ -10,12 +10,13 @@ from tenuto.errors import InvalidInput, LaneBusy
 from tenuto.model.effect import EffectStatus
 from tenuto.model.input import InputKind, InputStatus, NewInput
 from tenuto.model.run import RunStatus
-from tenuto.runtime.change.actions import WriteMetadata
+from tenuto.runtime.change.action import WriteMetadata
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.run.first_message import rolling_back
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.testing.harness import Harness
+from tenuto.words import WhenBusy
 from tests.runtime.gates import GatedProgram, events_of, lane_is_free, talk_of
 from tests.runtime.runtimes import opened
 
@@ -27,10 +28,10 @@ def talk(*texts: str) -> list[str]:
 
 async def test_an_unknown_word_is_refused_and_nothing_is_written(runtime: SessionRuntime, store: Store) -> None:
     before = await store.dump()
-    for word in ("wait", "", "REJECT"):
-        if word:
-            with pytest.raises(InvalidInput):
-                await runtime.send("s", "hello", when_busy=word)
+    words: list[Any] = ["wait", "", "REJECT"]
+    for word in words:
+        with pytest.raises(InvalidInput):
+            await runtime.send("s", "hello", when_busy=word)
         with pytest.raises(InvalidInput):
             await opened(store, when_busy=word)
     assert await store.dump() == before
@@ -93,7 +94,7 @@ class TestQueue:
             for text, each in zip(texts, (elsewhere, runtime, elsewhere, elsewhere, runtime), strict=True)
         ]
         gate.let_go("hold")
-        assert [(await each.wait()).output for each in handles] == [f"re: {text}" for text in texts]
+        assert [(await each.wait()).text for each in handles] == [f"re: {text}" for text in texts]
         assert (await held.wait()).completed
         assert await talk_of(runtime, "s") == talk("hold", *texts)
         assert gate.most_at_once == 1
@@ -167,9 +168,8 @@ class TestQueue:
         await acting.wait()
         with pytest.raises(LaneBusy):
             await elsewhere.send("s", "no")
-        handles = [
-            await elsewhere.session("s").start(text, when_busy=text) for text in ("queue", "interrupt", "rollback")
-        ]
+        policies: tuple[WhenBusy, ...] = ("queue", "interrupt", "rollback")
+        handles = [await elsewhere.session("s").start(policy, when_busy=policy) for policy in policies]
         go.set()
         await action
         assert [(await each.wait()).status for each in handles] == ["completed"] * 3
@@ -193,7 +193,7 @@ class TestInterrupt:
         ("first", "policy"), [("interrupt", "interrupt"), ("rollback", "rollback"), ("rollback", "interrupt")]
     )
     async def test_a_repeat_that_still_waits_makes_sure_that_the_run_is_asked_to_stop(
-        self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram, first: str, policy: str
+        self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram, first: WhenBusy, policy: WhenBusy
     ) -> None:
         """Its sender was cut off, or somebody withdrew the stop, and it is sent again with the same key."""
         held = await runtime.session("s").start("hold")
@@ -237,7 +237,8 @@ class TestInterrupt:
         assert gate.said == ["hold", "hold too", "last"]
 
     async def test_an_idle_session_is_just_talked_to(self, runtime: SessionRuntime) -> None:
-        for policy in ("interrupt", "rollback"):
+        policies: tuple[WhenBusy, ...] = ("interrupt", "rollback")
+        for policy in policies:
             assert (await runtime.send("s", policy, when_busy=policy)).completed
         assert await talk_of(runtime, "s") == talk("interrupt", "rollback")
         assert await events_of(runtime, "s", "stop_requested") == []
@@ -251,7 +252,7 @@ class TestRollback:
 
         @program
         async def worker(turn: Turn) -> str:
-            text = str(turn.input["content"])
+            text = turn.text
             if text != "work":
                 turn.append({"role": "assistant", "content": f"re: {text}"})
                 return text

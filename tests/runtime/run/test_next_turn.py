@@ -7,6 +7,7 @@ import pytest
 
 from tenuto.errors import MessageRefused, StoreUnavailable
 from tenuto.model.run import RunStatus
+from tenuto.runtime.change.hooks import Hook, on
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
@@ -21,6 +22,7 @@ from tests.polling import PATIENCE
 from tests.runtime.gates import GatedProgram, lane_is_free, talk_of
 from tests.runtime.runtimes import Database, opened
 from tests.runtime.seams import advance, take_replica
+from tests.runtime.talking import STAGES
 
 SAID = ("one", "two", "three")
 
@@ -31,8 +33,7 @@ def answered(*said: str) -> list[str]:
 
 @program
 async def replies(turn: Turn) -> None:
-    said: Any = turn.input
-    turn.append({"role": "assistant", "content": f"re: {said['content']}"})
+    turn.append(f"re: {turn.text}")
 
 
 async def queued(runtime: SessionRuntime, *said: str, name: str = "replies") -> list[str]:
@@ -55,8 +56,8 @@ async def commits(store: Store) -> int:
     return head.commit_number
 
 
-async def frames(runtime: SessionRuntime) -> list[tuple[str, str | None]]:
-    return [(str(frame.name), frame.run_id) async for frame in runtime.session("s").events(live=False) if frame.name]
+async def items(runtime: SessionRuntime) -> list[tuple[str, str | None]]:
+    return [(item.name, item.run_id) async for item in runtime.session("s").events(live=False) if item.name]
 
 
 async def test_the_stream_the_listeners_and_the_runs_are_those_of_turns_one_by_one(store: Store) -> None:
@@ -68,14 +69,14 @@ async def test_the_stream_the_listeners_and_the_runs_are_those_of_turns_one_by_o
     assert await commits(store) == before + 1 + len(SAID)
     runs = list(reversed(await store.runs.of_session("s")))
     turn = ["session_loaded", "run_started", "session_action_executed", "session_saved", "run_ended"]
-    told = [each for each in await frames(runtime) if each[0] in turn and each[1] is not None]
+    told = [each for each in await items(runtime) if each[0] in turn and each[1] is not None]
     assert told == [(name, run.run_id) for run in runs for name in turn]
     assert [notice.type for notice in heard if notice.type in turn][1:] == turn * len(SAID)
     started = [notice for notice in heard if isinstance(notice, RunStarted)]
     assert [(each.run_id, each.input_id) for each in started] == [
         (run.run_id, input_id) for run, input_id in zip(runs, ids, strict=True)
     ]
-    assert [(await runtime.outcome(each)).output for each in ids] == [f"re: {said}" for said in SAID]
+    assert [(await runtime.outcome(each)).text for each in ids] == [f"re: {said}" for said in SAID]
     assert [(run.number, run.status, run.attempt) for run in runs] == [
         (number, RunStatus.COMPLETED, 1) for number in (1, 2, 3)
     ]
@@ -87,7 +88,7 @@ async def test_each_of_them_can_be_gone_back_to(store: Store) -> None:
     await advance(runtime, "s")
     third, second, _ = await runtime.session("s").runs()
     fork = await runtime.session("s").fork(at=second.run_id)
-    assert [each["content"] for each in fork.messages] == answered("one", "two")
+    assert await talk_of(runtime, fork.session_id) == answered("one", "two")
     await runtime.session("s").rewind(third.run_id)
     assert await talk_of(runtime, "s") == answered("one", "two")
     await runtime.session("s").rewind(second.run_id)
@@ -108,15 +109,17 @@ async def test_a_document_that_a_turn_changed_is_what_the_next_one_finds_and_goe
     assert (await runtime.session("s").rewind(third.run_id)).document == {"count": 2}
 
 
-async def test_controllers_are_asked_between_turns(store: Store) -> None:
+async def test_hooks_are_asked_between_turns(store: Store) -> None:
     asked: list[Stage] = []
 
-    class Watching:
-        async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
+    def noting(stage: Stage) -> Hook:
+        async def note(session: SessionView) -> SessionView:
             asked.append(stage)
             return session
 
-    runtime = await opened(store, [replies], hooks=Watching())
+        return on(stage, note)
+
+    runtime = await opened(store, [replies], hooks=[noting(stage) for stage in STAGES])
     await queued(runtime)
     asked.clear()
     await advance(runtime, "s")
@@ -147,9 +150,7 @@ async def test_a_message_that_the_program_refuses_is_refused_between_turns(store
         name, version, declares = "replies", "1", ProgramTraits(entry=entry)
 
         async def run(self, turn: Turn) -> None:
-            said: Any = turn.input
-            turn.append({"role": "assistant", "content": f"re: {said['content']}"})
-            return
+            turn.append(f"re: {turn.text}")
 
     accepting = await opened(store, [replies])
     await accepting.create("replies", session_id="s")
@@ -163,11 +164,10 @@ async def test_a_message_that_the_program_refuses_is_refused_between_turns(store
 async def test_a_turn_that_fails_or_writes_nothing_is_followed_by_the_next_one(store: Store) -> None:
     @program
     async def silent(turn: Turn) -> None:
-        said: Any = turn.input
-        if said["content"] == "fail":
+        if turn.text == "fail":
             raise ValueError("no")
-        if said["content"] != "nothing":
-            turn.append({"role": "assistant", "content": f"re: {said['content']}"})
+        if turn.text != "nothing":
+            turn.append(f"re: {turn.text}")
 
     runtime = await opened(store, [silent])
     ids = await queued(runtime, "one", "nothing", "fail", "two", name="silent")
@@ -201,7 +201,7 @@ async def test_whichever_reply_is_lost_each_message_is_answered_once(harness: Ou
     assert [(run.status, run.attempt) for run in await runtime.store.runs.of_session("s")] == [
         (RunStatus.COMPLETED, 1)
     ] * 3
-    assert [(await runtime.outcome(each)).output for each in ids] == [f"re: {said}" for said in SAID]
+    assert [(await runtime.outcome(each)).text for each in ids] == [f"re: {said}" for said in SAID]
 
 
 @pytest.mark.parametrize("nth", range(1, 6))

@@ -21,14 +21,15 @@ from tenuto.errors import (
 )
 from tenuto.graph.reducers import append
 from tenuto.model.input import Boundary, InputKind, InputStatus, NewInput
-from tenuto.runtime.change.actions import ResumeSession, SuspendSession
-from tenuto.runtime.change.hooks import At, HookStack
+from tenuto.runtime.change.action import ResumeSession, SuspendSession
+from tenuto.runtime.change.hooks import on
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.testing.harness import Harness
+from tenuto.words import WhenBusy
 from tests.conftest import OurHarness
 from tests.polling import until
 from tests.runtime.gates import GatedProgram, events_of, talk_of
@@ -77,8 +78,8 @@ async def test_what_nobody_could_ever_take_is_refused_and_the_rest_goes_on(
 ) -> None:
     kind, body, category = POISON[name]
     poison = await put(store, kind, body)
-    behind, beside = await runtime.session("s").enqueue("behind"), await runtime.enqueue("other", "beside")
-    assert (await runtime.send("s", "innocent")).output == "re: innocent"
+    behind, beside = await runtime.session("s").enqueue("behind"), await runtime.session("other").enqueue("beside")
+    assert (await runtime.send("s", "innocent")).text == "re: innocent"
     await runtime.drain()
     assert await talk_of(runtime, "s") == answered("behind", "innocent")
     for each in (behind, beside):
@@ -105,9 +106,9 @@ async def test_a_turn_under_way_does_not_fail_for_what_comes_next(store: Store, 
     behind = await runtime.session("s").enqueue("behind")
     gate.let_go("hold")
     await draining
-    assert (await runtime.outcome(held)).output == "re: hold"
+    assert (await runtime.outcome(held)).text == "re: hold"
     if POISON[name][2]:
-        assert (await runtime.outcome(behind)).output == "re: behind"
+        assert (await runtime.outcome(behind)).text == "re: behind"
 
 
 @pytest.mark.parametrize("message", [RESULT, CALL, {"role": "ghost"}])
@@ -121,7 +122,7 @@ async def test_a_turn_does_not_fail_for_what_it_is_sent_meanwhile(store: Store, 
     wrong = await put(store, InputKind.MESSAGE, {"message": message}, boundary=Boundary(boundary))
     right = await runtime.session("s").enqueue("right", boundary="before_completion")
     gate.let_go("hold")
-    assert (await handle.wait()).output == "re: right"
+    assert (await handle.wait()).text == "re: right"
     await runtime.drain()
     assert (await runtime.outcome(right)).completed
     assert (await runtime.outcome(wrong)).error["category"] == "history_invalid"
@@ -157,13 +158,13 @@ async def test_a_sender_hears_its_own_refusal_and_nobody_elses(harness: Harness,
     await gate.entered("hold")
     bad = [await elsewhere.session("s").start("bad", key="bad", when_busy=policy) for policy in ("queue", "interrupt")]
     good = await elsewhere.session("s").start("good", key="good", when_busy="queue")
-    assert (await good.wait()).output == "re: good"
+    assert (await good.wait()).text == "re: good"
     await held.wait()
     for each in bad:
         with pytest.raises(InvalidHistory, match="never made") as refused:
             await each.wait()
         assert refused.value.details()["input_id"] == bad[0].input_id
-        assert [frame async for frame in each.events()] == []
+        assert [item async for item in each.events()] == []
     for sender in (runtime, elsewhere):
         with pytest.raises(InvalidHistory, match="never made"):
             await sender.send("s", "bad", key="bad")
@@ -192,9 +193,7 @@ class Picky:
         return message
 
     async def run(self, turn: Turn) -> None:
-        said: Any = turn.input
-        turn.append({"role": "assistant", "content": f"re: {said['content']}"})
-        return
+        turn.append(f"re: {turn.text}")
 
 
 @pytest.mark.parametrize("error", [ValueError, PermissionError, MessageRefused, KeyError])
@@ -222,7 +221,7 @@ async def test_what_passes_leaves_a_message_queued(store: Store, error: type[Exc
     assert (await runtime.outcome(queued)).status == "queued"
     picky.error = None
     await runtime.drain()
-    assert (await runtime.outcome(queued)).output == "re: no"
+    assert (await runtime.outcome(queued)).text == "re: no"
 
 
 async def test_a_hooks_refusal_settles_a_queued_message_and_is_raised_to_whoever_sends(store: Store) -> None:
@@ -233,7 +232,7 @@ async def test_a_hooks_refusal_settles_a_queued_message_and_is_raised_to_whoever
             raise PermissionError(f"not {refused[0]}")
         return session
 
-    runtime = await opened(store, [GatedProgram()], hooks=HookStack().with_hook(At("after_load", hook), priority=1))
+    runtime = await opened(store, [GatedProgram()], hooks=[on("after_load", hook, priority=1)])
     plain = await opened(store, [GatedProgram()])
     await plain.create("gate", session_id="s")
     with pytest.raises(PermissionError, match="not for now"):
@@ -259,7 +258,7 @@ async def test_a_store_that_fails_for_a_moment_settles_nothing(
 
     monkeypatch.setattr(store, "commit", failing)
     await runtime.drain()
-    assert [(await runtime.outcome(each)).output for each in queued] == ["re: one", "re: two"]
+    assert [(await runtime.outcome(each)).text for each in queued] == ["re: one", "re: two"]
 
 
 @dataclass(frozen=True)
@@ -284,8 +283,8 @@ async def test_an_action_that_is_not_known_here_waits_for_a_process_that_knows_i
     behind = await knows.session("s").enqueue("behind")
     with caplog.at_level(logging.WARNING):
         await knows_not.drain()
-        assert (await knows_not.send("s", "later")).output == "re: later"
-    assert (await knows.outcome(behind)).output == "re: behind"
+        assert (await knows_not.send("s", "later")).text == "re: later"
+    assert (await knows.outcome(behind)).text == "re: behind"
     assert {(await knows.outcome(each)).status for each in marks} == {"queued"}
     assert [record for record in caplog.records if "Mark" in record.getMessage()] == caplog.records[:1]
     assert marks[0] in caplog.records[0].getMessage()
@@ -315,7 +314,7 @@ async def test_a_program_that_is_not_known_here_leaves_its_input_to_a_worker_tha
     assert {(await lacking.outcome(each)).status for each in queued} == {"queued"}
     with pytest.raises(ProgramNotRegistered):
         await lacking.send("s0", "not here", when_busy="queue")
-    workers = [asyncio.ensure_future(each.work(poll=0.01)) for each in (lacking, having)]
+    workers = [asyncio.ensure_future(each.worker(poll=0.01).work()) for each in (lacking, having)]
 
     async def all_are_completed() -> bool:
         return {(await lacking.outcome(each)).status for each in queued} == {"completed"}
@@ -339,9 +338,9 @@ async def test_a_sender_whose_process_lacks_the_program_waits_for_whoever_has_it
     sent = await lacking.session("s").start("next", when_busy="queue")
     gate.let_go("hold")
     await held.wait()
-    working = asyncio.ensure_future(having.work(poll=0.01))
+    working = asyncio.ensure_future(having.worker(poll=0.01).work())
     async with asyncio.timeout(20):
-        assert (await sent.wait()).output == "re: next"
+        assert (await sent.wait()).text == "re: next"
     working.cancel()
     await asyncio.wait([working])
 
@@ -373,7 +372,7 @@ async def test_state_that_this_process_has_no_way_from_leaves_its_input_queued(h
 
 @pytest.mark.parametrize("policy", ["queue", "reject"])
 async def test_a_session_that_is_suspended_keeps_what_waits_in_it_unless_it_was_to_be_rejected(
-    runtime: SessionRuntime, store: Store, monkeypatch: pytest.MonkeyPatch, policy: str
+    runtime: SessionRuntime, store: Store, monkeypatch: pytest.MonkeyPatch, policy: WhenBusy
 ) -> None:
     first = await runtime.session("s").enqueue("first")
     enqueue = store.inbox.enqueue
@@ -393,7 +392,7 @@ async def test_a_session_that_is_suspended_keeps_what_waits_in_it_unless_it_was_
     await runtime.execute("s", ResumeSession())
     await runtime.drain()
     assert (await runtime.outcome(first)).completed
-    assert (await runtime.outcome(second)).status is ("cancelled" if policy == "reject" else "completed")
+    assert (await runtime.outcome(second)).status == ("cancelled" if policy == "reject" else "completed")
 
 
 async def test_a_sender_whose_session_is_deleted_hears_that(harness: Harness, store: Store) -> None:
@@ -421,15 +420,15 @@ async def test_a_wake_whose_run_cannot_go_on_is_refused_and_a_message_behind_it_
 
     @program
     async def asks(turn: Turn) -> None:
-        if turn.input["content"] == "ask":
+        if turn.text == "ask":
             await turn.wait("answer")
-        turn.append({"role": "assistant", "content": f"re: {turn.input['content']}"})
+        turn.append({"role": "assistant", "content": f"re: {turn.text}"})
 
     plain = await opened(store, [asks])
     await plain.create("asks", session_id="s")
     paused = await plain.send("s", "ask")
     await plain.answer(paused.waits[0].wait_id, "yes", run=False)
-    runtime = await opened(store, [asks], hooks=HookStack().with_hook(At("after_load", hook), priority=1))
+    runtime = await opened(store, [asks], hooks=[on("after_load", hook, priority=1)])
     await runtime.drain()
     assert await store.inbox.list("s") == ()
     assert len(await events_of(plain, "s", "input_refused")) == 1
@@ -449,9 +448,9 @@ async def test_an_answer_stands_though_going_on_is_refused_here(store: Store) ->
     plain = await opened(store, [asks])
     await plain.create("asks", session_id="s")
     paused = await plain.send("s", "ask")
-    runtime = await opened(store, [asks], hooks=HookStack().with_hook(At("after_load", hook), priority=1))
+    runtime = await opened(store, [asks], hooks=[on("after_load", hook, priority=1)])
     answered = await runtime.answer(paused.waits[0].wait_id, "yes")
-    assert (answered.continues, answered.outcome) == (True, None)
+    assert (answered.continues, answered.outcome) == ("worker", None)
     assert await advance(plain, "s")
     assert (await plain.outcome(str(paused.input_id))).output == "yes"
 
@@ -481,5 +480,5 @@ async def test_a_sender_does_not_hear_what_went_wrong_with_a_lost_turn_it_found(
     await database.lose(lost, sending)
     gate.let_go("hold")
     fail_takeovers(runtime, monkeypatch, LaneLost("taken", key=None, expected=1, found=2))
-    assert (await runtime.send("s", "next")).output == "re: next"
+    assert (await runtime.send("s", "next")).text == "re: next"
     assert await talk_of(runtime, "s") == answered("hold", "next")

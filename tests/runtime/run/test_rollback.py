@@ -8,10 +8,12 @@ from tenuto.model.input import InputStatus
 from tenuto.model.outgoing_item import OutboxKind, OutgoingStatus
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
+from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
-from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.turn.effect_journal import Place
 from tenuto.testing.agent import ScriptedAgent, calls
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate, contents, results, waiting
@@ -79,7 +81,7 @@ async def test_a_function_that_had_waited_is_taken_back_with_what_it_had_said(ha
 
     @program
     async def clerk(turn: Turn) -> None:
-        if turn.input["content"] == "quick":
+        if turn.text == "quick":
             turn.append({"role": "assistant", "content": "at once"})
             return
         turn.append({"role": "assistant", "content": "one moment"}, once="moment")
@@ -102,11 +104,13 @@ async def test_a_turn_that_was_interrupted_and_resumed_is_taken_back_whole(harne
 
     @program(name="agent")
     async def slow(turn: Turn) -> None:
-        if turn.input["content"] == "pay":
+        if turn.text == "pay":
             turn.append({"role": "assistant", "content": "one moment"}, once="moment")
-            await turn.effect("pay", paid, call_id="c1", idempotent=True)
+            context = context_of(turn)
+            place = Place(context.namespace, context.step, "pay")
+            await call_effect(context, place, paid, None, kind="tool", idempotent=True, call_id="c1", record=None)
             await (later if gate.entered else gate)()
-        turn.append({"role": "assistant", "content": f"hello, {turn.input['content']}"})
+        turn.append({"role": "assistant", "content": f"hello, {turn.text}"})
 
     async def paid() -> str:
         return "paid"
@@ -173,12 +177,13 @@ async def test_calls_that_the_turn_had_given_up_keep_the_results_they_got(harnes
 
     @program(name="agent")
     async def asks(turn: Turn) -> None:
-        if turn.input["content"] == "hold":
+        if turn.text == "hold":
             await gate()
-        if turn.input["content"] != "ask":
-            turn.append({"role": "assistant", "content": f"hello, {turn.input['content']}"})
+        if turn.text != "ask":
+            turn.append({"role": "assistant", "content": f"hello, {turn.text}"})
             return
-        turn.append(calls(("c9", "ask", {})))
+        asked: Any = calls(("c9", "ask", {}))
+        turn.append(asked)
         await turn.wait("answer", metadata={"call_id": "c9"})
 
     runtime, elsewhere = await database.runtime(asks), await database.runtime(asks)

@@ -8,7 +8,7 @@ import pytest
 from tenuto import Store
 from tenuto.errors import StatusRefused, StoreUnavailable
 from tenuto.model.session import SessionStatus
-from tenuto.runtime.change.actions import SendMessage
+from tenuto.runtime.change.action import SendMessage
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
@@ -56,7 +56,7 @@ async def test_a_turn_adds_the_start_and_end_of_its_run_and_the_stream_has_the_s
 async def test_a_message_sent_by_an_action_has_the_sequence_of_a_turn(store: Store) -> None:
     ours = await Ours(store).created()
     outcome = await ours.runtime.execute("s", SendMessage("hello"))
-    assert outcome.output == "re: hello"
+    assert outcome.text == "re: hello"
     assert (ours.watching.take(), ours.heard.names) == (TURN, TURNED)
 
 
@@ -197,7 +197,7 @@ async def test_a_message_on_which_the_store_fails_can_be_sent_again(harness: Our
     with pytest.raises(StoreUnavailable):
         await runtime.send("s", "hello", key="k")
     faults.heal()
-    assert (await runtime.send("s", "hello", key="k")).output == "re: hello"
+    assert (await runtime.send("s", "hello", key="k")).text == "re: hello"
     assert said(await runtime.get("s")) == ["hello", "re: hello"]
 
 
@@ -207,7 +207,7 @@ def asking() -> ScriptedAgent:
 
 async def test_a_turn_that_suspends_and_the_one_that_goes_on_have_the_sequence_of_a_turn(store: Store) -> None:
     heard, watching = Heard(), Watching()
-    runtime = await opened(store, [asking()], hooks=watching, listeners=[heard])
+    runtime = await opened(store, [asking()], hooks=watching.hooks, listeners=[heard])
     await runtime.create("agent", session_id="s")
     after = (await runtime.session("s").info()).event_seq
     heard.take()
@@ -230,7 +230,7 @@ async def test_a_turn_that_is_stopped_asks_no_hook_before_its_end(store: Store) 
         await asyncio.Event().wait()
 
     heard, watching = Heard(), Watching()
-    runtime = await opened(store, [lingering], hooks=watching, listeners=[heard])
+    runtime = await opened(store, [lingering], hooks=watching.hooks, listeners=[heard])
     await runtime.create("lingering", session_id="s")
     heard.take()
     watching.take()
@@ -247,7 +247,7 @@ async def test_a_hook_may_edit_the_past_of_a_turn_that_waits_for_a_call(store: S
         edited = [{**each, "content": "[redacted]"} if each["role"] == "user" else each for each in session.messages]
         return session.replaced("messages", edited)
 
-    runtime = await opened(store, [asking()], hooks=Watching(before_save=redacting))
+    runtime = await opened(store, [asking()], hooks=Watching(before_save=redacting).hooks)
     await runtime.create("agent", session_id="s")
     waiting = await runtime.send("s", "my secret")
     assert said(await runtime.get("s")) == ["[redacted]", ""]

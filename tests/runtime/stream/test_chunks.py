@@ -78,19 +78,19 @@ async def test_a_full_batch_is_stored_at_once_and_what_is_less_waits_for_the_nex
     seen: list[int] = []
 
     async def body(turn: Turn) -> None:
-        turn.emit(0)
+        turn.emit("0")
         await _until_stored(store, 1)
         for number in range(1, 1 + chunks.FLUSH_CHUNKS):
-            turn.emit(number)
+            turn.emit(str(number))
         await _until_stored(store, 1 + chunks.FLUSH_CHUNKS)
         for number in range(1 + chunks.FLUSH_CHUNKS, 2 * chunks.FLUSH_CHUNKS):
-            turn.emit(number)
+            turn.emit(str(number))
             await asyncio.sleep(0)
         seen.append(len(await _stored(store)))
 
     await (await _made(store, body)).send("s", "go")
     assert seen == [1 + chunks.FLUSH_CHUNKS]
-    assert await _stored(store) == list(range(2 * chunks.FLUSH_CHUNKS))
+    assert await _stored(store) == [str(number) for number in range(2 * chunks.FLUSH_CHUNKS)]
     assert await _rows(store) == [1, chunks.FLUSH_CHUNKS, chunks.FLUSH_CHUNKS - 1]
 
 
@@ -119,7 +119,7 @@ async def test_a_commit_takes_along_what_waits_before_whatever_it_says_itself(
 
     runtime = await _made(store, body)
     await runtime.send("s", "go")
-    names = [frame.name async for frame in runtime.session("s").events(live=False)]
+    names = [item.name async for item in runtime.session("s").events(live=False)]
     assert [name for name in names if name in ("chunk", "reply_saved", "run_ended")] == [
         "chunk",
         "reply_saved",
@@ -215,11 +215,11 @@ async def test_what_is_discarded_is_marked_before_what_is_said_instead(store: St
 
     runtime = await _made(store, body)
     outcome = await runtime.send("s", "go")
-    frames = [frame async for frame in runtime.session("s").events(run=outcome.run_id)]
-    shown = [frame.data for frame in frames if frame.type == "chunk"]
+    items = [item async for item in runtime.session("s").events(run=outcome.run_id)]
+    shown = [item.data for item in items if item.type == "chunk"]
     assert shown == ["kept", "wrong", "wrong again", "right"]
-    assert [frame.type for frame in frames].count("rewound") == 2
-    assert [frame.data for frame in fold(frames) if frame.type == "chunk"] == ["kept", "right"]
+    assert [item.type for item in items].count("rewound") == 2
+    assert [item.data for item in fold(items) if item.type == "chunk"] == ["kept", "right"]
 
 
 async def test_chunks_of_a_turn_that_fails_stay_in_the_stream(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,20 +227,22 @@ async def test_chunks_of_a_turn_that_fails_stay_in_the_stream(store: Store, monk
 
     async def body(turn: Turn) -> None:
         for number in range(10):
-            turn.emit(number)
+            turn.emit(str(number))
         raise ValueError("no luck")
 
     outcome = await (await _made(store, body)).send("s", "go")
     assert outcome.status == "failed"
-    assert await _stored(store) == list(range(10))
+    assert await _stored(store) == [str(number) for number in range(10)]
 
 
 async def test_a_chunk_that_is_no_json_is_refused_and_nothing_of_it_is_shown(store: Store) -> None:
     refused: list[bool] = []
 
     async def body(turn: Turn) -> None:
-        with pytest.raises(NotJson):
-            turn.emit({1, 2})
+        wrong: list[Any] = [{1, 2}, {"data": {1, 2}}, {"text": b"bytes"}]
+        for each in wrong:
+            with pytest.raises(NotJson):
+                turn.emit(each)
         refused.append(True)
         turn.emit("fine")
 

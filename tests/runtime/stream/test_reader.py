@@ -8,7 +8,6 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import StreamDropped
-from tenuto.model.run import StopKind
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
@@ -16,6 +15,7 @@ from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.stream.reader import StreamItem, fold
 from tenuto.testing.faults import FaultyBackend
 from tenuto.testing.harness import Harness
+from tenuto.words import ItemType, StopKind
 from tests.runtime.runtimes import opened
 
 
@@ -27,8 +27,7 @@ class Talk:
         self.release = asyncio.Event()
 
     async def run(self, turn: Turn) -> None:
-        said: Any = turn.input
-        for word in said["content"].split():
+        for word in turn.text.split():
             match word:
                 case "hold":
                     self.reached.set()
@@ -54,31 +53,31 @@ async def runtime(store: Store, talk: Talk) -> AsyncIterator[SessionRuntime]:
         yield runtime
 
 
-async def _next(frames: AsyncIterator[StreamItem]) -> StreamItem:
-    return await asyncio.wait_for(anext(frames), 30)
+async def _next(items: AsyncIterator[StreamItem]) -> StreamItem:
+    return await asyncio.wait_for(anext(items), 30)
 
 
-async def _all(frames: AsyncIterator[StreamItem]) -> list[StreamItem]:
+async def _all(items: AsyncIterator[StreamItem]) -> list[StreamItem]:
     async with asyncio.timeout(30):
-        return [frame async for frame in frames]
+        return [item async for item in items]
 
 
-def _kinds(frames: list[StreamItem]) -> list[str]:
-    return [frame.name if frame.type == "event" else str(frame.type) for frame in frames]
+def _kinds(items: list[StreamItem]) -> list[str]:
+    return [item.name if item.type == "event" else item.type for item in items]
 
 
 async def test_a_runs_stream_has_its_chunks_and_ends_with_its_status(runtime: SessionRuntime) -> None:
     outcome = await runtime.send("s", "one two")
-    frames = await _all(runtime.session("s").events(run=outcome.run_id))
-    chunks = [frame for frame in frames if frame.type == "chunk"]
-    assert [(frame.data, frame.attempt, frame.step, frame.run_id) for frame in chunks] == [
+    items = await _all(runtime.session("s").events(run=outcome.run_id))
+    chunks = [item for item in items if item.type == "chunk"]
+    assert [(item.data, item.attempt, item.step, item.run_id) for item in chunks] == [
         ("one", 1, 1, outcome.run_id),
         ("two", 1, 1, outcome.run_id),
     ]
-    last: Any = frames[-1]
+    last: Any = items[-1]
     assert (last.type, last.data["status"], last.run_id) == ("end", "completed", outcome.run_id)
-    assert [frame.seq for frame in frames] == sorted({frame.seq for frame in frames})
-    assert "caught_up" not in {frame.type for frame in frames}
+    assert [item.seq for item in items] == sorted({item.seq for item in items})
+    assert "caught_up" not in {item.type for item in items}
 
 
 @pytest.mark.parametrize(
@@ -86,16 +85,16 @@ async def test_a_runs_stream_has_its_chunks_and_ends_with_its_status(runtime: Se
     [
         ("one ask", None, "end", "suspended", None),
         ("one fail", None, "fail", "failed", "ValueError"),
-        ("one hold", StopKind.INTERRUPT, "end", "interrupted", "run_interrupted"),
-        ("one hold", StopKind.ABORT, "fail", "failed", "run_aborted"),
+        ("one hold", "interrupt", "end", "interrupted", "run_interrupted"),
+        ("one hold", "abort", "fail", "failed", "run_aborted"),
     ],
 )
-async def test_the_last_frame_says_how_the_run_ended_live_and_replayed(
+async def test_the_last_item_says_how_the_run_ended_live_and_replayed(
     runtime: SessionRuntime,
     talk: Talk,
     text: str,
     stop: StopKind | None,
-    kind: FrameType,
+    kind: ItemType,
     status: str,
     category: str | None,
 ) -> None:
@@ -107,33 +106,33 @@ async def test_the_last_frame_says_how_the_run_ended_live_and_replayed(
     outcome = await handle.wait()
     replayed = await _all(runtime.session("s").events(run=handle.run_id))
     assert outcome.status == status
-    for frames in (await live, replayed):
-        last: Any = frames[-1]
+    for items in (await live, replayed):
+        last: Any = items[-1]
         assert (last.type, last.data["status"], (last.data.get("error") or {}).get("category")) == (
             kind,
             status,
             category,
         )
-        assert [frame.data for frame in frames if frame.type == "chunk"] == ["one"]
+        assert [item.data for item in items if item.type == "chunk"] == ["one"]
     assert _stored(await live) == _stored(replayed)
 
 
-def _stored(frames: list[StreamItem]) -> list[StreamItem]:
-    return [frame for frame in frames if frame.type != "caught_up"]
+def _stored(items: list[StreamItem]) -> list[StreamItem]:
+    return [item for item in items if item.type != "caught_up"]
 
 
-async def test_stored_frames_come_first_then_caught_up_then_live_ones(runtime: SessionRuntime) -> None:
+async def test_stored_items_come_first_then_caught_up_then_live_ones(runtime: SessionRuntime) -> None:
     await runtime.send("s", "one")
-    frames = runtime.session("s").events()
-    seen = [await _next(frames)]
+    items = runtime.session("s").events()
+    seen = [await _next(items)]
     while seen[-1].type != "caught_up":
-        seen.append(await _next(frames))
+        seen.append(await _next(items))
     tail = seen[-1].seq
     assert _stored(seen) == _stored(await _all(runtime.session("s").events(live=False)))
     await runtime.send("s", "two")
-    while not (await _next(frames)).is_end:
+    while not (await _next(items)).is_end:
         pass
-    again = [frame.data async for frame in runtime.session("s").events(after=tail, live=False) if frame.name == "chunk"]
+    again = [item.data async for item in runtime.session("s").events(after=tail, live=False) if item.name == "chunk"]
     assert again == ["two"]
 
 
@@ -145,8 +144,8 @@ async def test_a_reader_that_begins_at_the_tail_is_told_at_once_that_it_has_caug
     head = await store.head("s")
     assert head is not None
     for run in (None, handle.run_id):
-        frame = await _next(runtime.session("s").events(after=head.event_seq, run=run))
-        assert (frame.type, frame.seq) == ("caught_up", head.event_seq)
+        item = await _next(runtime.session("s").events(after=head.event_seq, run=run))
+        assert (item.type, item.seq) == ("caught_up", head.event_seq)
     talk.release.set()
     await handle.wait()
 
@@ -154,27 +153,27 @@ async def test_a_reader_that_begins_at_the_tail_is_told_at_once_that_it_has_caug
 async def test_a_reader_behind_the_end_of_a_run_is_still_told_how_it_ended(runtime: SessionRuntime) -> None:
     outcome = await runtime.send("s", "one")
     tail = (await runtime.session("s").info()).event_seq
-    frames = await _all(runtime.session("s").events(after=tail, run=outcome.run_id))
-    assert [frame.type for frame in frames] == ["caught_up", "end"]
-    assert frames[-1].data["status"] == "completed"
+    items = await _all(runtime.session("s").events(after=tail, run=outcome.run_id))
+    assert [item.type for item in items] == ["caught_up", "end"]
+    assert items[-1].data["status"] == "completed"
 
 
 async def test_a_reader_below_the_floor_is_told_and_still_hears_the_end(runtime: SessionRuntime, store: Store) -> None:
     outcome = await runtime.send("s", "one fail")
     await runtime.send("s", "two")
     await store.upkeep.prune(events_keep=1)
-    frames = await _all(runtime.session("s").events(run=outcome.run_id))
-    assert [frame.type for frame in frames] == ["truncated", "caught_up", "fail"]
-    assert frames[0].data == {"floor": frames[0].seq}
-    assert frames[-1].data["error"]["category"] == "ValueError"
+    items = await _all(runtime.session("s").events(run=outcome.run_id))
+    assert [item.type for item in items] == ["truncated", "caught_up", "fail"]
+    assert items[0].data == {"floor": items[0].seq}
+    assert items[-1].data["error"]["category"] == "ValueError"
 
 
 async def test_a_runs_stream_has_nothing_of_other_runs(runtime: SessionRuntime) -> None:
     outcomes = [await runtime.send("s", word) for word in ("one", "two", "three")]
     for outcome, word in zip(outcomes, ("one", "two", "three"), strict=True):
-        frames = _stored(await _all(runtime.session("s").events(run=outcome.run_id)))
-        assert {frame.run_id for frame in frames} == {outcome.run_id}
-        assert [frame.data for frame in frames if frame.type == "chunk"] == [word]
+        items = _stored(await _all(runtime.session("s").events(run=outcome.run_id)))
+        assert {item.run_id for item in items} == {outcome.run_id}
+        assert [item.data for item in items if item.type == "chunk"] == [word]
     whole = _kinds(await _all(runtime.session("s").events(live=False)))
     assert (whole.count("chunk"), whole.count("end"), whole[-1]) == (3, 3, "caught_up")
 
@@ -191,13 +190,13 @@ async def test_the_stream_of_a_session_that_is_deleted_under_its_run_is_dropped(
     runtime: SessionRuntime, talk: Talk
 ) -> None:
     handle = await runtime.session("s").start("one hold")
-    frames = runtime.session("s").events(run=handle.run_id)
+    items = runtime.session("s").events(run=handle.run_id)
     await talk.reached.wait()
-    while (await _next(frames)).type != "chunk":
+    while (await _next(items)).type != "chunk":
         pass
     await runtime.session("s").delete()
     with pytest.raises(StreamDropped):
-        await _all(frames)
+        await _all(items)
     talk.release.set()
     with pytest.raises(Exception, match="deleted|took over"):  # noqa: RUF043
         await handle.wait()
@@ -213,9 +212,9 @@ async def test_a_reader_whose_store_is_cut_off_reads_on_from_the_cursor_it_is_gi
     seen: list[StreamItem] = []
 
     async def read(after: int) -> None:
-        async for frame in elsewhere.session("s").events(after=after, run=handle.run_id):
-            seen.append(frame)
-            if frame.type == "chunk" and frame.data == "one":
+        async for item in elsewhere.session("s").events(after=after, run=handle.run_id):
+            seen.append(item)
+            if item.type == "chunk" and item.data == "one":
                 faults.cut()
                 talk.release.set()
 
@@ -231,10 +230,10 @@ async def test_a_reader_whose_store_is_closed_is_told_that_the_stream_was_droppe
     harness: Harness, runtime: SessionRuntime
 ) -> None:
     elsewhere = await harness.open()
-    frames = (await opened(elsewhere)).session("s").events()
-    while (last := await _next(frames)).type != "caught_up":
+    items = (await opened(elsewhere)).session("s").events()
+    while (last := await _next(items)).type != "caught_up":
         pass
-    waiting = asyncio.create_task(_next(frames))
+    waiting = asyncio.create_task(_next(items))
     await asyncio.sleep(0)
     await elsewhere.aclose()
     with pytest.raises(StreamDropped) as dropped:
@@ -246,10 +245,10 @@ async def test_pruned_chunks_leave_a_mark_and_the_end_stands(runtime: SessionRun
     outcome: Outcome = await runtime.send("s", "one two three")
     before = await _all(runtime.session("s").events(run=outcome.run_id))
     await store.upkeep.prune(chunks_older_than=0)
-    frames = await _all(runtime.session("s").events(run=outcome.run_id))
-    assert "chunk" not in {frame.type for frame in frames}
-    assert "elided" in {frame.type for frame in frames}
-    assert frames[-1] == before[-1]
+    items = await _all(runtime.session("s").events(run=outcome.run_id))
+    assert "chunk" not in {item.type for item in items}
+    assert "elided" in {item.type for item in items}
+    assert items[-1] == before[-1]
 
 
 def _chunk(seq: int, text: str, run: str = "r", attempt: int = 1) -> StreamItem:
@@ -262,7 +261,7 @@ def _rewound(seq: int, since: int, run: str = "r") -> StreamItem:
 
 def test_fold_drops_what_was_taken_back_of_that_run_and_nothing_else() -> None:
     event = StreamItem(type="event", seq=5, name="lane_taken_over", run_id="r")
-    frames = [
+    items = [
         _chunk(1, "kept"),
         _chunk(2, "other", run="q"),
         _chunk(3, "lost"),
@@ -273,6 +272,6 @@ def test_fold_drops_what_was_taken_back_of_that_run_and_nothing_else() -> None:
         _rewound(8, 6),
         _chunk(9, "said", attempt=3),
     ]
-    assert [frame.seq for frame in fold(frames)] == [1, 2, 4, 5, 9]
-    assert fold(fold(frames)) == fold(frames)
+    assert [item.seq for item in fold(items)] == [1, 2, 4, 5, 9]
+    assert fold(fold(items)) == fold(items)
     assert fold([]) == []

@@ -1,6 +1,7 @@
 """Answers: bound to wait, kind and run, stored once, each refusal with its own name."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ from tenuto.errors import (
     WaitUnknown,
 )
 from tenuto.model.run import RunStatus
-from tenuto.model.session import SessionKey
-from tenuto.model.wait import WaitStatus
+from tenuto.model.wait import Wait, WaitStatus
+from tenuto.runtime.handle import Session
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
@@ -54,26 +55,31 @@ async def test_every_answer_that_does_not_fit_has_its_own_refusal_and_changes_no
         with pytest.raises(WaitUnknown) as refusal:
             await runtime.answer(unknown, True)
         assert refusal.value.details() == {"wait_id": unknown}
-    refused: list[tuple[dict[str, Any], str, str]] = [
-        ({"kind": "approval"}, "tool_result", "approval"),
-        ({"run_id": foreign.run_id}, result.run_id, foreign.run_id),
-        ({"session_id": "other"}, "s", "other"),
-        ({"session_id": "nowhere"}, "s", "nowhere"),
+    session = runtime.session("s")
+    refused: list[tuple[Session, Wait | str, str, str]] = [
+        (session, replace(result, kind="approval"), "tool_result", "approval"),
+        (session, replace(result, run_id=foreign.run_id), result.run_id, foreign.run_id),
+        (runtime.session("other"), result.wait_id, "s", "other"),
+        (runtime.session("other"), result, "s", "other"),
+        (runtime.session("nowhere"), result.wait_id, "s", "nowhere"),
     ]
-    for bound, expected, given in refused:
+    for by, wait, expected, given in refused:
         with pytest.raises(AnswerMismatch) as mismatch:
-            await runtime.answer(result.wait_id, True, **bound)
+            await by.answer(wait, True)
         assert (mismatch.value.details()["expected"], mismatch.value.details()["given"]) == (expected, given)
-    with pytest.raises(WaitUnknown) as refusal:
-        await runtime.answer(result.wait_id, True, session_id=SessionKey("s", tenant="t"))
-    assert refusal.value.details() == {"wait_id": result.wait_id}
+    elsewhere = runtime.for_tenant("t")
+    for foreigner in (elsewhere, elsewhere.session("s")):
+        for named in (result.wait_id, result):
+            with pytest.raises(WaitUnknown) as refusal:
+                await foreigner.answer(named, True)
+            assert refusal.value.details() == {"wait_id": result.wait_id}
     for not_an_approval in ("yes", None, 1, {"result": "paid"}, {"approved": "yes"}):
         with pytest.raises(InvalidInput):
             await runtime.answer(approval.wait_id, not_an_approval)
     with pytest.raises(InvalidInput):
         await runtime.answer(approval.wait_id, error="broken")
     assert await runtime.store.dump() == before
-    right = await runtime.answer(result.wait_id, "clicked", kind="tool_result", run_id=result.run_id, session_id="s")
+    right = await session.answer(result, "clicked")
     assert [wait.wait_id for wait in right.open_waits] == [approval.wait_id]
 
 
@@ -89,7 +95,7 @@ async def test_the_output_of_a_gated_tool_comes_from_the_tool_alone(harness: Our
     wait = waiting(await runtime.send("s", "go"), "approval")
     assert paid == []
     with pytest.raises(AnswerMismatch):
-        await runtime.answer(wait.wait_id, "forged", kind="tool_result")
+        await runtime.answer(replace(wait, kind="tool_result"), "forged")
     await runtime.answer(wait.wait_id, {"approved": True, "result": "forged"})
     assert results((await runtime.get("s")).messages) == {"c1": "receipt 1"}
     assert paid == [{"amount": 3}]
@@ -140,7 +146,7 @@ async def test_two_clients_answer_at_once_and_the_turn_goes_on_once(harness: Our
         (taken,) = [end for end in ends if isinstance(end, Answered)]
         (refused,) = [end for end in ends if isinstance(end, BaseException)]
         assert isinstance(refused, AlreadyAnswered)
-        assert taken.continues
+        assert taken.continues != "waiting"
         await two.drain()
         stored = await one.store.waits.get(wait.wait_id)
         assert stored is not None
@@ -196,7 +202,7 @@ async def test_an_answer_after_the_consumed_deadline_is_late_and_the_model_is_to
     await runtime.drain()
     with pytest.raises(LateAnswer):
         await runtime.answer(wait.wait_id, "once more")
-    assert (await runtime.send("s", "and now?")).output == "Thanks."
+    assert (await runtime.send("s", "and now?")).text == "Thanks."
     (told,) = await notices(runtime)
     assert told == f"An answer to 'c1' (wait {wait.wait_id}) came too late and was not used: its wait is expired."
     (message,) = [each for each in (await runtime.get("s")).messages if each["role"] == "system"]
@@ -298,7 +304,7 @@ async def test_where_the_program_is_not_registered_the_answer_is_kept_for_a_work
     wait = (await runtime.send("s", "hi")).waits[0]
     door = await database.runtime()
     answered = await door.answer(wait.wait_id, "kept")
-    assert (answered.continues, answered.outcome) == (True, None)
+    assert (answered.continues, answered.outcome) == ("worker", None)
     assert (await runtime.session("s").runs())[0].status is RunStatus.SUSPENDED
     await runtime.drain()
     assert (await runtime.session("s").runs())[0].run.outcome == {"output": "kept"}
@@ -351,7 +357,8 @@ async def test_a_signal_is_checked_against_its_schema_and_the_run_keeps_waiting(
     assert len(await runtime.session("s").waits()) == 1
     answered = await runtime.answer(wait.wait_id, {"choice": "blue", "count": 2, "tags": ["x"], "more": None})
     assert answered.outcome is not None
-    assert answered.outcome.output["choice"] == "blue"
+    voted: Any = answered.outcome.output
+    assert voted["choice"] == "blue"
 
 
 @pytest.mark.parametrize(
@@ -379,7 +386,7 @@ async def test_a_refusal_is_an_answer_refused_whatever_its_reason(harness: OurHa
     with pytest.raises(AnswerRefused):
         await runtime.answer("unknown")
     with pytest.raises(AnswerRefused):
-        await runtime.answer(wait.wait_id, kind="approval")
+        await runtime.answer(replace(wait, kind="approval"))
     await runtime.answer(wait.wait_id, 1)
     with pytest.raises(AnswerRefused):
         await runtime.answer(wait.wait_id, 1)

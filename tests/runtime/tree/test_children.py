@@ -10,12 +10,13 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import AnswerMismatch, DeliveryLost, SessionNotFound, StoreUnavailable
+from tenuto.messages import text_of
 from tenuto.model.input import InputStatus
 from tenuto.model.outgoing_item import NewOutgoing, OutboxKind, Outgoing, OutgoingStatus
 from tenuto.model.run import RunStatus, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
-from tenuto.runtime.change.actions import CompleteSession, ResumeSession, SuspendSession
+from tenuto.runtime.change.action import CompleteSession, ResumeSession, SuspendSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn, context_of
@@ -32,12 +33,12 @@ from tests.runtime.seams import advance, deliver, deliver_due, hand_over
 
 @program
 async def parent(turn: Turn) -> Any:
-    return await turn.child("child", turn.input["content"])
+    return await turn.child("child", turn.text)
 
 
 @program
 async def child(turn: Turn) -> Any:
-    return "heard " + turn.input["content"]
+    return "heard " + turn.text
 
 
 @program(name="child")
@@ -54,7 +55,7 @@ class Slow:
 
     async def _run(self, turn: Turn) -> Any:
         await self.gate()
-        return "heard " + turn.input["content"]
+        return "heard " + turn.text
 
 
 async def child_of(runtime: SessionRuntime, session_id: str = "p") -> str:
@@ -102,7 +103,7 @@ async def test_a_child_is_begun_after_its_parents_commit_and_its_result_reaches_
     assert await output_of(runtime) == {"result": "heard hello", "session_id": name}
     assert contents((await runtime.get(name)).messages, "user") == ["hello"]
     assert [each.status for each in await runtime.store.outbox.of_session("p")][:1] == [OutgoingStatus.DONE]
-    assert (await runtime.session(name).runs())[0].trace_id == (await runtime.runs("p"))[0].trace_id
+    assert (await runtime.session(name).runs())[0].trace_id == (await runtime.session("p").runs())[0].trace_id
 
 
 async def test_the_ids_of_children_are_minted_and_not_computable_from_parent_and_call(harness: OurHarness) -> None:
@@ -236,7 +237,7 @@ async def test_what_comes_back_to_a_parent_that_went_on_is_a_notice_and_the_chil
     task = asyncio.create_task(worker.drain())
     await slow.gate.reached.wait()
     name = await child_of(runtime)
-    assert (await runtime.send("p", "something else")).output == "never mind"
+    assert (await runtime.send("p", "something else")).text == "never mind"
     (wait,) = [each for each in await runtime.store.waits.of_session("p", status=None) if each.kind == "child"]
     assert wait.status is WaitStatus.ABANDONED
     (debt,) = await sent(runtime, OutboxKind.STOP)
@@ -249,7 +250,7 @@ async def test_what_comes_back_to_a_parent_that_went_on_is_a_notice_and_the_chil
     (run,) = await other.session(name).runs()
     assert (run.status, run.run.stop is not None) == (RunStatus.INTERRUPTED, True)
     await other.drain()
-    assert (await other.send("p", "and now?")).output == "noted"
+    assert (await other.send("p", "and now?")).text == "noted"
     messages = (await other.get("p")).messages
     (told,) = contents(messages, "system")
     assert "came too late" in told
@@ -309,7 +310,7 @@ async def test_a_child_that_ends_while_its_parent_is_live_is_heard_when_the_pare
 async def test_a_child_is_consulted_again_with_its_history(harness: OurHarness) -> None:
     @program(name="child")
     async def counts(turn: Turn) -> Any:
-        return [message["content"] for message in turn.messages]
+        return [text_of(message) for message in turn.messages]
 
     @program(name="parent")
     async def asks_twice(turn: Turn) -> Any:
@@ -331,13 +332,13 @@ async def test_a_child_is_consulted_again_with_its_history(harness: OurHarness) 
 async def test_only_a_child_of_ones_own_that_is_there_can_be_consulted_again(harness: OurHarness) -> None:
     @program(name="parent")
     async def asks_stranger(turn: Turn) -> Any:
-        return await turn.child("child", "who are you?", session_id=turn.input["content"])
+        return await turn.child("child", "who are you?", session_id=turn.text)
 
     runtime = await Database(harness).runtime(asks_stranger, child)
     await runtime.create("child", session_id="stranger")
     for name in ("stranger", "nobody"):
         session = await runtime.create("parent")
-        await runtime.send(session.key, name)
+        await session.send(name)
         await runtime.drain()
         told = await output_of(runtime, session.session_id)
         assert told["error"]["category"] == "child_lost"
@@ -355,7 +356,7 @@ async def test_a_stop_that_is_owed_does_not_hit_what_the_child_does_for_a_later_
             found: Any = await turn.child("child", "first", name="first")
             turn.state.update(child=found["session_id"])
             return found
-        return await turn.child("child", turn.input["content"], session_id=str(again))
+        return await turn.child("child", turn.text, session_id=str(again))
 
     runtime = await database.runtime(asks, asking_child)
     await runtime.create("parent", session_id="p")
@@ -406,10 +407,10 @@ async def test_an_answer_given_above_reaches_the_grandchild_that_waits_exactly_o
     (above,) = await runtime.session(middle).waits()
     for wait_id, stranger in ((wait.wait_id, "foreign"), (above.wait_id, leaf)):
         with pytest.raises(AnswerMismatch):
-            await runtime.answer(wait_id, "no", session_id=stranger)
+            await runtime.session(stranger).answer(wait_id, "no")
     assert len(await runtime.session(leaf).waits()) == 1
-    answered = await runtime.answer(wait.wait_id, "yes", session_id="r" if at_root else middle)
-    assert (answered.session_id, answered.continues) == (leaf, True)
+    answered = await runtime.session("r" if at_root else middle).answer(wait.wait_id, "yes")
+    assert (answered.session_id, answered.continues) == (leaf, "here")
     await runtime.drain()
     told = await output_of(runtime, "r")
     assert told["result"]["result"] == ["told", "yes"]
@@ -537,10 +538,12 @@ async def test_a_program_that_no_worker_has_is_a_failure_after_some_patience(har
 
 @in_memory
 async def test_a_message_that_no_session_takes_and_a_child_that_is_closed_are_failures(harness: OurHarness) -> None:
+    bad: Any = {"role": "assistant", "content": "x"}
+
     @program(name="parent")
     async def asks(turn: Turn) -> Any:
-        if turn.input["content"] == "bad":
-            return await turn.child("child", {"role": "assistant", "content": "x"})
+        if turn.text == "bad":
+            return await turn.child("child", bad)
         first: Any = await turn.child("child", "x")
         await turn.wait("closed")
         return await turn.child("child", "y", session_id=first["session_id"])

@@ -149,12 +149,15 @@ async def test_results_come_before_a_new_message_in_one_commit_with_it(store: St
 
 @pytest.mark.parametrize("passing", ["user", "assistant"])
 async def test_nothing_passes_a_call_that_is_waited_for(store: Store, passing: str) -> None:
+    asked: Any = calls(("a", "ask", {}))
+    meanwhile: Any = {"role": passing, "content": "meanwhile"}
+
     @program
     async def hasty(turn: Turn) -> None:
-        turn.append(calls(("a", "ask", {})))
+        turn.append(asked)
         wanted = WaitFor(signal_id="a", kind="tool_result", metadata={"call_id": "a"})
         await context_of(turn).open_waits([wanted.opening(turn.step)])
-        turn.append({"role": passing, "content": "meanwhile"})
+        turn.append(meanwhile)
         await turn.save()
 
     runtime = await opened(store, [hasty])
@@ -169,13 +172,12 @@ async def test_nothing_passes_a_call_that_is_waited_for(store: Store, passing: s
 
 
 async def test_what_is_no_message_fails_the_turn_that_appends_it(store: Store) -> None:
-    bad: list[Any] = ["text", {"role": "robot"}, {"role": "assistant", "tool_calls": [{}]}, {"role": "user", "x": {1}}]
+    bad: list[Any] = [7, {"role": "robot"}, {"role": "assistant", "tool_calls": [{}]}, {"role": "user", "x": {1}}]
 
     @program
     async def careless(turn: Turn) -> None:
-        given: Any = turn.input
         turn.state.update(mood="sour")
-        turn.append(bad[int(given["content"])])
+        turn.append(bad[int(turn.text)])
 
     runtime = await opened(store, [careless])
     await runtime.create("careless", session_id="s")
@@ -198,9 +200,10 @@ async def test_one_trace_runs_through_all_turns_of_a_session(store: Store) -> No
     await runtime.create("tracing", session_id="other")
     await runtime.send("s", "one")
     await (await opened(store, [tracing])).send("s", "two")
-    assert traces == [created.profile.trace["trace_id"]] * 2
+    trace = (await created.info()).profile.trace
+    assert traces == [trace["trace_id"]] * 2
     assert {run.trace_id for run in await runtime.session("s").runs()} == set(traces)
-    assert (await runtime.session("other").info()).profile.trace != created.profile.trace
+    assert (await runtime.session("other").info()).profile.trace != trace
 
 
 async def test_a_step_that_is_replayed_counts_its_usage_once(store: Store) -> None:
@@ -222,7 +225,7 @@ async def test_the_reply_of_a_failed_turn_is_in_no_later_turns_memory(store: Sto
 
     @program
     async def moody(turn: Turn) -> None:
-        seen.append((turn.state.get("mood"), len(turn.messages), len(turn.session.logs.get("notes", ()))))
+        seen.append((turn.state.get("mood"), len(turn.messages), len(turn.log("notes"))))
         turn.state.update(mood="sour")
         turn.add("notes", "n")
         turn.append({"role": "assistant", "content": "never said"})

@@ -18,7 +18,7 @@ async def test_a_replayed_call_is_counted_once_and_a_second_real_one_again(harne
     @program
     async def asks(turn: Turn) -> None:
         async def model() -> Any:
-            turn.record_usage("m", "provider", input=10, output=3, cache_read=2, cache_write=1, reasoning=4)
+            turn.record_usage("m", source="provider", input=10, output=3, cache_read=2, cache_write=1, reasoning=4)
             return "hi"
 
         await turn.effect("first", model, None, kind="model")  # replayed when the turn goes on

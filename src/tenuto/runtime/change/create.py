@@ -111,7 +111,7 @@ class SessionCreator:
     async def create(self, new: NewSession) -> SessionView:
         """Create a session, under its id or a minted one; see `Sessions.create`."""
         definition = self._definition(new)
-        key = session_key(new.named or new_id(), new.tenant)
+        key = session_key(new_id() if new.named is None else new.named, new.tenant)
         life = None
         if new.parent is None:
             links: dict[str, Any] = {"trace": {"trace_id": _trace_id(key, new.operation_id)}}
@@ -131,7 +131,7 @@ class SessionCreator:
             return None
         if head.profile.agent != (wanted := self._definition(new).name):
             raise SessionExists(
-                f"{head.key} exists already, and is of the program {quote(head.profile.agent)} instead of "
+                f"{head.key} exists already and belongs to the program {quote(head.profile.agent)}, not to "
                 f"{quote(wanted)}; use another id.",
                 key=head.key,
                 found_version=head.version,

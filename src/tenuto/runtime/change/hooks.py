@@ -47,24 +47,21 @@ def on(
     return made if function is None else made(function)
 
 
-class Hooks:
+class Hooks(dict[str, list[Hook]]):
     """The hooks of a runtime, by stage; each receives what the one before it returned."""
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
-        self._by_stage: dict[str, list[Hook]] = {}
+        super().__init__()
         for each in check_items(hooks, "hooks"):
             if not isinstance(each, Hook):
                 raise InvalidInput(f'{quote(each)} is not a hook: make one with on("before_save", function).')
-            self._by_stage.setdefault(each.stage, []).append(each)
-        for same in self._by_stage.values():
+            self.setdefault(each.stage, []).append(each)
+        for same in self.values():
             same.sort(key=lambda hook: -hook.priority)
-
-    def __bool__(self) -> bool:
-        return bool(self._by_stage)
 
     async def on_stage(self, stage: Stage, session: SessionView) -> SessionView:
         """Call the hooks of a stage; one that returns anything but its session raises `InvalidInput`."""
-        for hook in self._by_stage.get(stage, ()):
+        for hook in self.get(stage, ()):
             session = same_session(session, await hook.function(session), hook.name)
         return session
 

@@ -17,7 +17,7 @@ from tenuto.model.input import Consume
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionStatus
-from tenuto.runtime.change.actions import Action
+from tenuto.runtime.change.action import Action
 from tenuto.runtime.change.hooks import Hooks, same_session
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.info import head_of

@@ -200,7 +200,7 @@ class Turn(Generic[StateT]):
         with the next commit, and the model is called again if that was lost. The same key with a different request
         raises `EffectMismatch`. A call that was started by a runner that is gone is in doubt: it is repeated if it is a
         model's, idempotent, or the policy says so; otherwise the turn suspends until somebody settles it, or fails.
-        Effects called inside a call have a namespace of their own.
+        Effects called inside a call have a separate namespace.
         """
         context = self._context
         place = Place(context.namespace, context.step, key)

@@ -8,7 +8,7 @@ from tenuto.model.commit import Append
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import Consume, Input, InputKind
 from tenuto.model.lane import Lane
-from tenuto.runtime.change.actions import Commands, SendMessage
+from tenuto.runtime.change.action import Commands, SendMessage
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.first_message import begins_turn, first_message_of, notice_message

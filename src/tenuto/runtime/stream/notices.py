@@ -201,6 +201,10 @@ class Listeners:
     def __bool__(self) -> bool:
         return bool(self._listeners)
 
+    def and_also(self, listeners: Iterable[Listener]) -> "Listeners":
+        """Return these listeners and others after them."""
+        return Listeners((*self._listeners, *listeners))
+
     async def tell(self, *notices: Notice) -> None:
         """Pass notices to all listeners; never raise. A failure is reported to the other listeners after its notice."""
         for notice in notices:

@@ -1,0 +1,39 @@
+"""What can be done to a session, as values: pass them to `execute`, or queue them with `enqueue`."""
+
+from tenuto.runtime.change.action import (
+    Action,
+    ChangeModel,
+    ChangeSystemPrompt,
+    ClearSession,
+    CompleteSession,
+    DeleteSession,
+    FailSession,
+    ForkSession,
+    ResumeSession,
+    RewindSession,
+    SendMessage,
+    StopRun,
+    SuspendSession,
+    UpdateTask,
+    WriteMetadata,
+)
+from tenuto.runtime.session.definition import Task
+
+__all__ = [
+    "Action",
+    "ChangeModel",
+    "ChangeSystemPrompt",
+    "ClearSession",
+    "CompleteSession",
+    "DeleteSession",
+    "FailSession",
+    "ForkSession",
+    "ResumeSession",
+    "RewindSession",
+    "SendMessage",
+    "StopRun",
+    "SuspendSession",
+    "Task",
+    "UpdateTask",
+    "WriteMetadata",
+]
