@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 
 from tenuto import Store, open_store
 from tenuto.errors import TenutoError
+from tenuto.messages import ToolCall
 from tenuto.model.run import RunStatus
-from tenuto.runtime.calls.effect_call import start_call
+from tenuto.runtime.calls.effect_call import call_effect, start_call
 from tenuto.runtime.program.program import Program, program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.turn.effect_journal import Place
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper
 from tenuto.testing.agent import Request, Script, ScriptedAgent, calls
@@ -174,12 +176,12 @@ class World:
             writer.close()
 
 
-def programs(world: World) -> list[Program]:
+def programs(world: World) -> list[Program[Any]]:
     """Return every program the tests know."""
     return [_desk(world), _chat(world), _teller(world), _caller(world), waiter]
 
 
-def _desk(world: World) -> Program:
+def _desk(world: World) -> Program[Any]:
     """The reference turn: a model call, a batch of tools one of which needs approval, and another model call."""
     wanted = [(name, name, {"about": name}) for name in (*TOOLS, SHIP)]
     script = Script(calls(*wanted, content="let me see"), "all done")
@@ -202,13 +204,12 @@ def _desk(world: World) -> Program:
     return Desk(model=answered, tools=[tool(name) for name in (*TOOLS, SHIP)], name="desk", stream=True)
 
 
-def _chat(world: World) -> Program:
+def _chat(world: World) -> Program[Any]:
     @program
     async def chat(turn: Turn) -> None:
         """Ask the outside about the message, and reply."""
-        said: Any = turn.input
-        await world.ask([said["content"], turn.attempt])
-        turn.append({"role": "assistant", "content": f"re: {said['content']}"})
+        await world.ask([turn.text, turn.attempt])
+        turn.append(f"re: {turn.text}")
 
     return chat
 
@@ -216,7 +217,7 @@ def _chat(world: World) -> Program:
 STORY, LINES = 4, 20
 
 
-def _teller(world: World) -> Program:
+def _teller(world: World) -> Program[Any]:
     @program
     async def teller(turn: Turn) -> None:
         """Tell a story in steps, each of them line by line; each line says which attempt tells it."""
@@ -225,23 +226,23 @@ def _teller(world: World) -> Program:
             if told == STORY:
                 return
             for line in range(LINES):
-                turn.emit([told, line, turn.attempt])
+                turn.emit({"data": [told, line, turn.attempt]})
                 await asyncio.sleep(0.002)
                 await world.ask([told, line]) if line == LINES // 2 else None
-            turn.append({"role": "assistant", "content": f"part {told}"})
+            turn.append(f"part {told}")
 
     return teller
 
 
-def _caller(world: World) -> Program:
+def _caller(world: World) -> Program[Any]:
     @program
     async def caller(turn: Turn) -> None:
         """Put a call on record, ask the outside, and only then make it, or, asked for that, another one of a model."""
-        said: Any = turn.input
-        kind = said["content"]
+        kind, context, place = turn.text, context_of(turn), Place("", turn.step, "pay")
         if kind == "tool" and not turn.open_calls:
-            turn.append({"role": "assistant", "content": "", "tool_calls": [{"id": "pay", "name": "pay"}]})
-            start_call(context_of(turn), "pay", {}, idempotent=True)
+            wanted: ToolCall = {"id": "pay", "name": "pay", "arguments": {}}
+            turn.append({"role": "assistant", "content": "", "tool_calls": [wanted]})
+            start_call(context, "pay", {}, idempotent=True)
             await turn.save()
         await world.ask([kind, turn.attempt])
 
@@ -255,7 +256,7 @@ def _caller(world: World) -> Program:
 
         call_id = "pay" if kind == "tool" else None
         with suppress(TenutoError):  # a program that takes no for an answer, and goes on
-            await turn.effect("pay", call, {}, kind=kind, idempotent=True, call_id=call_id, record=record)
+            await call_effect(context, place, call, {}, kind=kind, idempotent=True, call_id=call_id, record=record)
         await turn.effect("more", call, kind="model")
 
     return caller
@@ -265,13 +266,13 @@ def _caller(world: World) -> Program:
 async def waiter(turn: Turn) -> None:
     """Wait for a signal and repeat it."""
     answer = await turn.wait("word")
-    turn.append({"role": "assistant", "content": str(answer)})
+    turn.append(str(answer))
 
 
-def told(outcome: Outcome) -> dict[str, Any]:
+def told(outcome: Outcome[Any]) -> dict[str, Any]:
     """Return an outcome as what can be said in a line."""
     error: Any = outcome.error or {}
-    return {"status": str(outcome.status), "output": outcome.output, "error": error.get("category")}
+    return {"status": outcome.status, "text": outcome.text, "error": error.get("category")}
 
 
 class Unfinished(Exception):
@@ -320,7 +321,7 @@ async def send(runtime: SessionRuntime, _: World, session: str, text: str, **opt
 
 async def work(runtime: SessionRuntime, _: World, poll: float = 0.1) -> None:
     """Be a worker until the end of the process."""
-    await runtime.work(poll=poll)
+    await runtime.worker(poll=poll).work()
 
 
 async def drain(runtime: SessionRuntime, _: World) -> None:
@@ -398,6 +399,6 @@ async def _serve(line: Connection, post: Post) -> None:
             line.send(await VERBS[verb](runtime, world, **arguments))
 
 
-def runtime_of(store: Store, world: World, **options: Any) -> SessionRuntime:
-    """Return a runtime of this process that knows the programs."""
-    return SessionRuntime(store, programs(world), **options)
+async def runtime_of(store: Store, world: World, **options: Any) -> SessionRuntime:
+    """Return an open runtime of this process that knows the programs."""
+    return await opened(store, programs(world), **options)

@@ -16,6 +16,7 @@ from tenuto.errors import TenutoError
 from tenuto.runtime.program.program import Program, program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.words import StopKind
 from tests.crash.processes import Database
 from tests.polling import until
 
@@ -24,18 +25,17 @@ _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(["asyncpg", "tests.crash.runtime_programs", "tests.crash.runtime_senders"])
 
 
-def clerk(folder: Path) -> Program:
+def clerk(folder: Path) -> Program[Any]:
     """Return a program that notes when it begins and ends, and replies once there is a file named `release`."""
 
     @program(name="clerk")
     async def body(turn: Turn) -> None:
-        said: Any = turn.input
-        note(folder, f"begin {said['content']}")
+        note(folder, f"begin {turn.text}")
         try:
             await until((folder / "release").exists, seconds=_PATIENCE)
-            turn.append({"role": "assistant", "content": f"re: {said['content']}"})
+            turn.append(f"re: {turn.text}")
         finally:
-            note(folder, f"end {said['content']}")
+            note(folder, f"end {turn.text}")
 
     return body
 
@@ -143,7 +143,7 @@ async def send(runtime: SessionRuntime, line: Connection, session: str, texts: l
         except TenutoError as error:
             line.send({"text": text, "status": type(error).__name__, "category": error.category})
             return
-        told = {"text": text, "status": str(outcome.status), "output": outcome.output}
+        told = {"text": text, "status": outcome.status, "reply": outcome.text}
         line.send(told | {"run_id": outcome.run_id, "input_id": outcome.input_id})
 
     await asyncio.gather(*map(one, texts))
@@ -159,10 +159,10 @@ async def enqueue(runtime: SessionRuntime, line: Connection, session: str, count
 async def outcome(runtime: SessionRuntime, line: Connection, input_id: str) -> None:
     """Tell where an input stands."""
     found = await runtime.outcome(input_id)
-    line.send([str(found.status), found.run_id, found.output])
+    line.send([found.status, found.run_id, found.text])
 
 
-async def stop(runtime: SessionRuntime, line: Connection, session: str, kind: str) -> None:
+async def stop(runtime: SessionRuntime, line: Connection, session: str, kind: StopKind) -> None:
     """Ask a session's run to stop, and tell the answer."""
     line.send(str((await runtime.session(session).stop(kind=kind, reason="from another process")).answer))
 

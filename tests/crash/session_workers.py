@@ -10,12 +10,14 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tenuto import Outcome, Store, open_store
+from tenuto import Store, open_store
+from tenuto.graph.graph_outcome import Outcome
 from tenuto.model.run import Run, RunStatus
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper
 from tests.crash.session_graphs import Plan, made
+from tests.runtime.runtimes import opened
 
 
 def told(outcome: Outcome[Any]) -> dict[str, Any]:
@@ -94,16 +96,16 @@ async def _resumed_as(store: Store, run: Run) -> str | None:
     return last if last != run.invocation_id else None
 
 
-def _runtime(store: Store, plan: Plan) -> SessionRuntime:
-    """Return a runtime whose one program is the graph."""
+async def _runtime(store: Store, plan: Plan) -> SessionRuntime:
+    """Return an open runtime whose one program is the graph."""
     graph = made(plan, store)
     program = graph.as_program(name="graph", entry=lambda message: message["content"], checkpoints=plan.checkpoints)
-    return SessionRuntime(store, [program])
+    return await opened(store, [program])
 
 
 async def send(store: Store, plan: Plan, session: str, text: str = "user") -> Any:
     """Send a message to a session, which is made if it is not there, as a turn of the runtime."""
-    runtime = _runtime(store, plan)
+    runtime = await _runtime(store, plan)
     if not await store.exists(session):
         await runtime.create("graph", session_id=session)
     outcome = await runtime.send(session, text, key=f"message {text}", when_busy="queue")
@@ -112,13 +114,13 @@ async def send(store: Store, plan: Plan, session: str, text: str = "user") -> An
 
 async def answer(store: Store, plan: Plan, wait: str, value: Any) -> Any:
     """Answer a wait, and go on here."""
-    answered = await _runtime(store, plan).answer(wait, value)
+    answered = await (await _runtime(store, plan)).answer(wait, value)
     return str(answered.outcome.status) if answered.outcome else None
 
 
 async def drain(store: Store, plan: Plan) -> Any:
     """Do whatever is due in any session."""
-    await _runtime(store, plan).drain()
+    await (await _runtime(store, plan)).drain()
     return "drained"
 
 

@@ -267,15 +267,15 @@ async def test_the_reference_turn_makes_these_calls_and_no_others(database: Data
         answered = await runtime.answer(outcome.waits[0].wait_id, True)
         store.backend = inner
     assert answered.outcome is not None
-    assert answered.outcome.output == "all done"
+    assert answered.outcome.text == "all done"
     assert [call for call in sent if call != FLUSH] == SENT
     assert [call for call in world.probe.trace if call != FLUSH] == ANSWERED
 
 
 @pytest.mark.parametrize("way", ["sent", "queued"])
 async def test_a_reply_lost_at_any_write_is_resolved_and_nothing_happens_twice(database: Database, way: str) -> None:
-    async with database.open() as opened:
-        faults = FaultyBackend(opened.backend)
+    async with database.open() as bare:
+        faults = FaultyBackend(bare.backend)
         store = Store(faults)
         world = World(folder=database.folder)
         runtime = await opened(store, programs(world))
@@ -346,8 +346,8 @@ async def test_a_store_that_goes_away_at_any_write_leaves_a_turn_that_comes_to_i
     database: Database, way: str, lands: bool, calls_away: float, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.001)
-    async with database.open() as opened:
-        going = GoingAway(opened.backend)
+    async with database.open() as bare:
+        going = GoingAway(bare.backend)
         store = Store(going)
         store.keeper = Keeper(store, ttl=0.3, every=0.1)
         world = World(folder=database.folder)

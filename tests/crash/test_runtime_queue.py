@@ -39,7 +39,7 @@ async def _check(runtime: SessionRuntime, store: Store, session: str, ids: list[
     assert [run.status for run in runs] == [RunStatus.COMPLETED] * len(SAID), session
     assert sum(run.attempt - 1 for run in runs) <= 1, session
     outcomes = [await runtime.outcome(each) for each in ids]
-    assert [(each.status, each.output) for each in outcomes] == [("completed", f"re: {said}") for said in SAID]
+    assert [(each.status, each.text) for each in outcomes] == [("completed", f"re: {said}") for said in SAID]
     assert not await store.inbox.list(session)
     frames = [frame async for frame in runtime.session(session).events(live=False)]
     assert [frame.run_id for frame in frames if frame.is_end] == [run.run_id for run in reversed(runs)], session
@@ -51,7 +51,7 @@ async def test_a_queue_whose_worker_is_killed_at_any_call_is_drained_by_the_next
     database: Database, every: int
 ) -> None:
     async with database.open() as store:
-        runtime = runtime_of(store, World(folder=database.folder))
+        runtime = await runtime_of(store, World(folder=database.folder))
         for number, moment in enumerate(sample(await _moments(runtime), every, database.name)):
             session = f"s{number}"
             ids = await _queued(runtime, session)

@@ -73,7 +73,7 @@ async def test_queued_messages_all_get_their_turn_in_order_and_none_is_interleav
                 await asyncio.sleep(0.005)
         release(database)
         outcomes = await all_heard(processes)
-        assert [(each["status"], each["output"]) for each in outcomes] == [
+        assert [(each["status"], each["reply"]) for each in outcomes] == [
             ("completed", f"re: {each['text']}") for each in outcomes
         ]
         ran = one_after_the_other(database)
@@ -106,7 +106,7 @@ async def test_of_messages_that_are_rejected_one_wins_and_four_are_refused(datab
         winner = said.get_nowait()
         assert winner["status"] == "completed"
         assert {each["text"] for each in refused} | {winner["text"]} == set(TEXTS)
-        assert await talk_of(runtime) == [winner["text"], winner["output"]]
+        assert await talk_of(runtime) == [winner["text"], winner["reply"]]
         assert one_after_the_other(database) == [winner["text"]]
 
 
@@ -168,7 +168,7 @@ async def test_one_key_from_four_processes_at_once_is_one_turn(database: Databas
         if policy == "reject":  # whoever looked before the winner's message was there could not know
             same = [each for each in same if each["status"] != "LaneBusy"]
             assert len(same) >= 2
-        assert {(each["status"], each["output"]) for each in same} == {("completed", "re: only")}
+        assert {(each["status"], each["reply"]) for each in same} == {("completed", "re: only")}
         assert len({(each["run_id"], each["input_id"]) for each in same}) == 1
         again = await processes[3].do("send", session="chat", texts=["only"], key="k", when_busy=policy)
         assert again["run_id"] == same[0]["run_id"]

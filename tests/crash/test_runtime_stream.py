@@ -23,7 +23,7 @@ async def _chunk_of(store: Store, told: int, attempt: int) -> None:
         async for page in store.events.subscribe("story", after=after):
             for event in page.events:
                 data: Any = event.data
-                if event.type == "chunk" and (data["chunk"][0], data["attempt"]) == (told, attempt):
+                if event.type == "chunk" and (data["chunk"]["data"][0], data["attempt"]) == (told, attempt):
                     return
 
 
@@ -41,7 +41,7 @@ async def test_readers_of_a_stream_whose_writer_is_killed_twice_end_with_the_sam
     async with outside() as world, database.open() as store:
         writers = [Colleague(database, port=world.port) for _ in range(3)]
         steady, restless = Colleague(database), Colleague(database)
-        runtime = runtime_of(store, World(folder=database.folder))
+        runtime = await runtime_of(store, World(folder=database.folder))
         await runtime.create("teller", session_id="story")
         async with mates(*writers, steady, restless):
             await runtime.session("story").enqueue("tell me")
@@ -66,7 +66,8 @@ async def test_readers_of_a_stream_whose_writer_is_killed_twice_end_with_the_sam
     assert [each[1] for each in one].count("rewound") == 2
     assert (one[-1][1], one[-1][4]["status"]) == ("end", "completed")
     raw = [frame.data for frame in frames if frame.type == "chunk"]
-    lines: list[Any] = [frame.data for frame in fold(frames) if frame.type == "chunk"]
+    folded: list[Any] = [frame.data for frame in fold(frames) if frame.type == "chunk"]
+    lines = [chunk["data"] for chunk in folded]
     assert len(raw) > len(lines)
     assert [line[:2] for line in lines] == [[told, line] for told in range(STORY) for line in range(LINES)]
     # Each part was told by one attempt alone, and later parts never by an earlier one.
@@ -76,7 +77,7 @@ async def test_readers_of_a_stream_whose_writer_is_killed_twice_end_with_the_sam
 
 async def test_a_reader_in_another_process_sees_chunks_before_the_turn_is_over(database: Database) -> None:
     async with outside() as world, database.open() as store, database.open() as elsewhere:
-        runtime = runtime_of(store, World(folder=database.folder, port=world.port))
+        runtime = await runtime_of(store, World(folder=database.folder, port=world.port))
         await runtime.create("teller", session_id="story")
         world.keep(lambda request: request[0] == 0)
         handle = await runtime.session("story").start("tell me")

@@ -59,7 +59,7 @@ async def test_suspended_sessions_hold_no_task_thread_or_connection_and_a_fresh_
 ) -> None:
     sessions = [f"session {number}" for number in range(count)]
     async with database.open() as store:
-        runtime = runtime_of(store, World(folder=database.folder))
+        runtime = await runtime_of(store, World(folder=database.folder))
         await _suspend(runtime, sessions[:AT_ONCE])  # pools are full from here on
         before = await Held.now()
         await _suspend(runtime, sessions[AT_ONCE:])

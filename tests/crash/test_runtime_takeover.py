@@ -46,7 +46,7 @@ async def test_a_worker_killed_in_a_turn_is_taken_over_at_once_on_the_same_host(
     async with outside() as world, database.open() as store:
         first, second = Colleague(database, port=world.port), Colleague(database, port=world.port)
         async with mates(first, second):
-            runtime = runtime_of(store, World(folder=database.folder))
+            runtime = await runtime_of(store, World(folder=database.folder))
             await runtime.create("chat", session_id="chat")
             given = await runtime.session("chat").enqueue("hello")
             world.keep(lambda request: request == ["hello", 1])
@@ -60,7 +60,7 @@ async def test_a_worker_killed_in_a_turn_is_taken_over_at_once_on_the_same_host(
             outcome = await runtime.outcome(given)
         (run,) = await store.runs.of_session("chat")
         frames = [frame.name async for frame in runtime.session("chat").events(live=False)]
-    assert (outcome.status, outcome.output, run.attempt) == ("completed", "re: hello", 2)
+    assert (outcome.status, outcome.text, run.attempt) == ("completed", "re: hello", 2)
     assert world.requests == [["hello", 1], ["hello", 2]]
     assert frames.count("lane_taken_over") == frames.count("rewound") == frames.count("run_ended") == 1
 
@@ -70,7 +70,7 @@ async def test_without_proof_a_killed_worker_is_taken_over_once_its_lane_has_lap
         first = Colleague(database, port=world.port, proof=False, keeper=SHORT)
         second = Colleague(database, port=world.port, proof=False, keeper=SHORT)
         async with mates(first, second):
-            runtime = runtime_of(store, World(folder=database.folder))
+            runtime = await runtime_of(store, World(folder=database.folder))
             await runtime.create("chat", session_id="chat")
             await runtime.session("chat").enqueue("hello")
             world.keep(lambda request: request == ["hello", 1])
@@ -95,7 +95,7 @@ async def test_a_worker_killed_with_the_lane_and_no_run_yet_leaves_input_that_is
     database: Database,
 ) -> None:
     async with database.open() as store:
-        runtime = runtime_of(store, World(folder=database.folder))
+        runtime = await runtime_of(store, World(folder=database.folder))
         await runtime.create("desk", session_id="desk")
         async with mates(Colleague(database)) as (dying,):
             moment = Moment("decide_acquire", 1, "after")
@@ -113,7 +113,7 @@ async def test_a_worker_killed_with_the_lane_and_no_run_yet_leaves_input_that_is
 
 async def test_after_three_lost_runners_a_run_is_abandoned_and_what_was_queued_is_taken(database: Database) -> None:
     async with outside() as world, database.open() as store:
-        runtime = runtime_of(store, World(folder=database.folder, port=world.port))
+        runtime = await runtime_of(store, World(folder=database.folder, port=world.port))
         await runtime.create("chat", session_id="chat")
         first = await runtime.session("chat").enqueue("deadly")
         steering = await runtime.session("chat").enqueue("meant for it", boundary="before_completion")
@@ -131,7 +131,7 @@ async def test_after_three_lost_runners_a_run_is_abandoned_and_what_was_queued_i
     assert world.requests[:3] == [["deadly", 1], ["deadly", 2], ["deadly", 3]]
     assert (outcomes[0].status, outcomes[0].error["category"]) == ("failed", "run_abandoned")
     assert [str(outcome.status) for outcome in outcomes[1:]] == ["completed", "completed"]
-    assert outcomes[2].output == "re: harmless"
+    assert outcomes[2].text == "re: harmless"
     assert runs[-1].attempt == 4
     assert ends[0]["status"] == "failed"
     assert len(ends) == len(runs)
@@ -147,7 +147,7 @@ async def test_a_lost_run_of_a_graph_that_is_no_program_here_is_ended_and_so_is_
 ) -> None:
     async with outside() as world, database.open() as store:
         plan: dict[str, Any] = {"graph": "chat", "concurrency": mode, "checkpoints": True, "port": world.port}
-        runtime = runtime_of(store, World(folder=database.folder))
+        runtime = await runtime_of(store, World(folder=database.folder))
 
         async def ended() -> Run | None:
             await runtime.drain()
@@ -162,7 +162,7 @@ async def test_a_lost_run_of_a_graph_that_is_no_program_here_is_ended_and_so_is_
             dying.kill()
         run = await _until(ended)
         assert (run.status, run.error["category"]) == (RunStatus.INTERRUPTED, "run_lost")
-        last = [frame async for frame in runtime.session(run.key).events(run=run.run_id)][-1]
+        last = [frame async for frame in runtime.session(run.key.session_id).events(run=run.run_id)][-1]
         assert last.is_end
         assert last.data["status"] == "interrupted"
         async with mates(Mate(database, **plan)) as (other,):
@@ -178,7 +178,7 @@ async def test_a_runner_that_stood_still_too_long_is_displaced_and_its_late_writ
     async with outside() as world, database.open() as store:
         still, other = Colleague(database, port=world.port, keeper=SHORT), Colleague(database, port=world.port)
         async with mates(still, other):
-            runtime = runtime_of(store, World(folder=database.folder))
+            runtime = await runtime_of(store, World(folder=database.folder))
             await runtime.create("chat", session_id="chat")
             world.keep(lambda request: request == ["hello", 1])
             still.order("send", session="chat", text="hello", key="k")
@@ -195,7 +195,7 @@ async def test_a_runner_that_stood_still_too_long_is_displaced_and_its_late_writ
             assert await store.dump() == before
             again = await still.do("send", session="chat", text="hello", key="k")
     assert refused == {"refused": "session_execution_lease_lost"}
-    assert again == {"status": "completed", "output": "re: hello", "error": None}
+    assert again == {"status": "completed", "text": "re: hello", "error": None}
     assert world.requests == [["hello", 1], ["hello", 2]]
 
 
@@ -206,7 +206,7 @@ async def test_a_runner_that_stood_still_begins_no_call_once_it_is_displaced(dat
         still, other = Colleague(database, port=world.port, keeper=NEVER_RENEWED), Colleague(database, port=world.port)
         async with mates(still, other):
             acted = World(folder=database.folder)
-            runtime = runtime_of(store, acted)
+            runtime = await runtime_of(store, acted)
             await runtime.create("caller", session_id="chat")
             world.keep(lambda request: request == [kind, 1])
             still.order("send", session="chat", text=kind)
@@ -226,7 +226,7 @@ async def test_a_lapsed_lane_that_nobody_took_lets_its_runner_go_on(database: Da
         still = Colleague(database, port=world.port, keeper=NEVER_RENEWED)
         async with mates(still):
             acted = World(folder=database.folder)
-            await runtime_of(store, acted).create("caller", session_id="chat")
+            await (await runtime_of(store, acted)).create("caller", session_id="chat")
             world.keep(lambda request: request == ["model", 1])
             still.order("send", session="chat", text="model")
             await world.asked(1)
@@ -246,7 +246,7 @@ async def test_a_displaced_runner_whose_keeper_has_not_noticed_can_write_nothing
     async with outside() as world, database.open() as store:
         lapsed, other = Colleague(database, port=world.port, keeper=NEVER_RENEWED), Colleague(database, port=world.port)
         async with mates(lapsed, other):
-            runtime = runtime_of(store, World(folder=database.folder))
+            runtime = await runtime_of(store, World(folder=database.folder))
             await runtime.create("chat", session_id="chat")
             world.keep(lambda request: request == ["hello", 1])
             lapsed.order("send", session="chat", text="hello")
@@ -259,13 +259,13 @@ async def test_a_displaced_runner_whose_keeper_has_not_noticed_can_write_nothing
             assert await store.dump() == before
             next_one = await lapsed.do("send", session="chat", text="and now")
     assert refused == {"refused": "session_execution_lease_lost"}
-    assert next_one["output"] == "re: and now"
+    assert next_one["text"] == "re: and now"
 
 
 async def _in_its_turn(line: Line, world: Outside, database: Database, ttl: float) -> "tuple[Store, asyncio.Task[Any]]":
     store = Store(line)
     store.keeper = Keeper(store, ttl=ttl, every=0.2)
-    runtime = runtime_of(store, World(folder=database.folder, port=world.port))
+    runtime = await runtime_of(store, World(folder=database.folder, port=world.port))
     await runtime.create("chat", session_id="chat")
     world.keep(lambda request: request == ["hello", 1])
     task = asyncio.create_task(runtime.send("chat", "hello"))
@@ -283,13 +283,13 @@ async def test_renewals_that_fail_before_the_lane_lapses_change_nothing(database
             await line.tried()
         assert await looking.lanes.inspect("chat") == granted
         assert await looking.inbox.stranded() == []
-        await runtime_of(looking, World(folder=database.folder)).drain()
+        await (await runtime_of(looking, World(folder=database.folder))).drain()
         line.heal()
         world.release()
         outcome = await task
         await store.keeper.aclose()
         (run,) = await looking.runs.of_session("chat")
-    assert (outcome.status, outcome.output, run.attempt) == ("completed", "re: hello", 1)
+    assert (outcome.status, outcome.text, run.attempt) == ("completed", "re: hello", 1)
     assert world.requests == [["hello", 1]]
 
 

@@ -43,11 +43,14 @@ RUNS, NOT_YET = Due.RUNS, Due.NOT_YET
 LIST = [
     Example(1, "a_chat.py", NOT_YET),
     Example(2, "shop.py", NOT_YET),
+    Example(3, "shop.py", RUNS),
+    Example(3, "web.py", RUNS),
     Example(4, "typed.py", NOT_YET),
     Example(6, "nightly.py", NOT_YET),
     Example(7, "tenants.py", NOT_YET),
     Example(8, "team.py", NOT_YET),
     Example(9, "steering.py", NOT_YET),
+    Example(10, "flasky.py", RUNS),
     Example(11, "pydantic_agent.py", NOT_YET),
     Example(12, "ops.sh", NOT_YET),
 ]

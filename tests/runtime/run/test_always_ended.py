@@ -399,7 +399,7 @@ async def test_what_is_too_much_together_ends_its_turn_by_itself(harness: OurHar
         assert error["category"] == "commit_budget_exceeded"
         assert [each["role"] for each in (await runtime.get("s")).messages] == ["user"]
     elif what.startswith("emit"):
-        chunks = [frame.data async for frame in runtime.session("s").events(live=False) if frame.type == "chunk"]
+        chunks = [item.data async for item in runtime.session("s").events(live=False) if item.type == "chunk"]
         assert len(chunks) == (27 if what == "emit" else 12_000)
     await check_over(runtime)
 

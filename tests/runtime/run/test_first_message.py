@@ -136,7 +136,7 @@ class TestQueue:
         assert mine is not None
         assert (await elsewhere.outcome(mine.input_id)).status == "queued"
         await elsewhere.drain()
-        assert await talk_of(runtime, "s") == talk("hold", "hold the other", "mine")
+        assert await talk_of(elsewhere, "s") == talk("hold", "hold the other", "mine")
 
     async def test_a_queued_sender_that_goes_away_in_its_own_turn_interrupts_it(
         self, runtime: SessionRuntime, elsewhere: SessionRuntime, gate: GatedProgram
