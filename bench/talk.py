@@ -28,9 +28,10 @@ class Talk:
         self._name = name
 
     @classmethod
-    async def begin(cls, store: Store, runs: Program = replies, *, steps: int = DEFAULT_STEPS) -> "Talk":
-        """Create a session of this program, with its own runtime."""
-        return await cls._create(SessionRuntime(store, [runs], steps=steps), runs.name)
+    async def begin(cls, store: Store, runs: Program[Any] = replies, *, steps: int = DEFAULT_STEPS) -> "Talk":
+        """Create a session of this program, with its own runtime, which goes with the store."""
+        runtime = await SessionRuntime(store, [runs], steps=steps).__aenter__()
+        return await cls._create(runtime, runs.name)
 
     async def another(self) -> "Talk":
         """Create another session of the same runtime and program."""
@@ -44,6 +45,7 @@ class Talk:
 
     async def turn(self, items: Messages) -> None:
         """Do one turn: the caller sends the first message, the program adds the second."""
+        asked: Any
         asked, _replies[self.session_id] = items
         outcome = await self._runtime.send(self.session_id, asked)
         assert outcome.status == "completed", outcome

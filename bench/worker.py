@@ -20,7 +20,7 @@ from tenuto.runtime.runtime import SessionRuntime
 
 CONCURRENCY = 8
 _SECONDS = 0.02
-_REPLY = message("assistant")
+_REPLY: Any = message("assistant")
 _TOLD_AFTER = 0.02
 
 _untold = 0

@@ -68,7 +68,7 @@ async def model(scene: Scene) -> float:
     return await _against_turn(scene, models)
 
 
-async def _against_turn(scene: Scene, calls: Program) -> float:
+async def _against_turn(scene: Scene, calls: Program[Any]) -> float:
     async with open_store(scene.url("runtime")) as runtime_store, open_store(scene.url("store")) as bare_store:
         talk = await Talk.begin(runtime_store, calls, steps=_CALLS)
         bare = await WarmSession.begin(bare_store)

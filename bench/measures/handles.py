@@ -21,17 +21,19 @@ async def greets(turn: Turn) -> None:
 
 async def handle(scene: Scene) -> float:
     """Return the KiB of a handle whose session was talked to and is idle again; no copies are kept of sessions."""
-    return await _held(scene, warm_bytes=0)
+    return await _held(scene, cache_bytes=0)
 
 
 async def warm(scene: Scene) -> float:
     """Return the same with the copy of a short conversation, of which a runtime keeps those used last."""
-    return await _held(scene, warm_bytes=DEFAULT_BYTES)
+    return await _held(scene, cache_bytes=DEFAULT_BYTES)
 
 
-async def _held(scene: Scene, *, warm_bytes: int) -> float:
-    async with open_store(scene.url(), synchronous="OFF") as store:
-        runtime = SessionRuntime(store, [greets], warm_bytes=warm_bytes)
+async def _held(scene: Scene, *, cache_bytes: int) -> float:
+    async with (
+        open_store(scene.url(), synchronous="OFF") as store,
+        SessionRuntime(store, [greets], cache_bytes=cache_bytes) as runtime,
+    ):
         await runtime.create("greets", session_id="first")
         await runtime.send("first", "hi")
         tracemalloc.start()

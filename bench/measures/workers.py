@@ -6,6 +6,7 @@ from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 from tests.servers import running_postgres
@@ -13,7 +14,6 @@ from tests.servers import running_postgres
 from bench.harness import Measure, Scene
 from bench.worker import sleeps
 from bench.workload import a_key, message
-from tenuto import open_store
 from tenuto.runtime.runtime import SessionRuntime
 
 _WORKERS = 4
@@ -31,8 +31,7 @@ _WAITED = "still waiting for"
 async def processor(scene: Scene) -> float:
     """Return the CPU time of a turn, workers and server, with four workers against with one."""
     with running_postgres() as server:
-        async with open_store(server.url) as store, _workers(server.url) as workers:
-            runtime = SessionRuntime(store, [sleeps])
+        async with SessionRuntime(server.url, [sleeps]) as runtime, _workers(server.url) as workers:
             spent = _cpu_of(server.pid, *(worker.pid for worker in workers))
 
             async def one() -> float:
@@ -47,8 +46,7 @@ async def processor(scene: Scene) -> float:
 async def meetings(scene: Scene) -> float:
     """Return how often, in 1,000 turns of four workers, one waits 10 ms for a lock or gets a contention error."""
     with running_postgres(settings=_TELL_OF_WAITS) as server:
-        async with open_store(server.url) as store, _workers(server.url) as workers:
-            runtime = SessionRuntime(store, [sleeps])
+        async with SessionRuntime(server.url, [sleeps]) as runtime, _workers(server.url) as workers:
             await _drained(runtime, workers, lambda: 0.0)
             waited = _waits(server.log)
             await _drained(runtime, workers, lambda: 0.0)
@@ -102,7 +100,8 @@ async def _queued(runtime: SessionRuntime) -> None:
     session_id = a_key().session_id
     await runtime.create(sleeps.name, session_id=session_id)
     for _ in range(_TURNS_EACH):
-        await runtime.session(session_id).enqueue(message("user"))
+        said: Any = message("user")
+        await runtime.session(session_id).enqueue(said)
 
 
 class _Worker:

@@ -25,7 +25,7 @@ async def queue(url: str) -> None:
         say(f"all five are stored; {waiting} wait in the inbox while the first is answered")
         outcomes = await asyncio.gather(*(each.wait() for each in started))
         for outcome in outcomes:
-            say(str(outcome.output))
+            say(outcome.text)
         session = await runtime.get("customer-43")
         said = [text for question in QUESTIONS for text in (question, f"You asked: {question}")]
         check("five turns, in order, nothing interleaved", [each["content"] for each in session.messages], said)
@@ -45,10 +45,11 @@ async def ask_for_approval(url: str) -> None:
 async def approve(url: str) -> None:
     """Answer the approval, which resumes the turn."""
     async with open_store(url) as store, SessionRuntime(store, [cashier(_folder(url))]) as runtime:
-        (wait,) = await runtime.session("refund-7").waits()
-        answered = await runtime.answer(wait.wait_id, True, session_id="refund-7")
+        session = runtime.session("refund-7")
+        (wait,) = await session.waits()
+        answered = await session.answer(wait, True)
         assert answered.outcome is not None
-        print(f"approved; the turn is {answered.outcome.status}: {answered.outcome.output}")
+        print(f"approved; the turn is {answered.outcome.status}: {answered.outcome.text}")
 
 
 async def approval(url: str) -> None:

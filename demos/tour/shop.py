@@ -14,9 +14,8 @@ from tenuto.testing.agent import Script, ScriptedAgent, calls
 @program
 async def desk(turn: Turn) -> None:
     """Answer after a while, as a model does."""
-    asked: Any = turn.input
     await asyncio.sleep(0.05)
-    turn.append({"role": "assistant", "content": f"You asked: {asked['content']}"})
+    turn.append(f"You asked: {turn.text}")
 
 
 def record(folder: Path, what: str) -> None:

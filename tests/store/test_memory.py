@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tenuto import Store, open_store
+from tenuto import SessionRuntime, Store, open_store
 from tenuto.errors import StoreClosed, StoreMisused
 from tenuto.ids import new_id
 from tenuto.store.backends.sqlite import memory_file
 from tenuto.store.open import memory_store
 from tenuto.testing.factories import a_save, a_session
-from tests.runtime.runtimes import opened
+from tests.runtime.talking import echo
 
 
 @pytest.fixture(autouse=True)
@@ -128,11 +128,9 @@ def test_a_store_that_is_never_used_nor_closed_goes_with_its_last_reference(fold
 
 
 async def test_a_runtime_without_a_store_keeps_its_sessions_in_one() -> None:
-    runtime = await opened()
-    try:
-        assert await runtime.store.list() is not None
-    finally:
-        await runtime.store.aclose()
+    async with SessionRuntime(programs=[echo]) as runtime:
+        await runtime.create(echo, session_id="s")
+        assert [each.session_id for each in await runtime.store.list()] == ["s"]
 
 
 def _script(text: str, folder: Path) -> str:

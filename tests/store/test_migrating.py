@@ -162,7 +162,7 @@ BEFORE_POINTS = (
 async def test_the_points_of_runs_from_before_are_found_by_the_commits_that_began_them(fresh: OurHarness) -> None:
     @program
     async def replies(turn: Turn) -> None:
-        turn.append({"role": "assistant", "content": f"re: {turn.input['content']}"})
+        turn.append(f"re: {turn.text}")
 
     assert fresh.address
     async with open_store(fresh.address, **fresh.options) as store:

@@ -225,7 +225,9 @@ async def opened():
 store = call(opened())
 
 async def made():
-    return SessionRuntime(store, [echo])
+    runtime = SessionRuntime(store, [echo])
+    await runtime.__aenter__()
+    return runtime
 
 runtime = call(made())
 call(runtime.create("echo", session_id="s"))
@@ -310,7 +312,7 @@ async def main():
     async with open_store(sys.argv[1]) as store, SessionRuntime(store, [echo]) as runtime:
         await runtime.create("echo", session_id="s")
         assert (await runtime.send("s", "hello")).status == "completed"
-        input_id = await runtime.enqueue("s", "again")
+        input_id = await runtime.session("s").enqueue("again")
         progress = command.Progress(False)
         working = asyncio.create_task(command._work(runtime.worker(poll=0.02), progress, 5.0, 1.0))
         async with asyncio.timeout(8):

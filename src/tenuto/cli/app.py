@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
+from tenuto.cli.exit_code import Commands
 from tenuto.cli.graph_commands import graphs
 from tenuto.cli.session_commands import sessions
 from tenuto.cli.state_commands import states
 from tenuto.cli.worker_command import worker
 
-app = typer.Typer(help="Tenuto holds an agent's session.", no_args_is_help=True)
+app = typer.Typer(cls=Commands, help="Tenuto holds an agent's session.", no_args_is_help=True)
 app.add_typer(graphs, name="graph")
 app.add_typer(states, name="state")
 app.add_typer(sessions, name="session")

@@ -4,7 +4,9 @@
 |---|---|---|
 | 0 | done | |
 | 1 | done in part, or refused by a session | sessions that do not fit, a late answer, turns left to another worker |
-| 2 | not attempted | a bad argument, a graph or program that cannot be imported, a store that cannot be opened |
+| 2 | not attempted | a bad argument, a graph or runtime that cannot be imported, a store that cannot be opened |
+
+With `--json`, an error is one JSON object on standard output, and nothing else is printed.
 """
 
 import asyncio
@@ -14,10 +16,14 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
-from tenuto.errors import AnswerRefused, SessionError, TenutoError
+from tenuto.errors import AnswerRefused, InvalidInput, SessionError, TenutoError
 
 T = TypeVar("T")
+
+_UsageError: Any = typer.BadParameter.__bases__[0]
+"""What Typer raises for arguments it refuses; depending on its version, it is Click's or its own."""
 
 
 class ExitCode(IntEnum):
@@ -33,12 +39,31 @@ class ExitCode(IntEnum):
         return cls.REFUSED if isinstance(error, SessionError | AnswerRefused) else cls.NOT_ATTEMPTED
 
 
+class Commands(TyperGroup):
+    """Commands whose refused arguments are reported as JSON, too, where `--json` is among them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name."""
+        if "--json" not in ctx.args:
+            return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            _print_json(InvalidInput.category, error.format_message())
+            raise typer.Exit(ExitCode.NOT_ATTEMPTED) from error
+
+
 def run_or_exit(work: Coroutine[Any, Any, T], *, as_json: bool = False) -> T:
-    """Run a command's work; print an error of Tenuto's and exit with its code. `as_json` prints it for scripts too."""
+    """Run a command's work; print an error of Tenuto's, as text or as JSON, and exit with its code."""
     try:
         return asyncio.run(work)
     except TenutoError as error:
         if as_json:
-            typer.echo(json.dumps({"error": {"category": error.category, "message": error.message}}))
-        typer.echo(f"Error: {error.message}", err=True)
+            _print_json(error.category, error.message)
+        else:
+            typer.echo(f"Error: {error.message}", err=True)
         raise typer.Exit(ExitCode.of(error)) from error
+
+
+def _print_json(category: str, message: str) -> None:
+    typer.echo(json.dumps({"error": {"category": category, "message": message}}))

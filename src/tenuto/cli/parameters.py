@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from tenuto.errors import InvalidInput, StoreUnusable
 from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.quote import quote
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.open import Opening, open_store
 from tenuto.store.schemes import sqlite_path
+from tenuto.store.store import Store
 
 Address = Annotated[
     str,
@@ -24,9 +26,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON."
 
 
 def open_existing(url: str, schema: str | None, **options: Any) -> Opening:
-    """Return the opening of a store; refuse a SQLite file that does not exist, since opening would create it."""
+    """Return the opening of a store that other processes use; refuse a SQLite file that opening would create."""
     if url.startswith("sqlite:") and not _exists(sqlite_path(url)):
-        raise typer.BadParameter(f"there is no file {sqlite_path(url)!r}.", param_hint="--store")
+        raise StoreUnusable(f"There is no file {sqlite_path(url)!r}.")
+    if url.startswith("memory:"):
+        raise StoreUnusable(f"{url!r} is in the memory of one process, which no other process can use.")
     if schema is not None:
         options["schema"] = schema
     return open_store(url, **options)
@@ -40,18 +44,19 @@ def _exists(path: str) -> bool:
 
 
 def load_object(place: str) -> Any:
-    """Import what `module:name` names, from the current folder too; None if the module has no such name."""
+    """Import what `module:name` names; from now on, the current folder is searched too."""
     module_name, _, name = place.partition(":")
     if not module_name or not name:
         raise typer.BadParameter(f"{place!r} does not have the form module:name.")
-    sys.path.insert(0, str(Path.cwd()))
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)  # and left there, for what the user's code imports while it runs
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise typer.BadParameter(f"{module_name!r} cannot be imported: {error!r}.") from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
-    return getattr(module, name, None)
+    if not hasattr(module, name):
+        raise typer.BadParameter(f"{module_name!r} has no {name!r}.")
+    return getattr(module, name)
 
 
 def load_graph_source(place: str) -> Any:
@@ -85,10 +90,10 @@ def load_runtime(place: str) -> SessionRuntime:
 
 def on_store(runtime: SessionRuntime, url: str | None, schema: str | None, *, pool_size: int) -> Opening:
     """Return what a command opens for a runtime: the store at `url`, or the one that is declared."""
-    opening = runtime.declared_store if url is None else open_existing(url, schema)
-    if not isinstance(opening, Opening):
-        what = "keeps its sessions in memory" if opening is None else "was given an open store"
-        raise typer.BadParameter(
-            f"the runtime {what}, which no other process can use; declare it with an address, or pass --store."
+    opening = runtime.declared_store if url is None else open_existing(url, None)
+    if not isinstance(opening, Opening) or opening.url.startswith("memory:"):
+        what = "was given an open store" if isinstance(opening, Store) else "keeps its sessions in memory"
+        raise InvalidInput(
+            f"The runtime {what}, which no other process can use; declare it with an address, or pass --store."
         )
-    return opening.but(pool_size=pool_size, schema=schema) if opening.url.startswith("postgres") else opening
+    return opening.but(schema=schema, pool_size=pool_size if opening.url.startswith("postgres") else None)

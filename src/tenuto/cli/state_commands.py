@@ -64,7 +64,7 @@ def check(
         return {"sessions": sessions, "suspended": suspended}
 
     options = {"tenant": ANY_TENANT if tenant is None else tenant, "owner": owner, "unowned": bool(unowned)}
-    found, tallies = _run(place, store, work, schema=schema, migrate=False, **options)
+    found, tallies = _run(place, store, work, schema=schema, migrate=False, as_json=as_json, **options)
     _report(found, tallies, as_json=as_json, passed="fit", failed="do not fit", asks=unowned is None)
 
 
@@ -96,12 +96,12 @@ def migrate(
         "unowned": bool(unowned),
         "batch": batch,
     }
-    found, tallies = _run(place, store, work, schema=schema, migrate=True, **options)
+    found, tallies = _run(place, store, work, schema=schema, migrate=True, as_json=as_json, **options)
     _report(found, tallies, as_json=as_json, passed="migrated", failed="left unchanged", asks=unowned is None)
 
 
 def _run(
-    place: str, url: str, work: Work, *, schema: str | None, migrate: bool, **options: Any
+    place: str, url: str, work: Work, *, schema: str | None, migrate: bool, as_json: bool, **options: Any
 ) -> tuple[StoredStates, Tallies]:
     """Import the graph, open the store, do the work."""
     source = load_graph_source(place)
@@ -116,7 +116,7 @@ def _run(
             with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
                 return found, await work(found, progress)
 
-    return run_or_exit(run())
+    return run_or_exit(run(), as_json=as_json)
 
 
 def _steps(progress: Progress, what: str, total: int | None) -> Step:

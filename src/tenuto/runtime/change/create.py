@@ -10,7 +10,7 @@ from typing import Any
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, SessionExists, SessionNotFound
-from tenuto.ids import new_id
+from tenuto.ids import check_id, new_id
 from tenuto.model.session import Profile, SessionKey, SessionStatus, session_key
 from tenuto.quote import quote
 from tenuto.runtime.change.pipeline import Pipeline
@@ -116,7 +116,7 @@ class SessionCreator:
         if new.parent is None:
             links: dict[str, Any] = {"trace": {"trace_id": _trace_id(key, new.operation_id)}}
         else:
-            links, life = await self._links(session_key(new.parent, new.tenant))
+            links, life = await self._links(session_key(check_id(new.parent, "parent"), new.tenant))
         declared = traits_of(self._programs.of(definition))
         session = new.value(key, definition, declared, links)
         operation_id = new_id() if new.operation_id is None else new.operation_id

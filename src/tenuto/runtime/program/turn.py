@@ -7,11 +7,11 @@ repeated if its result is known.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 
-from tenuto.argument import check_map
+from tenuto.argument import check_map, refuse
 from tenuto.codec import JSON, dumps
 from tenuto.messages import ContextMessage, Delta, Message, Sendable, SystemMessage, ToolCall, UserMessage, text_of
 from tenuto.model.wait import WaitKind as StoredWaitKind
@@ -42,6 +42,7 @@ T = TypeVar("T")
 StateT = TypeVarWithDefault("StateT", bound=Document, default=Document)
 
 
+@runtime_checkable
 class Named(Protocol):
     """A program, by its name and version."""
 
@@ -58,7 +59,11 @@ class Named(Protocol):
 
 def full_name(program: str | Named) -> str:
     """Return what a program is called where it is looked up: the text given, or `name@version`."""
-    return program if isinstance(program, str) else f"{program.name}@{program.version}"
+    if isinstance(program, str):
+        return program
+    if not isinstance(program, Named):
+        refuse("program", "a program or its name", program)
+    return f"{program.name}@{program.version}"
 
 
 class Turn(Generic[StateT]):

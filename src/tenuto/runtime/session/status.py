@@ -28,7 +28,7 @@ def check_transition(key: SessionKey, found: SessionStatus, wanted: SessionStatu
     """Refuse a transition that is not in the table with `StatusRefused`."""
     if wanted in TRANSITIONS[found]:
         return
-    remedy = " Use runtime.delete()." if wanted is DELETED else " Resume it first."
+    remedy = " Call `delete` on its handle." if wanted is DELETED else " Resume it first."
     raise StatusRefused(
         f"{key} is {found}; it cannot become {wanted}." + (remedy if found is not DELETED else ""),
         key=key,
