@@ -14,8 +14,8 @@ from demos.history import Said
 from demos.processes import call
 from demos.show import Claim, Demonstration, Row, arguments, doing, present
 from demos.texts import SIZE, texts
-from tenuto import END, GraphBuilder, SessionState, State, open_store
-from tenuto.graph.reducers import append
+from tenuto import open_store
+from tenuto.graph import END, GraphBuilder, SessionState, State, append
 from tenuto.model.session import SessionKey
 
 TURNS = 500

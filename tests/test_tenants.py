@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tenuto.errors import TenutoError
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import CompiledGraph
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, EndRun, Held, SettleWait, TakeRun
 from tenuto.model.effect import Effect, EffectKind, SettleEffect, StartEffect
@@ -188,7 +188,7 @@ async def _first_page(world: World, ids: Ids) -> Any:
 
 async def _resumed(world: World, ids: Ids, **options: Any) -> Any:
     out = await world.graph.run(resume_invocation=ids.paused, signal_payload={}, tenant=MINE, **options)
-    return out.outcome, str(out.error), out.state
+    return out.status, str(out.error), out.state
 
 
 CASES: dict[str, list[Case]] = {

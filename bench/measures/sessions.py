@@ -11,11 +11,8 @@ from bench.counters import counting_syncs
 from bench.harness import Measure, Scene, Stopwatch, cpu, wall
 from bench.turn_cost import syncs_per_turn
 from bench.workload import Messages, WarmSession, a_key, messages
-from tenuto import SignalDescriptor, Store, open_store, suspend
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
-from tenuto.graph.state import SessionState, State
+from tenuto import Store, open_store
+from tenuto.graph import END, CompiledGraph, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
 from tenuto.model.session import SessionKey
 
 _BATCH = 100

@@ -4,12 +4,6 @@ One identity, one typed state, one transcript, across turns, crashes, deploys an
 """
 
 from tenuto.errors import Bucket, TenutoError
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.engine.suspend import save_session, suspend
-from tenuto.graph.graph_outcome import Outcome
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.signal import SignalDescriptor
-from tenuto.graph.state import SessionState, State
 from tenuto.model.input import Boundary
 from tenuto.model.run import StopKind
 from tenuto.runtime.change.hooks import At, HookStack, Stage
@@ -28,23 +22,16 @@ from tenuto.store.open import open_store
 from tenuto.store.store import Store
 
 __all__ = [
-    "END",
     "At",
     "Boundary",
-    "Branch",
     "Bucket",
     "Definition",
     "FrameKind",
-    "GraphBuilder",
     "HookStack",
     "InDoubt",
-    "Outcome",
     "Session",
     "SessionRuntime",
-    "SessionState",
-    "SignalDescriptor",
     "Stage",
-    "State",
     "StopKind",
     "Store",
     "StreamFrame",
@@ -57,6 +44,4 @@ __all__ = [
     "open_store",
     "program",
     "run_calls",
-    "save_session",
-    "suspend",
 ]

@@ -17,11 +17,10 @@ import apsw
 import pytest
 from typer.testing import CliRunner
 
-from tenuto import END, GraphBuilder, SessionRuntime, SessionState, SignalDescriptor, State, Store, open_store, suspend
+from tenuto import SessionRuntime, Store, open_store
 from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
+from tenuto.graph import END, CompiledGraph, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
 from tenuto.graph.stored_states import StoredStates
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
@@ -31,8 +30,9 @@ from tests.servers import SCHEMA
 MODULE = """
 import os, signal
 from typing import Annotated, Any, ClassVar
-from tenuto import END, GraphBuilder, SessionState, State, Store
-from tenuto.graph.reducers import append
+from tenuto import Store
+from tenuto.graph import END, GraphBuilder, SessionState, State
+from tenuto.graph import append
 from tenuto.store.open import memory_store
 
 class Chat(State):

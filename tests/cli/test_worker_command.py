@@ -28,8 +28,9 @@ MODULE = """
 import asyncio
 from pathlib import Path
 from typing import Annotated, Any
-from tenuto import END, GraphBuilder, State, program
-from tenuto.graph.reducers import append
+from tenuto import program
+from tenuto.graph import END, GraphBuilder, State
+from tenuto.graph import append
 
 async def answered(turn):
     word = turn.input["content"]

@@ -10,7 +10,8 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tenuto import Outcome, Store, open_store
+from tenuto import Store, open_store
+from tenuto.graph import GraphOutcome
 from tenuto.model.run import Run, RunStatus
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.backend import Backend, View
@@ -18,10 +19,10 @@ from tenuto.store.keeper import Keeper
 from tests.crash.session_graphs import Plan, made
 
 
-def told(outcome: Outcome[Any]) -> dict[str, Any]:
+def told(outcome: GraphOutcome[Any]) -> dict[str, Any]:
     """Return an outcome as what can be said in a line."""
     return {
-        "outcome": outcome.outcome,
+        "outcome": outcome.status,
         "invocation": outcome.invocation_id,
         "state": outcome.state.model_dump() if outcome.state else None,
         "error": outcome.error.category if outcome.error else None,

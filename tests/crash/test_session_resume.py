@@ -155,7 +155,7 @@ async def test_a_resumed_run_that_stands_still_is_taken_over_once_its_lane_lapse
             still.go_on()
             lost = await still.heard()
     assert (done["outcome"], done["state"]["messages"], done["state"]["total"]) == ("completed", PAID, 111)
-    assert (lost["outcome"], lost["error"]) == ("errored", "session_execution_lease_lost")
+    assert (lost["outcome"], lost["error"]) == ("failed", "session_execution_lease_lost")
     async with database.open() as store:
         record = await store.load("customer")
     assert record is not None

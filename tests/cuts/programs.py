@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any
 
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
+from tenuto import Store
 from tenuto.errors import TenutoError
-from tenuto.graph.reducers import append
+from tenuto.graph import END, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator
 
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import CompiledGraph
 from tenuto.runtime.handle import RunHandle, SessionHandle
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.open import memory_store

@@ -5,10 +5,19 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
-from tenuto.graph.runtime.node_turn import NodeTurn, current_turn
+from tenuto import Store
+from tenuto.graph import (
+    END,
+    CompiledGraph,
+    GraphBuilder,
+    SessionState,
+    SignalDescriptor,
+    State,
+    append,
+    current_turn,
+    suspend,
+)
+from tenuto.graph.runtime.node_turn import NodeTurn
 from tenuto.model.run import RunStatus
 from tenuto.runtime.runtime import SessionRuntime
 from tests.graph.talking import Body

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from tenuto import END, Branch, GraphBuilder, State
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
+from tenuto.graph import END, Branch, CompiledGraph, GraphBuilder, State, append
 
 Body = Callable[[Any], Awaitable[dict[str, Any]]]
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, InvocationInterrupted, InvocationSuspended, SessionSaveFailed
+from tenuto.errors import InvalidInput, SessionSaveFailed
 from tenuto.graph.checkpoint.stored_run import cancel_paused
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope, checked_metadata
 from tenuto.graph.events.event_queue import Attachment, DrainSummary, Observer, Subscription, subscription
-from tenuto.graph.graph_outcome import Outcome
+from tenuto.graph.graph_outcome import GraphOutcome
 from tenuto.graph.invocation import execution
 from tenuto.graph.invocation.run_request import UNSET, RunRequest
 from tenuto.graph.mermaid import mermaid
@@ -48,23 +48,7 @@ class CompiledGraph(GraphPlan[S]):
         """Run the graph and return its final state; an error is raised, and so are a suspension, as
         `InvocationSuspended`, and a stop, as `InvocationInterrupted`. The options are those of `run`.
         """
-        outcome = await self.run(initial, **options)
-        if outcome.error is not None:
-            raise outcome.error
-        if outcome.suspended:
-            raise InvocationSuspended(
-                f"Invocation {outcome.invocation_id!r} is suspended at {outcome.node_name!r}; call run() to get its "
-                "outcome, and resume it with resume_invocation and signal_payload.",
-                outcome=outcome,
-            )
-        if outcome.interrupted:
-            raise InvocationInterrupted(
-                f"Invocation {outcome.invocation_id!r} was stopped before it reached its end; call run() to get its "
-                "outcome with the state it had, and resume it with resume_invocation if the graph has a checkpointer.",
-                outcome=outcome,
-            )
-        assert outcome.state is not None
-        return outcome.state
+        return (await self.run(initial, **options)).result()
 
     async def run(
         self,
@@ -82,7 +66,7 @@ class CompiledGraph(GraphPlan[S]):
         signal_payload: Mapping[str, Any] | None = UNSET,
         on_moved: str | None = None,
         callbacks: CallbackMaker | None = None,
-    ) -> Outcome[S]:
+    ) -> GraphOutcome[S]:
         """Run the graph and return how it went, as data.
 
         `initial` gives fields in place of their defaults; with `session_id`, on top of what the session holds, through

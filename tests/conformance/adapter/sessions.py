@@ -10,11 +10,9 @@ from typing import Any
 
 from pydantic import create_model
 
-from tenuto import SessionState, Store
+from tenuto import Store
 from tenuto.errors import SessionLoadFailed
-from tenuto.graph.blueprint.builder import GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.state import State
+from tenuto.graph import CompiledGraph, GraphBuilder, SessionState, State
 from tenuto.model.commit import Commit, Receipt
 from tenuto.model.session import Key, Kind, SessionRecord, as_key
 from tests.conformance.adapter.migrations import migrations_of

@@ -9,13 +9,8 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import CheckpointRecordInvalid
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.middleware.isolation import FailureIsolation
-from tenuto.graph.middleware.retry import Retry
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.reducers import append
-from tenuto.graph.state import State
+from tenuto.graph import END, Branch, CompiledGraph, GraphBuilder, State, append
+from tenuto.graph.middleware import FailureIsolation, Retry
 from tests.conftest import OurHarness
 
 

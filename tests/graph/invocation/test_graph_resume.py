@@ -14,11 +14,7 @@ from tenuto.errors import (
     StateMigrationError,
     StoreUnavailable,
 )
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.reducers import append
-from tenuto.graph.state import State
+from tenuto.graph import END, Branch, CompiledGraph, GraphBuilder, State, append
 from tests.conftest import OurHarness
 
 

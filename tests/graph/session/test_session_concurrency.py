@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tenuto import SessionState, Store
+from tenuto import Store
 from tenuto.errors import InvalidInput, LaneBusy
+from tenuto.graph import SessionState
 from tenuto.model.lane import Owner
 from tests.conftest import OurHarness
 from tests.graph.talking import Body, ended, held, line, nothing, says
@@ -119,7 +120,7 @@ async def test_optimistic_losers_are_refused_and_none_is_lost_after_retry(store:
     left, refused = 5, 0
     while left:
         outs = await asyncio.gather(*[graph.run(session_id="s") for _ in range(left)])
-        lost = [out for out in outs if ended(out) == "errored: session_write_conflict"]
+        lost = [out for out in outs if ended(out) == "failed: session_write_conflict"]
         assert len(lost) < left
         left, refused = len(lost), refused + len(lost)
     assert (await held(store))["messages"] == ["r"] * 5
@@ -135,7 +136,7 @@ async def test_exclusive_is_refused_as_busy_when_its_time_is_up_and_nothing_ran(
 
     graph = line(body, store=store, concurrency="exclusive", lane_wait=0.01)
     out = await graph.run(session_id="s")
-    assert (ended(out), ran) == ("errored: session_execution_busy", [])
+    assert (ended(out), ran) == ("failed: session_execution_busy", [])
     assert isinstance(out.error, LaneBusy)
     assert (out.error.owner, out.error.generation) == ("other", lane.generation)
     await store.lanes.disarm(lane)
@@ -177,7 +178,7 @@ async def test_a_session_deleted_while_a_turn_runs_is_not_brought_back_by_it(sto
         return {"messages": ["late"]}
 
     out = await line(body, store=store).run(session_id="s")
-    assert ended(out) == "errored: session_deleted"
+    assert ended(out) == "failed: session_deleted"
     assert out.error is not None
     assert out.error.details()["final_state"].messages == ["old", "late"]
     assert await store.load("s") is None
@@ -186,5 +187,5 @@ async def test_a_session_deleted_while_a_turn_runs_is_not_brought_back_by_it(sto
 async def test_an_invocation_id_used_before_is_said_to_be_that(store: Store) -> None:
     graph = line(says("hi"), store=store)
     await graph.invoke(session_id="s", invocation_id="same")
-    assert ended(await graph.run(session_id="s", invocation_id="same")) == "errored: invocation_exists"
+    assert ended(await graph.run(session_id="s", invocation_id="same")) == "failed: invocation_exists"
     assert (await held(store))["messages"] == ["hi"]

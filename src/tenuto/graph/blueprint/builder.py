@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from tenuto.argument import word_of
+from tenuto.argument import check_word
 from tenuto.errors import GraphCompileError, InvalidInput
 from tenuto.graph.blueprint.compile_checks import (
     check_branches,
@@ -15,30 +15,21 @@ from tenuto.graph.blueprint.compile_checks import (
 from tenuto.graph.compiled_graph import CompiledGraph
 from tenuto.graph.engine.choice import Choice
 from tenuto.graph.engine.node import Body, Middleware, Node, check_name
+from tenuto.graph.graph_end import END
 from tenuto.graph.nodes.branches import Branch, BranchesNode
-from tenuto.graph.nodes.error_policy import ErrorPolicy
-from tenuto.graph.nodes.fan_out import Call, FanOutNode, FanOutPlan, OnEmpty
+from tenuto.graph.nodes.fan_out import Call, FanOutNode, FanOutPlan
 from tenuto.graph.nodes.function import FunctionNode
 from tenuto.graph.nodes.subgraph import Projection, SubgraphNode
 from tenuto.graph.session.foreign_store import SessionStore, check_session_store
 from tenuto.graph.session.migration import Migrate, MigrationRegistry
-from tenuto.graph.session.session_plan import Concurrency, SessionPlan
+from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.graph.state import Schema, SessionState, State, schema_of
 from tenuto.store.store import Store, check_whole_store
+from tenuto.words import Concurrency, ErrorPolicy, OnEmpty
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT
 
 S = TypeVar("S", bound=State)
 B = TypeVar("B", bound="GraphBuilder[Any]")
-
-
-class _End:
-    """Where a graph ends; not a text, so that a node may be called "END"."""
-
-    def __repr__(self) -> str:
-        return "END"
-
-
-END = _End()
 
 
 class GraphBuilder(Generic[S]):
@@ -95,8 +86,8 @@ class GraphBuilder(Generic[S]):
         item_field: str | None = None,
         count: int | Callable[[Any], int] | None = None,
         concurrency: int | Callable[[Any], int | None] | None = 10,
-        error_policy: str = "fail_fast",
-        on_empty: str = "raise",
+        error_policy: ErrorPolicy = "fail_fast",
+        on_empty: OnEmpty = "raise",
         count_field: str | None = None,
         errors_field: str | None = None,
         inputs: Mapping[str, str] | None = None,
@@ -120,8 +111,8 @@ class GraphBuilder(Generic[S]):
             collect_field=collect_field,
             target_field=target_field,
             concurrency=concurrency,
-            error_policy=word_of(ErrorPolicy, error_policy, f"The error_policy of fan-out {name!r}"),
-            on_empty=word_of(OnEmpty, on_empty, f"on_empty of fan-out {name!r}"),
+            error_policy=check_word(error_policy, ErrorPolicy, f"The error_policy of fan-out {name!r}"),
+            on_empty=check_word(on_empty, OnEmpty, f"on_empty of fan-out {name!r}"),
             count_field=count_field,
             errors_field=errors_field,
             inputs=dict(inputs or {}),
@@ -135,12 +126,12 @@ class GraphBuilder(Generic[S]):
         name: str,
         branches: Mapping[str, Branch],
         *,
-        error_policy: str = "fail_fast",
+        error_policy: ErrorPolicy = "fail_fast",
         errors_field: str | None = None,
         middleware: Iterable[Middleware] = (),
     ) -> B:
         """Add a node that runs different branches on one state at the same time."""
-        policy = word_of(ErrorPolicy, error_policy, f"The error_policy of branches {name!r}")
+        policy = check_word(error_policy, ErrorPolicy, f"The error_policy of branches {name!r}")
         if not isinstance(branches, Mapping) or not all(isinstance(each, Branch) for each in branches.values()):
             raise InvalidInput(f"Branches node {name!r} needs a mapping of names to Branch, got {branches!r}.")
         return self._add(BranchesNode(name, tuple(middleware), dict(branches), policy, errors_field))
@@ -163,7 +154,7 @@ class GraphBuilder(Generic[S]):
         `targets` lists what it may choose, and so does a `Literal` as its return type. They are checked by `compile`,
         any other choice is a `RoutingError`, and only they are drawn.
         """
-        self._edges.append((check_name(source), Choice(source, choose, targets, END)))
+        self._edges.append((check_name(source), Choice(source, choose, targets)))
         return self
 
     def add_middleware(self: B, middleware: Middleware) -> B:
@@ -197,7 +188,7 @@ class GraphBuilder(Generic[S]):
         mapping: Mapping[str, str] | None = None,
         *,
         auto_save: bool = True,
-        concurrency: str = "last_write_wins",
+        concurrency: Concurrency = "last_write_wins",
         lane_wait: float = DEFAULT_LANE_WAIT,
     ) -> B:
         """Keep sessions in this store: `run(session_id=...)` loads one first and saves it at END.
@@ -208,7 +199,7 @@ class GraphBuilder(Generic[S]):
         its turn, at most `lane_wait` seconds (`exclusive`). The store is Tenuto's, or any object with the four methods
         of `SessionStore`.
         """
-        mode = word_of(Concurrency, concurrency, "concurrency")
+        mode = check_word(concurrency, Concurrency, "concurrency")
         if not isinstance(store, Store):
             check_session_store(store, mode)
         options = {"auto_save": auto_save, "concurrency": mode, "lane_wait": lane_wait}
@@ -229,7 +220,7 @@ class GraphBuilder(Generic[S]):
         """Check the graph and return it ready to run, or raise `GraphCompileError` with the rule it breaks."""
         schema = schema_of(self._kind)
         check_reducers(schema)
-        entry = check_edges(self._name, self._nodes, self._edges, self._entry, END)
+        entry = check_edges(self._name, self._nodes, self._edges, self._entry)
         for node in self._nodes.values():
             match node:
                 case SubgraphNode():
@@ -248,7 +239,6 @@ class GraphBuilder(Generic[S]):
             nodes=dict(self._nodes),
             edges=dict(self._edges),
             entry=entry,
-            end=END,
             middleware=tuple(self._middleware),
             store=self._store,
             migrations=self._migrations,

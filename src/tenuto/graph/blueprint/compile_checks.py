@@ -7,6 +7,7 @@ from typing import Any, get_origin
 from tenuto.errors import GraphCompileError
 from tenuto.graph.engine.choice import Choice
 from tenuto.graph.engine.node import Node
+from tenuto.graph.graph_end import END
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.nodes.branches import BranchesNode
 from tenuto.graph.nodes.fan_out import FanOutNode, FanOutPlan
@@ -32,9 +33,7 @@ def check_reducers(schema: Schema) -> None:
             )
 
 
-def check_edges(
-    graph: str, nodes: Mapping[str, Node], edges: list[tuple[str, Any]], entry: str | None, end: object
-) -> str:
+def check_edges(graph: str, nodes: Mapping[str, Node], edges: list[tuple[str, Any]], entry: str | None) -> str:
     """Refuse a graph without entry, with loose or duplicated edges, or with unreachable nodes; return the entry."""
     if entry is None:
         raise GraphCompileError("no_declared_entry", f"Graph {graph!r} has no entry; call set_entry.")
@@ -49,13 +48,13 @@ def check_edges(
                 "multiple_outgoing_edges", f"Node {source!r} has two outgoing edges; make them one conditional edge."
             )
         places = (target.targets or ()) if isinstance(target, Choice) else (target,)
-        loose = [name for name in (source, *places) if name is not end and name not in nodes]
+        loose = [name for name in (source, *places) if name is not END and name not in nodes]
         if loose:
             raise GraphCompileError(
                 "dangling_edge", f"An edge of graph {graph!r} names {loose[0]!r}, which is not a node of this graph."
             )
         following[source] = target
-    lost = sorted(nodes.keys() - _reached(entry, following, nodes, end))
+    lost = sorted(nodes.keys() - _reached(entry, following, nodes))
     if lost:
         raise GraphCompileError("unreachable_node", f"Nothing leads to {', '.join(lost)} of {graph!r}.", nodes=lost)
     if stuck := sorted(nodes.keys() - following.keys()):
@@ -67,7 +66,7 @@ def check_edges(
     return entry
 
 
-def _reached(entry: str, following: Mapping[str, Any], nodes: Mapping[str, Node], end: object) -> set[str]:
+def _reached(entry: str, following: Mapping[str, Any], nodes: Mapping[str, Node]) -> set[str]:
     reached: set[str] = set()
     todo = [entry]
     while todo:
@@ -79,7 +78,7 @@ def _reached(entry: str, following: Mapping[str, Any], nodes: Mapping[str, Node]
         if isinstance(target, Choice) and target.targets is None:
             return set(nodes)  # it may lead anywhere
         places = target.targets or () if isinstance(target, Choice) else (target,)
-        todo += [place for place in places if place is not None and place is not end]
+        todo += [place for place in places if place is not None and place is not END]
     return reached
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from tenuto.graph.engine.choice import Choice
 from tenuto.graph.engine.node import Middleware, Node
 from tenuto.graph.events.event_queue import EventQueues, Subscription
+from tenuto.graph.graph_end import END
 from tenuto.graph.session.migration import MigrationRegistry
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.graph.state import Schema, State, schema_of
@@ -37,7 +38,6 @@ class GraphPlan(Generic[S]):
     nodes: Mapping[str, Node]
     edges: Mapping[str, Edge]
     entry: str
-    end: object
     middleware: tuple[Middleware, ...] = ()
     store: Store | None = None
     migrations: MigrationRegistry = field(default_factory=lambda: MigrationRegistry("checkpoint"))
@@ -57,7 +57,7 @@ class GraphPlan(Generic[S]):
         """Return whether a conditional edge may lead there."""
         if choice.targets is not None:
             return any(target is each or (isinstance(target, str) and target == each) for each in choice.targets)
-        return target is self.end or (isinstance(target, str) and target in self.nodes)
+        return target is END or (isinstance(target, str) and target in self.nodes)
 
     def chain_of(self, node: Node) -> tuple[Middleware, ...]:
         """Return the middleware around a node, the graph's outside the node's own."""

@@ -10,7 +10,7 @@ from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
 from tenuto.graph.invocation.run_request import RunRequest
 from tenuto.graph.session.foreign_session import ForeignSession, lock_foreign
 from tenuto.graph.session.own_session import OwnSession
-from tenuto.graph.session.session_plan import Concurrency, SessionPlan
+from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.session import Kind, SessionKey, session_key
 from tenuto.store.store import Store
 from tenuto.writing.lane_claim import in_line, take_lane
@@ -55,7 +55,7 @@ async def _open_foreign(
 
 async def _writer_on(plan: SessionPlan, store: Store, key: SessionKey, stack: AsyncExitStack) -> RunWriter:
     """Return what writes a run on a session, under its lane if the graph works exclusively."""
-    if plan.concurrency is not Concurrency.EXCLUSIVE:
+    if plan.concurrency != "exclusive":
         writer = RunWriter(store, key)
     else:
         deadline = asyncio.get_running_loop().time() + plan.lane_wait

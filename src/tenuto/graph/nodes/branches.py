@@ -14,10 +14,11 @@ from tenuto.graph.engine.node import Middleware, Node, Update, through
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import ParallelBranchesConfig
-from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error, outcomes_of
+from tenuto.graph.nodes.error_policy import collected_error, outcomes_of
 from tenuto.graph.nodes.function import FunctionCall
 from tenuto.graph.nodes.subgraph import Projection, run_inside
 from tenuto.graph.state import Series, State, place_of
+from tenuto.words import ErrorPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class BranchesNode(Node):
         tasks = {n: asyncio.create_task(self._branch(frame, state, n, branch)) for n, branch in chosen.items()}
         if not tasks:
             return {}
-        policy = asyncio.FIRST_EXCEPTION if self.error_policy is ErrorPolicy.FAIL_FAST else asyncio.ALL_COMPLETED
+        policy = asyncio.FIRST_EXCEPTION if self.error_policy == "fail_fast" else asyncio.ALL_COMPLETED
         parts: list[Update] = []
         errors = []
         for name, outcome in zip(tasks, await outcomes_of(tasks.values(), policy), strict=True):
@@ -76,7 +77,7 @@ class BranchesNode(Node):
                 raise outcome
             elif isinstance(outcome, Exception):
                 errors.append((name, outcome))
-        if errors and self.error_policy is ErrorPolicy.FAIL_FAST:
+        if errors and self.error_policy == "fail_fast":
             name, error = errors[0]
             raise BranchFailed(
                 f"Branch {name!r} of {self.name!r} failed: {error}",
@@ -109,7 +110,5 @@ class BranchesNode(Node):
         return await through(branch.middleware, call)(state)
 
     def _inside(self, frame: GraphFrame, graph: GraphPlan[Any], state: Any, name: str) -> GraphFrame:
-        collecting = (
-            f"branches {self.name!r}, which collect errors" if self.error_policy is ErrorPolicy.COLLECT else None
-        )
+        collecting = f"branches {self.name!r}, which collect errors" if self.error_policy == "collect" else None
         return frame.inside(self.name, graph, state, branch=name, collecting=collecting)

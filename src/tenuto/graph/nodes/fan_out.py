@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -26,23 +25,17 @@ from tenuto.graph.engine.node import Middleware, Node, Update, through
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import FanOutConfig
-from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error, outcomes_of
+from tenuto.graph.nodes.error_policy import collected_error, outcomes_of
 from tenuto.graph.nodes.function import FunctionCall
 from tenuto.graph.nodes.subgraph import run_inside
 from tenuto.graph.plain_data import difference, plain
 from tenuto.graph.state import Field, Series, State, place_of
+from tenuto.words import ErrorPolicy, OnEmpty
 
 Call = Callable[[Any, Any], Awaitable[Any]]
 """A function as an instance: from the parent's state and the item, or with `count` the index, to the result."""
 
 _dump_anything = partial(TypeAdapter(Any).dump_python, mode="json")
-
-
-class OnEmpty(StrEnum):
-    """What a fan-out without items does."""
-
-    RAISE = "raise"
-    NOOP = "noop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +135,7 @@ class FanOutNode(Node):
     async def execute(self, frame: GraphFrame, state: Any, described: dict[str, Any]) -> Update:
         """See `Node.execute`."""
         plan, items = self.plan, described["items"]
-        if not items and plan.on_empty is OnEmpty.RAISE:
+        if not items and plan.on_empty == "raise":
             raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name)
         kept = frame.fan_out(self.name, len(items))
         work = _Instances(self, frame, state, items, described["fan_out_config"].concurrency, kept)
@@ -186,9 +179,7 @@ class FanOutNode(Node):
             scope_variable.reset(token)
 
     def _inside(self, frame: GraphFrame, graph: GraphPlan[Any], state: Any, index: int) -> GraphFrame:
-        collecting = (
-            f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy is ErrorPolicy.COLLECT else None
-        )
+        collecting = f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy == "collect" else None
         return frame.inside(self.name, graph, state, index=index, collecting=collecting)
 
     def _count(self, state: Any) -> int:
@@ -261,7 +252,7 @@ class _Instances:
             except NOT_THE_NODES:
                 raise
             except Exception as error:
-                if self.node.plan.error_policy is not ErrorPolicy.COLLECT:
+                if self.node.plan.error_policy != "collect":
                     raise
                 self.errors[index] = collected_error(error, fan_out_index=str(index))
                 if self.kept:

@@ -27,7 +27,7 @@ from tenuto.graph.plain_data import common
 from tenuto.graph.runtime.runtime_session import RuntimeSession, project
 from tenuto.graph.runtime.runtime_writer import RuntimeWriter
 from tenuto.graph.session.migration import MigrationRegistry
-from tenuto.graph.session.session_plan import Concurrency, LoadedSession, SessionPlan
+from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.graph.session.state_cache import StateCache
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
@@ -146,7 +146,7 @@ class GraphProgram:
             turn=Turn(turn),
         )
         outcome = await execution.run(graph, request, scope, partial(_open, turn, writer, again))
-        match outcome.outcome:
+        match outcome.status:
             case "completed":
                 try:
                     return Result(outcome="completed", output=self._output(outcome.state))
@@ -281,7 +281,7 @@ def _plan_of(graph: GraphPlan[Any]) -> SessionPlan:
         state=None,
         mapping=None,
         auto_save=True,
-        concurrency=Concurrency.EXCLUSIVE,
+        concurrency="exclusive",
         lane_wait=DEFAULT_LANE_WAIT,
         migrations=migrations,
     )

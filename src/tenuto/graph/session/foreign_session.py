@@ -20,7 +20,7 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.graph.session.save_error import save_error, session_moved
-from tenuto.graph.session.session_plan import Concurrency, LoadedSession, SessionPlan
+from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.model.session import SessionKey, SessionRecord
 
 
@@ -48,7 +48,7 @@ class ForeignSession:
             record = self._record(state)
         except NotJson as error:
             raise save_error(error, self.key, "", state, None) from error
-        options = {"expected_version": self._version} if self.plan.concurrency is Concurrency.OPTIMISTIC else {}
+        options = {"expected_version": self._version} if self.plan.concurrency == "optimistic" else {}
         try:
             result = await self.plan.store.save(self.plan.address(self.key), record, **options)
         except VersionConflict as error:
@@ -88,7 +88,7 @@ def _mark_of(record: JSON) -> str:
 
 async def lock_foreign(plan: SessionPlan, key: SessionKey, stack: AsyncExitStack) -> None:
     """Take the lock of a user's own store until the stack is closed, if the graph works exclusively."""
-    if plan.concurrency is not Concurrency.EXCLUSIVE:
+    if plan.concurrency != "exclusive":
         return
     try:
         async with asyncio.timeout(plan.lane_wait):

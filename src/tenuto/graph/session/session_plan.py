@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Mapping
 from copy import copy
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -18,15 +17,8 @@ from tenuto.graph.state import Schema, SessionState, State, rebuilt
 from tenuto.graph.warnings import SessionStateDoubled, outside
 from tenuto.model.session import SessionKey, SessionRecord
 from tenuto.store.store import Store
+from tenuto.words import Concurrency
 from tenuto.writing.changes import Base
-
-
-class Concurrency(StrEnum):
-    """What happens when two invocations share a session."""
-
-    LAST_WRITE_WINS = "last_write_wins"
-    OPTIMISTIC = "optimistic"
-    EXCLUSIVE = "exclusive"
 
 
 class Rewrite(NamedTuple):
