@@ -42,7 +42,7 @@ async def converse(folder: str, turns: int, checkpoints: bool = False) -> dict[s
     seconds, processor = [], []
     async with open_store(f"sqlite:///{folder}/tenuto.db") as store:
         builder = GraphBuilder(Chat).add_node("reply", reply).add_edge("reply", END).set_entry("reply")
-        builder.with_session_store(store, state=Memory)
+        builder.with_session_store(store, state=Memory, concurrency="last_write_wins")
         if checkpoints:
             builder.with_checkpointer(store)
         graph = builder.compile()

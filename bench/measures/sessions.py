@@ -45,11 +45,11 @@ async def ask(_: Chat) -> dict[str, Any]:
 
 
 def chat(store: Store, *, asks: bool = False) -> CompiledGraph[Chat]:
-    """Return a graph that keeps its sessions in this store, with the default concurrency.
+    """Return a graph that keeps its sessions in this store; the last save wins.
 
     One node answers; with `asks`, another suspends before it.
     """
-    builder = GraphBuilder(Chat).with_session_store(store, Memory)
+    builder = GraphBuilder(Chat).with_session_store(store, Memory, concurrency="last_write_wins")
     builder.add_node("answer", answer).add_edge("answer", END)
     if asks:
         builder.add_node("ask", ask).add_edge("ask", "answer")

@@ -26,6 +26,7 @@
     │   ├── ForkPointNotRetained
     │   ├── LaneBusy
     │   ├── LaneLost
+    │   ├── NestedSession
     │   ├── SessionLoadFailed
     │   ├── SessionSaveFailed
     │   ├── ProgramNotRegistered

@@ -1,11 +1,14 @@
 """A compiled graph: what can be invoked, observed, and used as a node of another."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Self, TypeVar
 
+from tenuto.argument import check_map
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, SessionSaveFailed
-from tenuto.graph.checkpoint.stored_run import cancel_paused
+from tenuto.graph.checkpoint.stored_run import cancel_paused, invocation_of_wait
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope, checked_metadata
 from tenuto.graph.events.event_queue import Attachment, DrainSummary, Observer, Subscription, subscription
@@ -16,9 +19,10 @@ from tenuto.graph.mermaid import mermaid
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.graph.signal import CallbackMaker
 from tenuto.graph.state import State
-from tenuto.ids import check_id, random_id
+from tenuto.ids import check_id, check_tenant, random_id
 from tenuto.model.wait import Wait
-from tenuto.store.store import Store
+from tenuto.store.store import Store, check_whole_store
+from tenuto.words import OnMoved
 
 S = TypeVar("S", bound=State)
 
@@ -27,6 +31,15 @@ DEFAULT_STEP_LIMIT = 1000
 
 class CompiledGraph(GraphPlan[S]):
     """A graph that has been checked: its plan, and the verbs that run it. It can serve any number of runs at once."""
+
+    def bind(self, store: Store, *, tenant: str = "") -> Self:
+        """Return the same graph on this store, for one tenant: its sessions, pauses and checkpoints are kept there.
+
+        That costs next to nothing. Observers belong to the graph, wherever it is bound.
+        """
+        check_whole_store(store, "The sessions and runs of a bound graph")
+        session = self.session.bound_to(store)
+        return replace(self, store=store, session=session, tenant=check_tenant(tenant))
 
     def attach_observer(self, observer: Observer, phases: Iterable[str] | None = None) -> Attachment:
         """Let an observer see this graph's events, also where the graph runs inside another; all phases by default."""
@@ -55,7 +68,6 @@ class CompiledGraph(GraphPlan[S]):
         initial: S | Mapping[str, Any] | None = None,
         *,
         session_id: str | None = None,
-        tenant: str = "",
         observers: Iterable[Observer | Subscription] = (),
         correlation_id: str | None = None,
         invocation_id: str | None = None,
@@ -64,7 +76,7 @@ class CompiledGraph(GraphPlan[S]):
         step_limit: int = DEFAULT_STEP_LIMIT,
         resume_invocation: str | None = None,
         signal_payload: Mapping[str, Any] | None = UNSET,
-        on_moved: str | None = None,
+        on_moved: OnMoved | None = None,
         callbacks: CallbackMaker | None = None,
     ) -> GraphOutcome[S]:
         """Run the graph and return how it went, as data.
@@ -82,7 +94,7 @@ class CompiledGraph(GraphPlan[S]):
             observers=tuple(each if isinstance(each, Subscription) else subscription(each) for each in observers),
             stop=stop,
             step_limit=step_limit,
-            tenant=tenant,
+            tenant=self.tenant,
             resume_invocation=resume_invocation,
             signal_payload=signal_payload,
             on_moved=on_moved,
@@ -127,7 +139,7 @@ class CompiledGraph(GraphPlan[S]):
             message_logs=message_logs,
             entry=entry,
             output=output,
-            checkpoints=self.store is not None if checkpoints is None else checkpoints,
+            checkpoints=self.checkpoints if checkpoints is None else checkpoints,
             step_limit=step_limit,
         )
 
@@ -138,18 +150,36 @@ class CompiledGraph(GraphPlan[S]):
             raise InvalidInput("This error has no save to repeat; save the final state with the store itself.")
         await repeat()
 
-    async def cancel(self, invocation_id: str, *, tenant: str = "") -> None:
-        """Abandon a suspended invocation: it can no longer be resumed."""
-        await cancel_paused(self._pauses(), check_id(invocation_id, "invocation_id"), tenant)
+    async def resume(
+        self, wait: str | Wait, payload: Mapping[str, Any] = MappingProxyType({}), *, on_moved: OnMoved | None = None
+    ) -> GraphOutcome[S]:
+        """Resume what waits for this: the payload replaces the fields it names, and the run continues.
 
-    async def waiting(self, *, tenant: str = "", limit: int = 100, after: str = "") -> list[Wait]:
-        """Return what the suspended invocations in this graph's store wait for, in the order they were suspended."""
-        return await self._pauses().waits.open(tenant=tenant, limit=limit, after=after)
+        An unknown wait, also another tenant's or another graph's, and one that is settled are refused by the errors of
+        `runtime.answer`. The same payload again takes over from a runner that is gone. `on_moved` is as for `run`.
+        """
+        wait_id = wait.wait_id if isinstance(wait, Wait) else check_id(wait, "wait")
+        given = dict(check_map(payload, "payload"))
+        found = await invocation_of_wait(self._pauses(), wait_id, given, self.name, self.tenant)
+        return await self.run(resume_invocation=found, signal_payload=given, on_moved=on_moved)
+
+    async def cancel(self, wait_or_invocation: str | Wait) -> None:
+        """Abandon a suspended invocation, named by its id or by its wait: it can no longer be resumed."""
+        store, named = self._pauses(), wait_or_invocation
+        wait = named if isinstance(named, Wait) else await store.waits.get(check_id(named), tenant=self.tenant)
+        run = await store.runs.get(wait.run_id, tenant=self.tenant) if wait else None
+        await cancel_paused(store, run.invocation_id if run else str(named), self.tenant)
+
+    async def waiting(self, *, limit: int = 100, after: str | None = None) -> Sequence[Wait]:
+        """Return what the suspended invocations of the graph's store and tenant wait for, in the order they were
+        suspended; `after` continues behind a wait.
+        """
+        return await self._pauses().waits.open(tenant=self.tenant, limit=limit, after=after or "")
 
     def _pauses(self) -> Store:
         store = self.pause_store
         if store is None:
-            raise InvalidInput(f"Graph {self.name!r} has no store, so none of its runs is ever paused.")
+            raise InvalidInput(f"Graph {self.name!r} has no store, so none of its runs is ever paused; bind it to one.")
         return store
 
     def to_mermaid(self) -> str:

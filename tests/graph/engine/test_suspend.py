@@ -294,13 +294,13 @@ async def test_a_cancelled_pause_cannot_be_resumed_or_cancelled_again(store: Sto
 
 async def test_what_waits_is_listed_by_tenant_in_order_and_in_pages(store: Store) -> None:
     graph = line(gate("one"), store=store)
-    waits = [(await graph.run(session_id=f"s{n}", tenant="a")).wait for n in range(3)]
-    ids = [wait.wait_id for wait in waits if wait]
-    await graph.run(session_id="s", tenant="b")
-    assert [wait.wait_id for wait in await graph.waiting(tenant="a")] == ids
-    page = await graph.waiting(tenant="a", limit=2)
-    rest = await graph.waiting(tenant="a", limit=2, after=page[-1].wait_id)
-    assert [wait.wait_id for wait in [*page, *rest]] == ids
+    mine = graph.bind(store, tenant="a")
+    waits = [(await mine.run(session_id=f"s{n}")).wait for n in range(3)]
+    await graph.bind(store, tenant="b").run(session_id="s")
+    assert await mine.waiting() == waits
+    page = await mine.waiting(limit=2)
+    rest = await mine.waiting(limit=2, after=page[-1].wait_id)
+    assert [*page, *rest] == waits
     with pytest.raises(InvalidInput):
         await line(nothing).waiting()
 
@@ -310,13 +310,14 @@ async def test_only_an_invocation_that_is_suspended_now_can_be_answered(store: S
     graph = line(gate(), ran.node("end"), store=store)
     done = await line(says("hi"), store=store).run(session_id="s")
     failed = await line(fails, store=store).run(session_id="s")
-    paused = await graph.run(session_id="t", tenant="a")
+    mine = graph.bind(store, tenant="a")
+    paused = await mine.run(session_id="t")
     for invocation_id in (done.invocation_id, failed.invocation_id, "never", paused.invocation_id):
         assert ended(await graph.run(resume_invocation=invocation_id, signal_payload={})) == INVALID
     assert ran.nodes == []
-    once = await graph.run(resume_invocation=paused.invocation_id, signal_payload={}, tenant="a")
+    once = await mine.run(resume_invocation=paused.invocation_id, signal_payload={})
     assert ended(once) == "completed"
-    twice = await graph.run(resume_invocation=paused.invocation_id, signal_payload={}, tenant="a")
+    twice = await mine.run(resume_invocation=paused.invocation_id, signal_payload={})
     assert (ended(twice), ran.nodes) == (INVALID, ["end"])
 
 
@@ -348,7 +349,7 @@ async def test_options_that_do_not_go_together_are_refused(store: Store) -> None
         with pytest.raises(InvalidInput):
             await graph.run(**options)
     with pytest.raises(InvalidInput, match="on_moved"):
-        await graph.run(**resume, signal_payload={}, on_moved="guess")
+        await graph.run(**resume, signal_payload={}, on_moved="guess")  # type: ignore[arg-type]
     other = await graph.run(**resume, signal_payload={}, session_id="other")
     assert ended(other) == "failed: invalid_input"
     assert ended(await graph.run(**resume, signal_payload={}, session_id="s")) == "completed"

@@ -10,6 +10,7 @@ from tenuto import Bucket, Store
 from tenuto.errors import SessionMoved
 from tenuto.graph import save_session
 from tenuto.model.commit import Commit
+from tenuto.words import OnMoved
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Body, Ran, ended, fails, gate, held, line, nothing, resumed, says
 
@@ -260,7 +261,8 @@ async def test_last_write_wins_at_a_pause_as_at_the_end(store: Store, checkpoint
         await others(store).invoke(session_id="s")
         return {"messages": ["own"]}
 
-    graph = line(meanwhile, gate(), says("end"), store=store, checkpoints=store if checkpoints else None)
+    options: dict[str, Any] = {"checkpoints": store if checkpoints else None, "concurrency": "last_write_wins"}
+    graph = line(meanwhile, gate(), says("end"), store=store, **options)
     paused = await graph.run(session_id="s")
     assert paused.suspended
     assert await held(store) == {"messages": ["old", "own"], "notes": [], "mood": "calm", "count": 0}
@@ -281,7 +283,9 @@ async def test_an_optimistic_pause_that_lost_is_refused_and_nothing_waits(store:
 
 
 @pytest.mark.parametrize("on_moved", [None, "rebase", "overwrite"])
-async def test_a_checkpoint_resume_meets_a_moved_session_in_the_same_way(store: Store, on_moved: str | None) -> None:
+async def test_a_checkpoint_resume_meets_a_moved_session_in_the_same_way(
+    store: Store, on_moved: OnMoved | None
+) -> None:
     bodies: list[Body] = [fails]
     graph = line(says("own"), lambda state: bodies[0](state), store=store, checkpoints=store)
     await line(says("old"), store=store).invoke(session_id="s")

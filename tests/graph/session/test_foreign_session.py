@@ -180,9 +180,9 @@ async def test_a_lock_that_fails_is_typed_and_an_unlock_that_fails_does_not_hide
     assert ended(await graph.run(session_id="s")) == "completed"
 
 
-async def test_a_store_that_knows_no_tenants_is_not_shared_between_them() -> None:
-    graph = line(says("hi"), store=Shelf())
-    assert ended(await graph.run(session_id="s", tenant="a")) == "failed: invalid_input"
+def test_a_graph_is_bound_to_a_whole_store_only_so_that_no_store_without_tenants_is_shared_between_them() -> None:
+    with pytest.raises(InvalidInput, match="need a store of Tenuto's own"):
+        line(says("hi"), store=Shelf()).bind(Shelf(), tenant="a")  # type: ignore[arg-type]
 
 
 async def test_without_a_checkpointer_there_is_no_place_for_a_pause() -> None:
@@ -298,14 +298,16 @@ async def test_a_run_resumed_from_a_checkpoint_still_has_its_session(store: Stor
     assert shelf.rows["s"].state["messages"] == ["asked", "end"]
 
 
-async def test_sessions_in_another_store_than_the_checkpoints_are_kept_by_tenant(store: Store) -> None:
-    from tenuto import open_store
-
-    async with open_store("memory://") as sessions:
-        graph = line(says("hi"), store=sessions, checkpoints=store)
-        await graph.invoke(session_id="s", tenant="a")
-        assert (await graph.run(session_id="s", tenant="b")).session_existed is False
-        assert (await graph.run(session_id="s", tenant="a")).session_existed is True
+async def test_a_bound_graph_keeps_its_sessions_where_its_checkpoints_are_whatever_it_was_built_with(
+    store: Store,
+) -> None:
+    shelf = Shelf()
+    graph = line(says("hi"), store=shelf, checkpoints=store)
+    for bound in (graph.bind(store, tenant="a"), line(says("hi"), store=shelf).bind(store, tenant="a")):
+        await bound.invoke(session_id="s")
+    assert (await graph.bind(store, tenant="b").run(session_id="s")).session_existed is False
+    assert (await graph.bind(store, tenant="a").run(session_id="s")).session_existed is True
+    assert shelf.rows == {}
 
 
 class Records:

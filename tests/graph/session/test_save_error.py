@@ -67,7 +67,7 @@ async def test_a_save_refused_as_busy_is_made_when_the_lane_is_free(harness: Our
     store, other = await harness.open(), await harness.open()
     await line(says("old"), store=store).invoke(session_id="s")
     lane = await other.lanes.acquire("s", Owner(owner_id="other", incarnation="1"))
-    graph = line(says("answer"), store=store)
+    graph = line(says("answer"), store=store, concurrency="last_write_wins")
     error = save_failed(await graph.run(session_id="s"))
     assert isinstance(error.__cause__, LaneBusy)
     with pytest.raises(LaneBusy):
@@ -82,7 +82,7 @@ async def test_a_save_made_again_later_wins_over_what_came_between(faulty: Fault
         faulty.faults.fail_call()
         return {"messages": ["late"]}
 
-    graph = line(last, store=faulty)
+    graph = line(last, store=faulty, concurrency="last_write_wins")
     error = save_failed(await graph.run(session_id="s"))
     await line(says("between"), store=faulty).invoke(session_id="s")
     await graph.save_again(error)
@@ -157,7 +157,8 @@ async def test_a_run_that_is_stopped_while_the_store_is_away_is_an_outcome(fault
 
 async def test_a_first_checkpoint_whose_reply_was_lost_leaves_no_run_behind(faulty: FaultyStore) -> None:
     faulty.faults.lose_reply()
-    out = await line(nothing, store=faulty, checkpoints=faulty).run(session_id="s")
+    graph = line(nothing, store=faulty, checkpoints=faulty, concurrency="last_write_wins")
+    out = await graph.run(session_id="s")
     assert ended(out) == "failed: checkpoint_save_failed"
     (run,) = await faulty.runs.of_invocation(out.invocation_id)
     assert run.status == "failed"

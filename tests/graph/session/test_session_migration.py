@@ -119,7 +119,8 @@ async def test_what_cannot_be_migrated_is_refused_before_anything_runs(
 
     await store.create("s", state={"messages": ["a"]}, logs={"messages"}, schema_version=stored)
     before, ran = await store.head("s"), Ran()
-    out = await line(ran.node("n"), store=store, state=Kept, build=build).run(session_id="s")
+    graph = line(ran.node("n"), store=store, state=Kept, build=build, concurrency="last_write_wins")
+    out = await graph.run(session_id="s")
     assert (ended(out), ran.nodes) == (f"failed: {category}", [])
     assert isinstance(out.error, StateMigrationError)
     assert isinstance(out.error.__cause__, ValueError) == (stored == "k1")
@@ -219,7 +220,7 @@ async def test_a_migration_whose_write_failed_is_made_good_with_the_save(
 async def test_a_migrated_run_wins_over_an_older_deployment_that_wrote_meanwhile(
     store: Store, checkpoints: bool
 ) -> None:
-    older = first(says("old"), store=store)
+    older = first(says("old"), store=store, concurrency="last_write_wins")
     await older.invoke(session_id="s")
 
     async def last(_: Any) -> Mapping[str, Any]:
@@ -233,9 +234,9 @@ async def test_a_migrated_run_wins_over_an_older_deployment_that_wrote_meanwhile
         started.append(True)
         return raised(state)
 
-    graph = second(last, store=store, migrate=migrate, checkpoints=store if checkpoints else None)
+    options: dict[str, Any] = {"checkpoints": store if checkpoints else None, "concurrency": "last_write_wins"}
+    graph = second(last, store=store, migrate=migrate, **options)
     loading = graph.session
-    assert loading is not None
     load = loading.load
 
     async def slow(key: Any) -> Any:

@@ -175,7 +175,7 @@ async def test_a_session_named_in_vain_is_warned_of_once_per_graph(caplog: pytes
 async def test_without_auto_save_nothing_reaches_the_session(store: Store) -> None:
     await line(says("kept"), store=store).invoke(session_id="s")
     before = await store.head("s")
-    out = await line(says("not kept"), store=store, auto_save=False).run(session_id="s")
+    out = await line(says("not kept"), store=store, auto_save=False, concurrency="last_write_wins").run(session_id="s")
     assert out.state is not None
     assert out.state.messages == ["kept", "not kept"]
     assert await store.head("s") == before
@@ -262,8 +262,8 @@ async def test_a_session_whose_stored_state_does_not_fit_is_refused_before_anyth
 
 async def test_tenants_have_sessions_of_their_own(store: Store) -> None:
     graph = line(says("hi"), store=store)
-    await graph.invoke(session_id="s", tenant="a")
-    assert (await graph.run(session_id="s", tenant="b")).session_existed is False
+    await graph.bind(store, tenant="a").invoke(session_id="s")
+    assert (await graph.bind(store, tenant="b").run(session_id="s")).session_existed is False
     assert (await graph.run(session_id="s")).session_existed is False
 
 

@@ -32,6 +32,16 @@ S = TypeVar("S", bound=State)
 B = TypeVar("B", bound="GraphBuilder[Any]")
 
 
+_UNDECLARED: dict[str, Any] = {
+    "state": None,
+    "mapping": None,
+    "auto_save": True,
+    "concurrency": None,
+    "lane_wait": DEFAULT_LANE_WAIT,
+}
+"""What a session is if nobody said it."""
+
+
 class GraphBuilder(Generic[S]):
     """Collects nodes and edges; `compile` checks them. Every method returns the builder."""
 
@@ -48,7 +58,9 @@ class GraphBuilder(Generic[S]):
         self._fan_out_batch = 1
         self._migrations = MigrationRegistry("checkpoint")
         self._session_migrations = MigrationRegistry("session")
-        self._session: dict[str, Any] | None = None
+        self._session = _UNDECLARED
+        self._session_store: Any = None
+        self._checkpoints = False
 
     def add_node(self: B, name: str, body: Body, middleware: Iterable[Middleware] = ()) -> B:
         """Add a node whose work is an async function from the state to a partial update."""
@@ -164,21 +176,49 @@ class GraphBuilder(Generic[S]):
         self._middleware.append(middleware)
         return self
 
-    def with_checkpointer(self: B, store: Store, *, fan_out_batch: int = 1) -> B:
-        """Write a checkpoint to this store after every completed node, and after every finished instance of a fan-out.
+    def with_checkpoints(self: B, *, fan_out_batch: int = 1) -> B:
+        """Write a checkpoint after every completed node, and after every finished instance of a fan-out, to the store
+        the graph is bound to.
 
         With `fan_out_batch`, only after that many instances, and when the fan-out is done or the run stops; those not
         yet written when the process dies run again.
         """
         if type(fan_out_batch) is not int or fan_out_batch < 1:
             raise InvalidInput(f"fan_out_batch must be 1 or more, got {fan_out_batch!r}.")
-        check_whole_store(store, "Checkpoints")
-        self._store, self._fan_out_batch = store, fan_out_batch
+        self._checkpoints, self._fan_out_batch = True, fan_out_batch
         return self
+
+    def with_checkpointer(self: B, store: Store, *, fan_out_batch: int = 1) -> B:
+        """Write checkpoints, and keep them in this store; see `with_checkpoints`."""
+        check_whole_store(store, "Checkpoints")
+        self._store = store
+        return self.with_checkpoints(fan_out_batch=fan_out_batch)
 
     def with_state_migration(self: B, from_version: str, to_version: str, migrate: Migrate) -> B:
         """Register how stored state is migrated from one version to another; chains are found automatically."""
         self._migrations.add(from_version, to_version, migrate)
+        return self
+
+    def with_session_state(
+        self: B,
+        state: type[SessionState] | None = None,
+        mapping: Mapping[str, str] | None = None,
+        *,
+        auto_save: bool = True,
+        concurrency: Concurrency | None = None,
+        lane_wait: float = DEFAULT_LANE_WAIT,
+    ) -> B:
+        """Declare what a session keeps: `run(session_id=...)` on the bound graph loads one first and saves it at END.
+
+        `state` names the fields that are kept, under the state's own names unless `mapping` (session field to state
+        field) says otherwise; without it the whole state is. `concurrency` says what happens to invocations at the same
+        time: each waits its turn, at most `lane_wait` seconds (`exclusive`, the default), every save but the first is
+        refused (`optimistic`), or the last save wins (`last_write_wins`).
+        """
+        if concurrency is not None:
+            check_word(concurrency, Concurrency, "concurrency")
+        options = {"auto_save": auto_save, "concurrency": concurrency, "lane_wait": lane_wait}
+        self._session = {"state": state, "mapping": mapping, **options}
         return self
 
     def with_session_store(
@@ -188,23 +228,20 @@ class GraphBuilder(Generic[S]):
         mapping: Mapping[str, str] | None = None,
         *,
         auto_save: bool = True,
-        concurrency: Concurrency = "last_write_wins",
+        concurrency: Concurrency | None = None,
         lane_wait: float = DEFAULT_LANE_WAIT,
     ) -> B:
-        """Keep sessions in this store: `run(session_id=...)` loads one first and saves it at END.
+        """Declare what a session keeps, and keep sessions in this store; see `with_session_state`.
 
-        `state` names the fields that are kept, under the state's own names unless `mapping` (session field to state
-        field) says otherwise; without it the whole state is. `concurrency` says what happens to invocations at the same
-        time: the last save wins (`last_write_wins`), every save but the first is refused (`optimistic`), or each waits
-        its turn, at most `lane_wait` seconds (`exclusive`). The store is Tenuto's, or any object with the four methods
-        of `SessionStore`.
+        The store is Tenuto's, or any object with the four methods of `SessionStore`. By default the latter is used as
+        `exclusive` if it can lock, else as `optimistic` if it compares versions; otherwise only runs of this process
+        wait for each other, of which a warning says what is lost.
         """
-        mode = check_word(concurrency, Concurrency, "concurrency")
         if not isinstance(store, Store):
-            check_session_store(store, mode)
-        options = {"auto_save": auto_save, "concurrency": mode, "lane_wait": lane_wait}
-        self._session = {"store": store, "state": state, "mapping": mapping, **options}
-        return self
+            check_session_store(store, concurrency)
+        self._session_store = store
+        options: dict[str, Any] = {"auto_save": auto_save, "concurrency": concurrency, "lane_wait": lane_wait}
+        return self.with_session_state(state, mapping, **options)
 
     def with_session_migration(self: B, from_version: str, to_version: str, migrate: Migrate) -> B:
         """Register how session records are migrated from one version to another; chains are found automatically."""
@@ -231,8 +268,7 @@ class GraphBuilder(Generic[S]):
                     check_branches(node, schema)
         session = self._session_plan(schema)
         self._migrations.check(self._kind.schema_version)
-        if session is not None:
-            self._session_migrations.check(session.schema_version)
+        self._session_migrations.check(session.schema_version)
         return CompiledGraph(
             kind=self._kind,
             name=self._name,
@@ -241,22 +277,21 @@ class GraphBuilder(Generic[S]):
             entry=entry,
             middleware=tuple(self._middleware),
             store=self._store,
+            checkpoints=self._checkpoints,
             migrations=self._migrations,
             session=session,
             fan_out_batch=self._fan_out_batch,
         )
 
-    def _session_plan(self, schema: Schema) -> SessionPlan | None:
-        if self._session is None:
-            return None
-        options = dict(self._session)
+    def _session_plan(self, schema: Schema) -> SessionPlan:
         plan = SessionPlan(
-            options.pop("store"),
+            self._session_store,
             schema,
-            checkpoints=self._store,
+            **self._session,
+            declared=self._session is not _UNDECLARED,
             migrations=self._session_migrations,
+            checkpoints=self._store,
             owner=self._name,
-            **options,
         )
         if plan.is_whole:
             # The session is the whole state, so both kinds of records change in the same way.

@@ -66,7 +66,7 @@ async def _observed(graph: GraphPlan[Any], request: RunRequest, opened: OpenedRu
 
 async def _execute(graph: GraphPlan[Any], run: GraphRun, opened: OpenedRun, initial: Any) -> GraphOutcome[Any]:
     """Run the graph and write how it ended; return that as the outcome, also of a run that was lost."""
-    kept = None if opened.scope.session_id is None else graph.session is not None
+    kept = None if opened.scope.session_id is None else graph.session.store is not None
     parts: dict[str, Any] = {"session_existed": opened.existed, "session_kept": kept}
     try:
         return await _run_to_end(graph, run, opened, initial, parts)

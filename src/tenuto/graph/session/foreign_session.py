@@ -22,6 +22,7 @@ from tenuto.errors import (
 from tenuto.graph.session.save_error import save_error, session_moved
 from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.model.session import SessionKey, SessionRecord
+from tenuto.writing.held_lanes import HeldLane, refuse_nested
 
 
 class ForeignSession:
@@ -90,9 +91,10 @@ async def lock_foreign(plan: SessionPlan, key: SessionKey, stack: AsyncExitStack
     """Take the lock of a user's own store until the stack is closed, if the graph works exclusively."""
     if plan.concurrency != "exclusive":
         return
+    refuse_nested(plan.store, key)
     try:
         async with asyncio.timeout(plan.lane_wait):
-            await plan.store.acquire_lock(plan.address(key))
+            await plan.locks.acquire_lock(plan.address(key))
     except TenutoError:
         raise
     except TimeoutError as error:
@@ -100,12 +102,15 @@ async def lock_foreign(plan: SessionPlan, key: SessionKey, stack: AsyncExitStack
         raise LaneBusy(message, key=key, owner="", generation=0, expires_at=None) from error
     except Exception as error:
         raise SessionLoadFailed(f"{key} could not be locked: {error!r}", key=key) from error
-    stack.push_async_callback(_unlock, plan, key)
+    held = HeldLane()
+    held.hold(plan.store, key)
+    stack.push_async_callback(_unlock, plan, key, held)
 
 
-async def _unlock(plan: SessionPlan, key: SessionKey) -> None:
+async def _unlock(plan: SessionPlan, key: SessionKey, held: HeldLane) -> None:
+    held.release()
     try:
-        await plan.store.release_lock(plan.address(key))
+        await plan.locks.release_lock(plan.address(key))
     except Exception as error:
         # A failed unlock does not change the outcome, not even where warnings are errors.
         with suppress(RuntimeWarning):
