@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tenuto import Store, open_store
+from tenuto.errors import AnswerRefused
 from tenuto.graph import GraphOutcome
 from tenuto.model.run import Run, RunStatus
 from tenuto.runtime.runtime import SessionRuntime
@@ -25,6 +26,7 @@ def told(outcome: GraphOutcome[Any]) -> dict[str, Any]:
         "outcome": outcome.status,
         "invocation": outcome.invocation_id,
         "state": outcome.state.model_dump() if outcome.state else None,
+        "wait": outcome.wait.wait_id if outcome.wait else None,
         "error": outcome.error.category if outcome.error else None,
         "message": outcome.error.message if outcome.error else None,
     }
@@ -33,6 +35,14 @@ def told(outcome: GraphOutcome[Any]) -> dict[str, Any]:
 async def run(store: Store, plan: Plan, initial: Any = None, **options: Any) -> Any:
     """Run the graph once."""
     return told(await made(plan, store).run(initial, **options))
+
+
+async def resume(store: Store, plan: Plan, wait: str, payload: Any) -> Any:
+    """Resume what waits; a refusal is told by its category."""
+    try:
+        return told(await made(plan, store).resume(wait, payload))
+    except AnswerRefused as refused:
+        return {"error": refused.category}
 
 
 async def talk(
@@ -140,7 +150,7 @@ async def converse(store: Store, plan: Plan, session: str, kill: int = 0, when: 
 
 
 VERBS: dict[str, Callable[..., Awaitable[Any]]] = {
-    verb.__name__: verb for verb in (run, talk, turn, send, answer, drain, converse)
+    verb.__name__: verb for verb in (run, resume, talk, turn, send, answer, drain, converse)
 }
 
 

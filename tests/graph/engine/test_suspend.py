@@ -1,6 +1,7 @@
 """Suspending and resuming in a plain line of nodes: what is told, what is written, who may answer."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -239,12 +240,18 @@ async def test_a_node_can_read_what_the_outside_needs_to_answer(store: Store) ->
     assert "secret" not in str(await store.dump())
 
 
-async def test_an_answer_after_the_deadline_is_refused_and_one_before_it_is_taken(harness: OurHarness) -> None:
+@pytest.mark.parametrize("limit", [60.0, timedelta(minutes=1)])
+async def test_an_answer_after_the_deadline_is_refused_and_one_before_it_is_taken(
+    harness: OurHarness, limit: float | timedelta
+) -> None:
     clock = FakeClock()
     store = await harness.open(clock=clock)
     ran = Ran()
-    graph = line(gate(timeout=60.0), ran.node("end"), store=store)
+    graph = line(gate(timeout=limit), ran.node("end"), store=store)
     late, early = await graph.run(session_id="s"), await graph.run(session_id="t")
+    assert await graph.waiting() == [late.wait, early.wait]
+    assert late.wait is not None
+    assert late.wait.deadline == late.wait.created_at + timedelta(seconds=60)
     clock.advance(59.0)
     assert ended(await resumed(graph, early)) == "completed"
     clock.advance(1.0)
