@@ -31,8 +31,8 @@ run: setup
 	$(BIN)/python -m demos.tour
 
 check: setup
-	$(BIN)/ruff check src tests bench demos
-	$(BIN)/ruff format --check src tests bench demos
+	$(BIN)/ruff check src tests bench demos examples
+	$(BIN)/ruff format --check src tests bench demos examples
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py tests/test_bounded_polls.py tests/test_bounded_waits.py \
 		tests/test_english.py tests/test_exports.py tests/test_private_parts.py
@@ -63,8 +63,8 @@ demo-race demo-kill demo-growth demo-deploy: demo-%: $(WIDE)
 	$(BIN)/python -m demos.$*
 
 format: setup
-	$(BIN)/ruff check --fix src tests bench demos
-	$(BIN)/ruff format src tests bench demos
+	$(BIN)/ruff check --fix src tests bench demos examples
+	$(BIN)/ruff format src tests bench demos examples
 
 clean:
 	rm -rf $(VENV) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

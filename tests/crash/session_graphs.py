@@ -11,6 +11,7 @@ from tenuto import Store
 from tenuto.graph import (
     END,
     CompiledGraph,
+    End,
     GraphBuilder,
     SessionState,
     SignalDescriptor,
@@ -269,6 +270,7 @@ def _kept(plan: Plan, store: Store, kind: type[State], session: type[SessionStat
 
 def _chain(builder: GraphBuilder[Any], **nodes: Body) -> CompiledGraph[Any]:
     names = list(nodes)
-    for name, following in zip(names, [*names[1:], END], strict=True):
+    targets: list[str | End] = [*names[1:], END]
+    for name, following in zip(names, targets, strict=True):
         builder.add_node(name, nodes[name]).add_edge(name, following)
     return builder.set_entry(names[0]).compile()

@@ -9,6 +9,7 @@ from tenuto import Store
 from tenuto.graph import (
     END,
     CompiledGraph,
+    End,
     GraphBuilder,
     SessionState,
     SignalDescriptor,
@@ -70,7 +71,8 @@ async def fails(_: Desk) -> Mapping[str, Any]:
 def line(*bodies: Body, kind: type[State] = Desk, store: Store | None = None) -> CompiledGraph[Any]:
     builder = GraphBuilder(kind, name="desk")
     names = [f"n{number}" for number in range(len(bodies))]
-    for name, body, following in zip(names, bodies, [*names[1:], END], strict=True):
+    targets: list[str | End] = [*names[1:], END]
+    for name, body, following in zip(names, bodies, targets, strict=True):
         builder.add_node(name, body).add_edge(name, following)
     if store is not None:
         builder.with_session_store(store, Memory)

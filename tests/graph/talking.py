@@ -7,6 +7,7 @@ from tenuto import Store
 from tenuto.graph import (
     END,
     CompiledGraph,
+    End,
     GraphBuilder,
     GraphOutcome,
     SessionState,
@@ -49,7 +50,8 @@ def line(
     """Return a graph whose nodes n0, n1, ... have these bodies and follow each other."""
     builder = GraphBuilder(kind)
     names = [f"n{number}" for number in range(len(bodies))]
-    for name, body, following in zip(names, bodies, [*names[1:], END], strict=True):
+    targets: list[str | End] = [*names[1:], END]
+    for name, body, following in zip(names, bodies, targets, strict=True):
         builder.add_node(name, body).add_edge(name, following)
     if store is not None:
         builder.with_session_store(store, state, **session)

@@ -313,12 +313,16 @@ def test_a_graph_that_cannot_be_compiled_says_which_rule_it_breaks() -> None:
 
 def test_a_drawing_shows_subgraphs_fan_outs_and_branches() -> None:
     inner = doubling()
+
+    async def right(_: Many) -> dict[str, int]:
+        return {}
+
     graph = (
         GraphBuilder(Many)
         .add_fan_out_node(
             "fan", inner, items_field="items", item_field="item", collect_field="result", target_field="results"
         )
-        .add_parallel_branches_node("both", {"left": Branch(subgraph=inner, outputs={}), "right": Branch(call=double)})
+        .add_parallel_branches_node("both", {"left": Branch(subgraph=inner, outputs={}), "right": Branch(call=right)})
         .add_edge("fan", "both")
         .add_conditional_edge("both", lambda _: END)
         .set_entry("fan")

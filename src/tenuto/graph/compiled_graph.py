@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from tenuto.argument import check_map
 from tenuto.codec import JSON
@@ -25,6 +25,7 @@ from tenuto.store.store import Store, check_whole_store
 from tenuto.words import OnMoved
 
 S = TypeVar("S", bound=State)
+R = TypeVar("R")
 
 DEFAULT_STEP_LIMIT = 1000
 
@@ -57,7 +58,7 @@ class CompiledGraph(GraphPlan[S]):
         """Wait until what an invocation has emitted so far is delivered; a node may call it."""
         return await self.queues.drain_for(invocation_id, timeout)
 
-    async def invoke(self, initial: S | Mapping[str, Any] | None = None, **options: Any) -> S:
+    async def invoke(self, initial: S | Mapping[str, object] | None = None, **options: Any) -> S:
         """Run the graph and return its final state; an error is raised, and so are a suspension, as
         `InvocationSuspended`, and a stop, as `InvocationInterrupted`. The options are those of `run`.
         """
@@ -65,17 +66,17 @@ class CompiledGraph(GraphPlan[S]):
 
     async def run(
         self,
-        initial: S | Mapping[str, Any] | None = None,
+        initial: S | Mapping[str, object] | None = None,
         *,
         session_id: str | None = None,
         observers: Iterable[Observer | Subscription] = (),
         correlation_id: str | None = None,
         invocation_id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, object] | None = None,
         stop: Callable[[], bool] | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
         resume_invocation: str | None = None,
-        signal_payload: Mapping[str, Any] | None = UNSET,
+        signal_payload: Mapping[str, object] = UNSET,
         on_moved: OnMoved | None = None,
         callbacks: CallbackMaker | None = None,
     ) -> GraphOutcome[S]:
@@ -111,30 +112,72 @@ class CompiledGraph(GraphPlan[S]):
         )
         return await execution.run(self, request, scope)
 
+    @overload
     def as_program(
         self,
         *,
+        output: Callable[[S], R],
         name: str | None = None,
-        version: str = "1",
+        version: str | int = "1",
+        input: str = "messages",
+        message_logs: Iterable[str] | None = None,
+        entry: Callable[[Any], JSON] | None = None,
+        checkpoints: bool | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+    ) -> GraphProgram[R]: ...
+
+    @overload
+    def as_program(
+        self,
+        *,
+        output: str,
+        name: str | None = None,
+        version: str | int = "1",
+        input: str = "messages",
+        message_logs: Iterable[str] | None = None,
+        entry: Callable[[Any], JSON] | None = None,
+        checkpoints: bool | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+    ) -> GraphProgram[JSON]: ...
+
+    @overload
+    def as_program(
+        self,
+        *,
+        output: None = None,
+        name: str | None = None,
+        version: str | int = "1",
+        input: str = "messages",
+        message_logs: Iterable[str] | None = None,
+        entry: Callable[[Any], JSON] | None = None,
+        checkpoints: bool | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+    ) -> GraphProgram[None]: ...
+
+    def as_program(
+        self,
+        *,
+        output: str | Callable[[S], Any] | None = None,
+        name: str | None = None,
+        version: str | int = "1",
         input: str = "messages",  # noqa: A002 - the word for it
         message_logs: Iterable[str] | None = None,
         entry: Callable[[Any], JSON] | None = None,
-        output: str | Callable[[S], JSON] | None = None,
         checkpoints: bool | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
-    ) -> GraphProgram:
+    ) -> GraphProgram[Any]:
         """Return the graph as a program for `SessionRuntime(programs=[...])`, by default under its own name.
 
         A message is added to the log `input`, a session field that only grows, in the form `entry` gives it; one that
         does not fit is `MessageRefused`. `message_logs` says whether `messages` is a conversation; by default it is if
         its entries have roles. `output` is the field, or the function of the final state, that a turn's outcome shows;
-        by default its reply. `checkpoints` says whether one is written after every node, by default if the graph has a
-        checkpointer; they and the sessions are kept in the runtime's store.
+        by default its reply. `checkpoints` says whether one is written after every node, by default if the graph writes
+        them; they and the sessions are kept in the runtime's store.
         """
         return GraphProgram(
             self,
             name=self.name if name is None else name,
-            version=version,
+            version=str(version),
             input_log=input,
             message_logs=message_logs,
             entry=entry,
@@ -151,7 +194,7 @@ class CompiledGraph(GraphPlan[S]):
         await repeat()
 
     async def resume(
-        self, wait: str | Wait, payload: Mapping[str, Any] = MappingProxyType({}), *, on_moved: OnMoved | None = None
+        self, wait: str | Wait, payload: Mapping[str, object] = MappingProxyType({}), *, on_moved: OnMoved | None = None
     ) -> GraphOutcome[S]:
         """Resume what waits for this: the payload replaces the fields it names, and the run continues.
 

@@ -57,7 +57,9 @@ def _label(node: Node) -> str:
     if not isinstance(node, FanOutNode):
         return node.name
     plan = node.plan
-    return f"{node.name} (each of {plan.items_field})" if plan.items_field else f"{node.name} (many times)"
+    if plan.count is not None:
+        return f"{node.name} (many times)"
+    return f"{node.name} (each of {plan.items_field})" if plan.items_field else f"{node.name} (each item)"
 
 
 def _id(prefix: str, name: str) -> str:

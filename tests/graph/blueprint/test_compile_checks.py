@@ -108,9 +108,9 @@ def test_a_misspelt_word_is_refused_where_it_is_given() -> None:
         with pytest.raises(InvalidInput, match="fail_fast, collect"):
             fresh.add_parallel_branches_node("b", {"x": Branch(call=nothing)}, error_policy=policy)  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="fail_fast, collect"):
-            fresh.add_fan_out_node("f", each, items_field="items", target_field="notes", error_policy=policy)  # type: ignore[arg-type]
+            fresh.add_fan_out_node("f", each, items_field="items", target_field="notes", error_policy=policy)  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match="raise, noop"):
-        fresh.add_fan_out_node("f", each, items_field="items", target_field="notes", on_empty="nop")  # type: ignore[arg-type]
+        fresh.add_fan_out_node("f", each, items_field="items", target_field="notes", on_empty="nop")  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match="exclusive"):
         fresh.with_session_store(memory_store(), concurrency="exlusive")  # type: ignore[arg-type]
 

@@ -94,12 +94,12 @@ def check_subgraph(node: SubgraphNode, parent: Schema) -> None:
 def check_fan_out(node: FanOutNode, parent: Schema) -> None:
     """Refuse a fan-out whose fields do not exist or are not lists, or that has both items and a count."""
     plan, where = node.plan, f"Fan-out node {node.name!r}"
-    by_items = plan.items_field is not None or plan.item_field is not None
-    whole = plan.items_field and (plan.item_field or plan.graph is None)
-    if by_items == (plan.count is not None) or (by_items and not whole):
+    ways = sum(way is not None for way in (plan.items_field, plan.items, plan.count))
+    lacks_item = plan.graph is not None and plan.count is None and plan.item_field is None
+    if ways != 1 or lacks_item or (plan.count is not None and plan.item_field is not None):
         raise GraphCompileError(
             "fan_out_count_mode_ambiguous",
-            f"{where} needs items_field (with item_field, if it runs a graph), or count: one of the two.",
+            f"{where} needs one of items_field, items and count; the first two with item_field, if it runs a graph.",
         )
     for name in filter(None, (plan.items_field, plan.target_field, plan.count_field, plan.errors_field)):
         check_declared(where, name, parent)

@@ -40,9 +40,9 @@ async def suspend(
 ) -> NoReturn:
     """Suspend the run here: everything is written, and the invocation ends until it is resumed, anywhere.
 
-    A text is the id of the signal, without metadata. The node's own update is dropped. A resume continues after this node, or with `mark_node_completed=False` runs it
-    again. After `timeout` seconds the pause can no longer be answered. Only a node's body may call this, not
-    middleware, and nothing inside a fan-out or branches that collect errors.
+    A text is the signal's id, without metadata. The node's own update is dropped. A resume continues after this node,
+    or with `mark_node_completed=False` runs it again. After `timeout` seconds the pause can no longer be answered. Only
+    a node's body may call this, not middleware, and nothing inside a fan-out or branches that collect errors.
     """
     if isinstance(descriptor, str):
         descriptor = SignalDescriptor(descriptor)

@@ -1,7 +1,7 @@
 """Fan-out: one graph, or function, run once per item or a number of times, its results collected in order."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -40,7 +40,7 @@ _dump_anything = partial(TypeAdapter(Any).dump_python, mode="json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOutPlan:
-    """What a fan-out node does. Either items (`items_field`, `item_field`) or a `count` say how often.
+    """What a fan-out node does. Items (in `items_field`, or what `items` returns) or a `count` say how often.
 
     An instance is a `graph`, of which `collect_field` is collected, or a `call`. What a call returns is collected
     itself; to the middleware around it, it is an update of `target_field`.
@@ -48,16 +48,17 @@ class FanOutPlan:
 
     graph: GraphPlan[Any] | None
     call: Call | None
-    items_field: str | None
-    item_field: str | None
-    count: int | Callable[[Any], int] | None
-    collect_field: str | None
     target_field: str
-    concurrency: int | Callable[[Any], int | None] | None
     error_policy: ErrorPolicy
     on_empty: OnEmpty
-    count_field: str | None
-    errors_field: str | None
+    items: Callable[[Any], Any] | None = None
+    items_field: str | None = None
+    item_field: str | None = None
+    count: int | Callable[[Any], int] | None = None
+    collect_field: str | None = None
+    concurrency: int | Callable[[Any], int | None] | None = 10
+    count_field: str | None = None
+    errors_field: str | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     extra_outputs: Mapping[str, str] = field(default_factory=dict)
     instance_middleware: tuple[Middleware, ...] = ()
@@ -123,7 +124,7 @@ class FanOutNode(Node):
     def describe(self, state: State) -> dict[str, Any]:
         """See `Node.describe`."""
         plan = self.plan
-        items = list(state.__dict__[plan.items_field]) if plan.items_field else list(range(self._count(state)))
+        items = self._items(state)
         config = FanOutConfig(
             item_count=len(items),
             concurrency=self._concurrency(state),
@@ -181,6 +182,18 @@ class FanOutNode(Node):
     def _inside(self, frame: GraphFrame, graph: GraphPlan[Any], state: Any, index: int) -> GraphFrame:
         collecting = f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy == "collect" else None
         return frame.inside(self.name, graph, state, index=index, collecting=collecting)
+
+    def _items(self, state: Any) -> list[Any]:
+        """Return what the instances are for, one each: an item, or with a count the index."""
+        plan = self.plan
+        if plan.items_field:
+            return list(state.__dict__[plan.items_field])
+        if plan.items is None:
+            return list(range(self._count(state)))
+        found = plan.items(state)
+        if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+            raise TypeError(f"the items of fan-out {self.name!r} must be a list, got {type(found).__name__}")
+        return list(found)
 
     def _count(self, state: Any) -> int:
         count = self.plan.count(state) if callable(self.plan.count) else self.plan.count

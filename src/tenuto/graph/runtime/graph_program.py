@@ -8,9 +8,10 @@ suspension, a stop, a failure or a lost runner, the run resumes from its last ch
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
 from pydantic import ValidationError
+from typing_extensions import TypeVar
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, MessageRefused, SuspensionResumePayloadInvalid, TenutoError
@@ -41,12 +42,15 @@ from tenuto.runtime.turn.invocation_waits import answer_of
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, LogChange
 
+R = TypeVar("R", covariant=True, default=JSON)
+"""What a turn's outcome has as its output."""
+
 Output = Callable[[Any], JSON]
 Entry = Callable[[Any], JSON]
 
 
-class GraphProgram:
-    """Runs a graph in turns of the runtime; made by `CompiledGraph.as_program`."""
+class GraphProgram(Generic[R]):
+    """Runs a graph in turns of the runtime; made by `CompiledGraph.as_program`, which knows the type of its output."""
 
     def __init__(
         self,
