@@ -25,25 +25,36 @@ def test_the_readmes_example_runs_and_runs_again(tmp_path: Path) -> None:
     assert run(["example.py"], tmp_path) == "['refund order 7', 'Paid.', 'refund order 7', 'Paid.']\n"
 
 
-@pytest.mark.parametrize(("guide", "made"), [("graph.md", "orders.db"), ("sessions.md", "shop.db")])
-def test_a_guides_example_runs(guide: str, made: str, tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / guide).read_text(), re.DOTALL)
-    told = "\n\nimport asyncio\nasyncio.run(main())\n"
-    (tmp_path / "example.py").write_text(code + told)
+async def examples_of(guide: str) -> tuple[dict[str, Any], int]:
+    """Run a guide's examples one after the other; return the names they leave, and how many there were."""
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / guide).read_text(), re.DOTALL)
+    for number, block in enumerate(blocks):
+        made = compile(block, f"{guide}, example {number}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        ran = eval(made, names)
+        if ran is not None:
+            await ran
+    return names, len(blocks)
+
+
+@pytest.mark.parametrize(("guide", "made", "count"), [("graph.md", "orders.db", 4), ("sessions.md", "shop.db", 1)])
+def test_a_guides_first_example_is_a_program(guide: str, made: str, count: int, tmp_path: Path) -> None:
+    first, *others = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / guide).read_text(), re.DOTALL)
+    (tmp_path / "example.py").write_text(f"{first}\n\nimport asyncio\nasyncio.run(main())\n")
     run(["example.py"], tmp_path)
     assert (tmp_path / made).exists()
+    assert len(others) == count - 1
+
+
+async def test_the_graph_guides_examples_run_one_after_the_other() -> None:
+    _, count = await examples_of("graph.md")
+    assert count == 4
 
 
 async def test_the_runtime_guides_examples_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "runtime.md").read_text(), re.DOTALL)
-    for number, block in enumerate(blocks):
-        made = compile(block, f"runtime.md, example {number}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        ran = eval(made, names)
-        if ran is not None:
-            await ran
+    names, count = await examples_of("runtime.md")
     await names["store"].aclose()
-    assert len(blocks) > 5
+    assert count > 5

@@ -52,12 +52,12 @@ async def test_a_runtime_refuses_to_answer_a_pause_that_only_the_graph_can_go_on
     runtime = SessionRuntime(store, [built(None).as_program()] if registered else [])
     assert paused.wait is not None
     before = await store.dump()
-    with pytest.raises(AnswerMismatch, match="resume_invocation") as refused:
+    with pytest.raises(AnswerMismatch, match=r"graph\.resume") as refused:
         await runtime.answer(paused.wait.wait_id, {"approved": True})
-    assert paused.invocation_id in refused.value.message
+    assert repr(paused.wait.wait_id) in refused.value.message
     assert await store.dump() == before
     await runtime.drain()
-    out = await graph.run(resume_invocation=paused.invocation_id, signal_payload={"approved": True})
+    out = await graph.resume(paused.wait.wait_id, {"approved": True})
     assert out.state is not None
     assert (ended(out), out.state.messages[-1]["content"]) == ("completed", "paid")
 
@@ -76,7 +76,7 @@ def test_the_command_line_refuses_it_too(tmp_path: Path) -> None:
     paused = asyncio.run(pausing())
     told = CliRunner().invoke(app, ["session", "answer", paused.wait.wait_id, '{"approved": true}', "--store", url])
     assert told.exit_code != 0
-    assert paused.invocation_id in told.output
+    assert paused.wait.wait_id in told.output
     assert asyncio.run(resuming()).completed
 
 
