@@ -252,7 +252,7 @@ class GraphBuilder(Generic[S]):
         mapping: Mapping[str, str] | None = None,
         *,
         auto_save: bool = True,
-        concurrency: Concurrency | None = None,
+        concurrency: Concurrency = "exclusive",
         lane_wait: float = DEFAULT_LANE_WAIT,
     ) -> Self:
         """Declare what a session keeps: `run(session_id=...)` on the bound graph loads one first and saves it at END.
@@ -262,11 +262,7 @@ class GraphBuilder(Generic[S]):
         time: each waits its turn, at most `lane_wait` seconds (`exclusive`, the default), every save but the first is
         refused (`optimistic`), or the last save wins (`last_write_wins`).
         """
-        if concurrency is not None:
-            check_word(concurrency, Concurrency, "concurrency")
-        options = {"auto_save": auto_save, "concurrency": concurrency, "lane_wait": lane_wait}
-        self._session = {"state": state, "mapping": mapping, **options}
-        return self
+        return self._declare(state, mapping, auto_save, concurrency, lane_wait)
 
     def with_session_store(
         self,
@@ -287,8 +283,7 @@ class GraphBuilder(Generic[S]):
         if not isinstance(store, Store):
             check_session_store(store, concurrency)
         self._session_store = store
-        options: dict[str, Any] = {"auto_save": auto_save, "concurrency": concurrency, "lane_wait": lane_wait}
-        return self.with_session_state(state, mapping, **options)
+        return self._declare(state, mapping, auto_save, concurrency, lane_wait)
 
     def with_session_migration(self, from_version: str, to_version: str, migrate: Migrate) -> Self:
         """Register how session records are migrated from one version to another; chains are found automatically."""
@@ -329,6 +324,20 @@ class GraphBuilder(Generic[S]):
             session=session,
             fan_out_batch=self._fan_out_batch,
         )
+
+    def _declare(
+        self,
+        state: type[SessionState] | None,
+        mapping: Mapping[str, str] | None,
+        auto_save: bool,
+        concurrency: Concurrency | None,
+        lane_wait: float,
+    ) -> Self:
+        if concurrency is not None:
+            check_word(concurrency, Concurrency, "concurrency")
+        options = {"auto_save": auto_save, "concurrency": concurrency, "lane_wait": lane_wait}
+        self._session = {"state": state, "mapping": mapping, **options}
+        return self
 
     def _session_plan(self, schema: Schema) -> SessionPlan:
         plan = SessionPlan(
