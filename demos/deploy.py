@@ -12,8 +12,8 @@ from demos.database import database
 from demos.history import Said, told
 from demos.processes import call
 from demos.show import Claim, Demonstration, Row, arguments, doing, present
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, TenutoError, suspend
-from tenuto.graph.reducers import append
+from tenuto import Store, TenutoError
+from tenuto.graph import END, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
 from tenuto.model.session import SessionKey
 
 QUESTION = "what did I order?"

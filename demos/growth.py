@@ -14,8 +14,8 @@ from demos.history import Said
 from demos.processes import call
 from demos.show import Claim, Demonstration, Row, arguments, doing, present
 from demos.texts import SIZE, texts
-from tenuto import END, GraphBuilder, SessionState, State, open_store
-from tenuto.graph.reducers import append
+from tenuto import open_store
+from tenuto.graph import END, GraphBuilder, SessionState, State, append
 from tenuto.model.session import SessionKey
 
 TURNS = 500
@@ -42,7 +42,7 @@ async def converse(folder: str, turns: int, checkpoints: bool = False) -> dict[s
     seconds, processor = [], []
     async with open_store(f"sqlite:///{folder}/tenuto.db") as store:
         builder = GraphBuilder(Chat).add_node("reply", reply).add_edge("reply", END).set_entry("reply")
-        builder.with_session_store(store, state=Memory)
+        builder.with_session_store(store, state=Memory, concurrency="last_write_wins")
         if checkpoints:
             builder.with_checkpointer(store)
         graph = builder.compile()

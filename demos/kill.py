@@ -15,8 +15,8 @@ from demos.database import database
 from demos.history import Said, flaws, told
 from demos.processes import call, call_and_kill, call_until_it_dies, die_now, say_and_wait_to_be_killed
 from demos.show import Claim, Demonstration, Row, arguments, doing, present
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, TenutoError, suspend
-from tenuto.graph.reducers import append
+from tenuto import Store, TenutoError
+from tenuto.graph import END, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
 from tenuto.model.session import SessionKey
 
 SESSION = "customer-42"

@@ -13,10 +13,11 @@ from typing import Annotated, Any
 from demos.history import Said
 from demos.processes import call
 from demos.show import Claim, Demonstration, Row, arguments, doing, present, yes
-from tenuto import END, GraphBuilder, SessionState, State, open_store
+from tenuto import open_store
 from tenuto.errors import VersionConflict
-from tenuto.graph.reducers import append
+from tenuto.graph import END, GraphBuilder, SessionState, State, append
 from tenuto.model.session import SessionKey
+from tenuto.words import Concurrency
 
 QUESTIONS = [f"question {number}" for number in range(1, 6)]
 THINKING = 0.02
@@ -32,7 +33,7 @@ class Memory(SessionState):
 
 
 async def send_at_once(
-    folder: str, questions: list[str], think: float, concurrency: str, tries: int = 1
+    folder: str, questions: list[str], think: float, concurrency: Concurrency, tries: int = 1
 ) -> dict[str, Any]:
     """Send all at once; a caller that gets a conflict tries again, up to `tries` times in all."""
 

@@ -7,10 +7,18 @@ SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
 
 # A module may import from its own room and from those named for it.
 VALUES = {"argument", "clock", "codec", "errors", "ids", "messages", "model", "quote", "words"}
-GRAPH_VALUES = {"graph.reducers", "graph.plain_data", "graph.state", "graph.signal", "graph.warnings"}
+GRAPH_VALUES = {
+    "graph.graph_end",
+    "graph.reducers",
+    "graph.plain_data",
+    "graph.state",
+    "graph.signal",
+    "graph.warnings",
+}
 GRAPH_STATE = VALUES | GRAPH_VALUES | {"writing", "store", "graph.session", "graph.checkpoint"}
 GRAPH_RUN = GRAPH_STATE | {"graph.engine.scope", "graph.engine.cause", "graph.events", "graph.engine"}
 GRAPH: dict[str, set[str]] = {
+    "graph.graph_end": set(),
     "graph.reducers": VALUES,
     "graph.plain_data": VALUES,
     "graph.state": VALUES | {"graph.reducers", "graph.plain_data"},
@@ -31,8 +39,8 @@ GRAPH: dict[str, set[str]] = {
     "graph.runtime": GRAPH_RUN | {"graph.invocation", "runtime"},
     "graph.compiled_graph": GRAPH_RUN | {"graph.graph_outcome", "graph.invocation", "graph.mermaid", "graph.runtime"},
     "graph.blueprint": GRAPH_RUN | {"graph.nodes", "graph.middleware", "graph.compiled_graph"},
-    "graph": set(),
 }
+GRAPH["graph"] = set(GRAPH)
 """The graph's rooms, each above those it may use; only `graph.runtime` meets the runtime."""
 
 RULES = {"store.rules", "store.rules.parts", "store.rules.commit", "store.rules.verbs"}
@@ -153,7 +161,18 @@ def test_a_room_has_2_to_14_files() -> None:
     assert not {room: count for room, count in counts.items() if not 2 <= count <= 14}
 
 
-def test_folder_inits_are_empty_but_for_the_packages_own_and_the_contracts_guide() -> None:
-    told = {SOURCE / "__init__.py", SOURCE / "errors" / "__init__.py", SOURCE / "testing" / "contract" / "__init__.py"}
+FACES = {SOURCE / place / "__init__.py" for place in ("", "graph", "graph/middleware")}
+"""What applications import from. A face only re-exports: a module inside imports from where a name is defined."""
+
+
+def test_folder_inits_are_empty_but_for_the_faces_and_the_contracts_guide() -> None:
+    told = {*FACES, SOURCE / "errors" / "__init__.py", SOURCE / "testing" / "contract" / "__init__.py"}
     full = [str(path) for path in SOURCE.rglob("__init__.py") if path not in told and path.read_text().strip()]
     assert not full
+
+
+def test_a_face_only_reexports() -> None:
+    for face in FACES:
+        first, *rest = ast.parse(face.read_text()).body
+        assert isinstance(first, ast.Expr), face
+        assert all(isinstance(each, ast.ImportFrom | ast.Assign) for each in rest), face

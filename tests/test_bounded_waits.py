@@ -34,6 +34,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
     ),
     "a turn under way, which ends by itself, is stopped, or loses its lane": (
         "cli/worker_command.py:worker.run",
+        "graph/session/process_locks.py:ProcessLocks.acquire_lock",
         "runtime/queue/sender.py:Sender._advance_to",
         "runtime/queue/sender.py:Sender.begin",
         "runtime/queue/dispatcher.py:Dispatcher._before_it",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tenuto.errors import TenutoError
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import CompiledGraph
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, EndRun, Held, SettleWait, TakeRun
 from tenuto.model.effect import Effect, EffectKind, SettleEffect, StartEffect
@@ -132,7 +132,7 @@ async def tenant_with_everything(runtime: SessionRuntime, graph: CompiledGraph[A
     await store.commit(a_commit(doubtful, run=RunRef(run_id=failed.run_id), end=end))
     bare = _begun()
     await store.commit(a_commit(doubtful, run=bare))
-    paused = await graph.run({"messages": [SECRET]}, session_id="graph", tenant=tenant)
+    paused = await graph.bind(store, tenant=tenant).run({"messages": [SECRET]}, session_id="graph")
     waiting, (graph_run,) = (
         await store.runs.get(wait.run_id, tenant=tenant),
         await store.runs.of_session(replace(key, session_id="graph")),
@@ -208,8 +208,8 @@ async def _first_page(world: World, ids: Ids) -> Any:
 
 
 async def _resumed(world: World, ids: Ids, **options: Any) -> Any:
-    out = await world.graph.run(resume_invocation=ids.paused, signal_payload={}, tenant=MINE, **options)
-    return out.outcome, str(out.error), out.state
+    out = await world.graph.run(resume_invocation=ids.paused, signal_payload={}, **options)
+    return out.status, str(out.error), out.state
 
 
 CASES: dict[str, list[Case]] = {
@@ -286,7 +286,8 @@ CASES: dict[str, list[Case]] = {
         lambda w, i: w.runtime.session("nowhere").stop(run_id=i.run_id, kind="abort"),
     ],
     "Session.withdraw_stop": [lambda w, i: w.view.session("busy").withdraw_stop(i.run_id)],
-    "CompiledGraph.cancel": [lambda w, i: w.graph.cancel(i.paused, tenant=MINE)],
+    "CompiledGraph.cancel": [lambda w, i: w.graph.cancel(i.paused)],
+    "CompiledGraph.resume": [lambda w, i: w.graph.resume(i.wait_id)],
     "CompiledGraph.run": [_resumed, lambda w, i: _resumed(w, i, session_id="graph")],
     "Store.commit": [
         lambda w, i: w.commit("waits", settle_waits=(SettleWait(wait_id=i.wait_id, answer=1),)),
@@ -385,7 +386,7 @@ async def world_of(harness: OurHarness) -> tuple[World, Ids]:
     runtime = await opened(store, [desk])
     graph = line(gate("approval"), says("done"), store=store)
     mine, theirs = [await tenant_with_everything(runtime, graph, tenant) for tenant in (MINE, THEIRS)]
-    return World(runtime=runtime, graph=graph, mine=mine), theirs
+    return World(runtime=runtime, graph=graph.bind(store, tenant=MINE), mine=mine), theirs
 
 
 async def test_what_another_tenant_has_is_unknown_in_the_words_of_what_is_not_there(harness: OurHarness) -> None:

@@ -6,10 +6,7 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter
 
 from bench.harness import Measure, Scene, Stopwatch, wall
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
-from tenuto.graph.state import State
+from tenuto.graph import END, CompiledGraph, GraphBuilder, State, append
 
 _NODES = 50
 _MESSAGES = 5_000

@@ -4,9 +4,7 @@ from typing import Annotated, Any
 
 from bench.harness import Measure, Scene, Stopwatch, wall
 from tenuto import open_store
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.reducers import append
-from tenuto.graph.state import State
+from tenuto.graph import END, GraphBuilder, State, append
 
 _STEPS = 2_000
 _WINDOW = 40

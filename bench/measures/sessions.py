@@ -11,11 +11,8 @@ from bench.counters import counting_syncs
 from bench.harness import Measure, Scene, Stopwatch, cpu, wall
 from bench.turn_cost import syncs_per_turn
 from bench.workload import Messages, WarmSession, a_key, messages
-from tenuto import SignalDescriptor, Store, open_store, suspend
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
-from tenuto.graph.state import SessionState, State
+from tenuto import Store, open_store
+from tenuto.graph import END, CompiledGraph, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
 from tenuto.model.session import SessionKey
 
 _BATCH = 100
@@ -48,11 +45,11 @@ async def ask(_: Chat) -> dict[str, Any]:
 
 
 def chat(store: Store, *, asks: bool = False) -> CompiledGraph[Chat]:
-    """Return a graph that keeps its sessions in this store, with the default concurrency.
+    """Return a graph that keeps its sessions in this store; the last save wins.
 
     One node answers; with `asks`, another suspends before it.
     """
-    builder = GraphBuilder(Chat).with_session_store(store, Memory)
+    builder = GraphBuilder(Chat).with_session_store(store, Memory, concurrency="last_write_wins")
     builder.add_node("answer", answer).add_edge("answer", END)
     if asks:
         builder.add_node("ask", ask).add_edge("ask", "answer")

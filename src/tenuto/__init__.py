@@ -7,12 +7,6 @@ from importlib.metadata import version as _version
 
 from tenuto.codec import JSON
 from tenuto.errors import TenutoError
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.engine.suspend import save_session, suspend
-from tenuto.graph.graph_outcome import Outcome as GraphOutcome
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.signal import SignalDescriptor
-from tenuto.graph.state import SessionState, State
 from tenuto.messages import Message
 from tenuto.model.wait import Wait
 from tenuto.runtime.change.hooks import on
@@ -35,12 +29,8 @@ from tenuto.store.store import Store
 __version__ = _version("tenuto")
 
 __all__ = [
-    "END",
     "JSON",
-    "Branch",
     "Definition",
-    "GraphBuilder",
-    "GraphOutcome",
     "Message",
     "Notice",
     "Outcome",
@@ -48,11 +38,8 @@ __all__ = [
     "RunHandle",
     "Session",
     "SessionRuntime",
-    "SessionState",
     "SessionView",
     "Sessions",
-    "SignalDescriptor",
-    "State",
     "Store",
     "StreamItem",
     "TenutoError",
@@ -65,6 +52,4 @@ __all__ = [
     "open_store",
     "program",
     "run_tools",
-    "save_session",
-    "suspend",
 ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, get_args
 
 from tenuto.errors import InvalidInput
 from tenuto.quote import quote
@@ -33,6 +33,14 @@ def word_of(words: type[W], value: Any, what: str) -> W:
     if not isinstance(value, str) or value not in words._value2member_map_:
         refuse(what, f"one of {', '.join(words)}", value)
     return words(value)
+
+
+def check_word(value: T, words: Any, what: str) -> T:
+    """Return a word of a closed set that is declared as a `Literal`; any other is refused."""
+    known = get_args(words)
+    if not isinstance(value, str) or value not in known:
+        refuse(what, f"one of {', '.join(known)}", value)
+    return value
 
 
 def check_kind(value: Any, kind: type[T], what: str) -> T:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any
 from zlib import crc32
 
-from tenuto import END, GraphBuilder, State, Tool, Turn, program
+from tenuto import Tool, Turn, program
 from tenuto.errors import WaitExpired
-from tenuto.graph.reducers import append
+from tenuto.graph import END, GraphBuilder, State, append
 from tenuto.runtime.program.program import Program
 from tests.guide_agent import guide_agent
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tenuto.cli.app import app
 
 MODULE = """
-from tenuto import END, GraphBuilder, State
+from tenuto.graph import END, GraphBuilder, State
 
 class S(State):
     n: int = 0

@@ -17,11 +17,10 @@ import apsw
 import pytest
 from typer.testing import CliRunner
 
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, open_store, suspend
+from tenuto import Store, open_store
 from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
+from tenuto.graph import END, CompiledGraph, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
 from tenuto.graph.stored_states import StoredStates
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
@@ -31,8 +30,9 @@ from tests.servers import SCHEMA
 MODULE = """
 import os, signal
 from typing import Annotated, Any, ClassVar
-from tenuto import END, GraphBuilder, SessionState, State, Store
-from tenuto.graph.reducers import append
+from tenuto import Store
+from tenuto.graph import END, GraphBuilder, SessionState, State
+from tenuto.graph import append
 from tenuto.store.open import memory_store
 from tests.runtime.runtimes import opened
 
@@ -320,7 +320,7 @@ async def test_a_graph_built_with_another_store_is_used_on_the_one_named(file: P
         ("graph", "sqlite:///nowhere.db", "no file"),
         ("graph", "sqlite:nowhere", "does not name a file"),
         ("graph", "mysql://host", "not a store address"),
-        ("sessionless", None, "with_session_store"),
+        ("sessionless", None, "with_session_state"),
         ("foreign", None, "Files"),
         ("wrong", None, "not a compiled graph"),
         ("missing", None, "not a compiled graph"),
@@ -419,8 +419,8 @@ def nothing() -> None: ...
 
 async def test_suspended_runs_are_tried_on_their_own_and_go_on_after_their_session_was_migrated(store: Store) -> None:
     old = old_graph(store)
-    paused = await old.run({"log": ["first"], "asked": "why"}, session_id="s", tenant="t")
-    bare = await old.run({"log": ["alone"]}, tenant="u")
+    paused = await old.bind(store, tenant="t").run({"log": ["first"], "asked": "why"}, session_id="s")
+    bare = await old.bind(store, tenant="u").run({"log": ["alone"]})
     assert paused.suspended
     assert bare.suspended
     before = await store.dump()
@@ -439,7 +439,8 @@ async def test_suspended_runs_are_tried_on_their_own_and_go_on_after_their_sessi
     assert [(t.version, t.passed, t.failed) for t in await states.check_suspended(nothing)] == [("a", 2, 0)]
     (migrated,) = await states.migrate(await states.versions(), nothing)
     assert (migrated.passed, migrated.failed) == (1, 0)
-    done = await graph.run(resume_invocation=paused.invocation_id, signal_payload={"question": "how"}, tenant="t")
+    bound = graph.bind(store, tenant="t")
+    done = await bound.run(resume_invocation=paused.invocation_id, signal_payload={"question": "how"})
     assert done.completed, done.error
     assert done.state is not None
     assert (done.state.log, done.state.question) == ([{"text": "first"}], "how")

@@ -7,9 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, save_session, suspend
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
+from tenuto import Store
+from tenuto.graph import (
+    END,
+    CompiledGraph,
+    End,
+    GraphBuilder,
+    SessionState,
+    SignalDescriptor,
+    State,
+    append,
+    save_session,
+    suspend,
+)
+from tenuto.words import Concurrency
 
 Update = Mapping[str, Any]
 Body = Callable[[Any], Any]
@@ -20,7 +31,7 @@ class Plan:
     """What a process is told about the graph it runs."""
 
     graph: str = "desk"
-    concurrency: str = "last_write_wins"
+    concurrency: Concurrency = "last_write_wins"
     checkpoints: bool = False
     lane_wait: float = 30.0
     port: int = 0
@@ -259,6 +270,7 @@ def _kept(plan: Plan, store: Store, kind: type[State], session: type[SessionStat
 
 def _chain(builder: GraphBuilder[Any], **nodes: Body) -> CompiledGraph[Any]:
     names = list(nodes)
-    for name, following in zip(names, [*names[1:], END], strict=True):
+    targets: list[str | End] = [*names[1:], END]
+    for name, following in zip(names, targets, strict=True):
         builder.add_node(name, nodes[name]).add_edge(name, following)
     return builder.set_entry(names[0]).compile()

@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tenuto import Store, open_store
-from tenuto.graph.graph_outcome import Outcome
+from tenuto.errors import AnswerRefused
+from tenuto.graph import GraphOutcome
 from tenuto.model.run import Run, RunStatus
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.store.backend import Backend, View
@@ -20,12 +21,13 @@ from tests.crash.session_graphs import Plan, made
 from tests.runtime.runtimes import opened
 
 
-def told(outcome: Outcome[Any]) -> dict[str, Any]:
+def told(outcome: GraphOutcome[Any]) -> dict[str, Any]:
     """Return an outcome as what can be said in a line."""
     return {
-        "outcome": outcome.outcome,
+        "outcome": outcome.status,
         "invocation": outcome.invocation_id,
         "state": outcome.state.model_dump() if outcome.state else None,
+        "wait": outcome.wait.wait_id if outcome.wait else None,
         "error": outcome.error.category if outcome.error else None,
         "message": outcome.error.message if outcome.error else None,
     }
@@ -34,6 +36,14 @@ def told(outcome: Outcome[Any]) -> dict[str, Any]:
 async def run(store: Store, plan: Plan, initial: Any = None, **options: Any) -> Any:
     """Run the graph once."""
     return told(await made(plan, store).run(initial, **options))
+
+
+async def resume(store: Store, plan: Plan, wait: str, payload: Any) -> Any:
+    """Resume what waits; a refusal is told by its category."""
+    try:
+        return told(await made(plan, store).resume(wait, payload))
+    except AnswerRefused as refused:
+        return {"error": refused.category}
 
 
 async def talk(
@@ -141,7 +151,7 @@ async def converse(store: Store, plan: Plan, session: str, kill: int = 0, when: 
 
 
 VERBS: dict[str, Callable[..., Awaitable[Any]]] = {
-    verb.__name__: verb for verb in (run, talk, turn, send, answer, drain, converse)
+    verb.__name__: verb for verb in (run, resume, talk, turn, send, answer, drain, converse)
 }
 
 

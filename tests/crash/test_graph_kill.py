@@ -20,8 +20,9 @@ pytestmark = pytest.mark.long("each kill is a process of its own")
 SCRIPT = """
 import asyncio, json, sys, os
 from typing import Annotated, Any
-from tenuto import END, GraphBuilder, State, open_store
-from tenuto.graph.reducers import append
+from tenuto import open_store
+from tenuto.graph import END, GraphBuilder, State
+from tenuto.graph import append
 
 class S(State):
     n: int = 0

@@ -91,7 +91,7 @@ async def test_a_holder_that_stood_still_too_long_is_displaced_and_stopped_when_
             # Without an answer only its keeper can end the turn.
             lost = await still.heard()
     assert taken["outcome"] == "completed"
-    assert (lost["outcome"], lost["error"]) == ("errored", "session_execution_lease_lost")
+    assert (lost["outcome"], lost["error"]) == ("failed", "session_execution_lease_lost")
     assert await messages(database) == ["second", "reply to second"]
 
 
@@ -158,7 +158,7 @@ async def test_a_run_without_a_lane_that_stood_still_too_long_can_write_nothing_
             lost = await still.heard()
     assert early["error"] == "session_execution_busy"
     assert taken["outcome"] == "completed"
-    assert lost["outcome"] == "errored"
+    assert lost["outcome"] == "failed"
     assert lost["error"] in {"session_execution_lease_lost", "checkpoint_save_failed"}
     assert await messages(database) == ["first", "reply to first"]
 

@@ -102,25 +102,30 @@ async def test_a_resumed_run_killed_after_the_gate_is_taken_over_with_the_same_p
     async with outside() as world:
         plan: dict[str, Any] = {"port": world.port, "concurrency": mode, "checkpoints": checkpoints}
         async with mates(*(Mate(database, **plan) for _ in range(3))) as (first, second, third):
-            paused = (await first.do("run", **START))["invocation"]
+            started = await first.do("run", **START)
+            paused = started["invocation"]
             resume: dict[str, Any] = {"resume_invocation": paused, "signal_payload": YES}
+            by_wait: dict[str, Any] = {"wait": started["wait"], "payload": YES}
             world.keep(lambda request: request["node"] == "pay")
             first.order("run", **resume)
             await world.asked(2)
-            live = await second.do("run", **resume)
+            live = [await second.do("run", **resume), await second.do("resume", **by_wait)]
             first.kill()
             world.release()
             other = await second.do("run", resume_invocation=paused, signal_payload={"approved": False})
+            other_by_wait = await second.do("resume", wait=started["wait"], payload={"approved": False})
 
             world.keep(lambda request: request["node"] == "thank")
             second.order("run", **resume)
             await world.asked(4)
             second.kill()
             world.release()
-            done = await third.do("run", **resume)
+            done = await third.do("resume", **by_wait)
             again = await third.do("run", **resume)
-    assert live["error"] == "suspension_record_invalid"
+            again_by_wait = await third.do("resume", **by_wait)
+    assert [each["error"] for each in live] == ["suspension_record_invalid"] * 2
     assert other["error"] == "suspension_record_invalid"
+    assert [other_by_wait["error"], again_by_wait["error"]] == ["already_answered"] * 2
     assert (done["outcome"], done["invocation"], done["error"]) == ("completed", paused, None)
     assert (done["state"]["messages"], done["state"]["total"], done["state"]["approved"]) == (PAID, 111, True)
     assert again["error"] == "suspension_record_invalid"
@@ -155,7 +160,7 @@ async def test_a_resumed_run_that_stands_still_is_taken_over_once_its_lane_lapse
             still.go_on()
             lost = await still.heard()
     assert (done["outcome"], done["state"]["messages"], done["state"]["total"]) == ("completed", PAID, 111)
-    assert (lost["outcome"], lost["error"]) == ("errored", "session_execution_lease_lost")
+    assert (lost["outcome"], lost["error"]) == ("failed", "session_execution_lease_lost")
     async with database.open() as store:
         record = await store.load("customer")
     assert record is not None

@@ -150,7 +150,8 @@ async def in_doubt(w: World) -> None:
 async def paused(w: World) -> None:
     """A session whose graph waits for a signal."""
     outcome = await w.graph.run({"messages": ["ask"]}, session_id=w.id(), invocation_id=w.id("invocation"))
-    assert outcome.suspended
+    assert outcome.wait is not None
+    w.facts["wait"] = outcome.wait.wait_id
 
 
 async def unsaved(w: World) -> None:
@@ -416,6 +417,13 @@ ENTRIES: dict[str, Entry] = {
     "graph.run, from a pause": Entry(
         scene=paused,
         call=lambda w: w.graph.run(resume_invocation=w.id("invocation"), signal_payload={"approved": True}),
+        again=_answered_again,
+        runs_turns=True,
+        compared=KEPT,
+    ),
+    "graph.resume": Entry(
+        scene=paused,
+        call=lambda w: w.graph.resume(w.facts["wait"], {"approved": True}),
         again=_answered_again,
         runs_turns=True,
         compared=KEPT,

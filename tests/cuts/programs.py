@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any
 
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
+from tenuto import Store
 from tenuto.errors import TenutoError
-from tenuto.graph.reducers import append
+from tenuto.graph import END, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool
 from tenuto.runtime.program.turn import Turn
@@ -74,4 +74,5 @@ def graph_on(store: Store) -> Any:
     """Return a graph that keeps its session and its checkpoints in a store."""
     builder = GraphBuilder(Desk).add_node("read", _read).add_node("gate", _gate).add_node("reply", _reply)
     builder = builder.add_edge("read", "gate").add_edge("gate", "reply").add_edge("reply", END).set_entry("read")
-    return builder.with_session_store(store, state=Memory).with_checkpointer(store).compile()
+    builder.with_session_store(store, state=Memory, concurrency="last_write_wins")
+    return builder.with_checkpointer(store).compile()

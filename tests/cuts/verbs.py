@@ -4,7 +4,7 @@ import inspect
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, get_origin
 
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import CompiledGraph
 from tenuto.runtime.handle import Session
 from tenuto.runtime.operator import Operator
 from tenuto.runtime.run_handle import RunHandle

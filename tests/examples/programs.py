@@ -46,6 +46,7 @@ LIST = [
     Example(3, "shop.py", RUNS),
     Example(3, "web.py", RUNS),
     Example(4, "typed.py", NOT_YET),
+    Example(5, "article.py", RUNS),
     Example(6, "nightly.py", NOT_YET),
     Example(7, "tenants.py", NOT_YET),
     Example(8, "team.py", NOT_YET),

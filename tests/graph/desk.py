@@ -5,10 +5,20 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
-from tenuto.graph.runtime.node_turn import NodeTurn, current_turn
+from tenuto import Store
+from tenuto.graph import (
+    END,
+    CompiledGraph,
+    End,
+    GraphBuilder,
+    SessionState,
+    SignalDescriptor,
+    State,
+    append,
+    current_turn,
+    suspend,
+)
+from tenuto.graph.runtime.node_turn import NodeTurn
 from tenuto.model.run import RunStatus
 from tenuto.runtime.runtime import SessionRuntime
 from tests.graph.talking import Body
@@ -62,7 +72,8 @@ async def fails(_: Desk) -> Mapping[str, Any]:
 def line(*bodies: Body, kind: type[State] = Desk, store: Store | None = None) -> CompiledGraph[Any]:
     builder = GraphBuilder(kind, name="desk")
     names = [f"n{number}" for number in range(len(bodies))]
-    for name, body, following in zip(names, bodies, [*names[1:], END], strict=True):
+    targets: list[str | End] = [*names[1:], END]
+    for name, body, following in zip(names, bodies, targets, strict=True):
         builder.add_node(name, body).add_edge(name, following)
     if store is not None:
         builder.with_session_store(store, Memory)

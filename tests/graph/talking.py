@@ -3,10 +3,19 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
-from tenuto import END, GraphBuilder, SessionState, SignalDescriptor, State, Store, suspend
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.graph_outcome import Outcome
-from tenuto.graph.reducers import append
+from tenuto import Store
+from tenuto.graph import (
+    END,
+    CompiledGraph,
+    End,
+    GraphBuilder,
+    GraphOutcome,
+    SessionState,
+    SignalDescriptor,
+    State,
+    append,
+    suspend,
+)
 from tenuto.model.session import Key
 
 Body = Callable[[Any], Awaitable[Mapping[str, Any]]]
@@ -41,7 +50,8 @@ def line(
     """Return a graph whose nodes n0, n1, ... have these bodies and follow each other."""
     builder = GraphBuilder(kind)
     names = [f"n{number}" for number in range(len(bodies))]
-    for name, body, following in zip(names, bodies, [*names[1:], END], strict=True):
+    targets: list[str | End] = [*names[1:], END]
+    for name, body, following in zip(names, bodies, targets, strict=True):
         builder.add_node(name, body).add_edge(name, following)
     if store is not None:
         builder.with_session_store(store, state, **session)
@@ -99,12 +109,12 @@ async def held(store: Store, key: Key = "s") -> dict[str, Any]:
     return dict(record.state) if record else {}
 
 
-def ended(outcome: Outcome[Any]) -> str:
+def ended(outcome: GraphOutcome[Any]) -> str:
     """Return how an invocation went, with the category of its error."""
-    return f"{outcome.outcome}: {outcome.error.category}" if outcome.error else outcome.outcome
+    return f"{outcome.status}: {outcome.error.category}" if outcome.error else outcome.status
 
 
-async def resumed(graph: CompiledGraph[Any], paused: Outcome[Any], **payload: Any) -> Outcome[Any]:
+async def resumed(graph: CompiledGraph[Any], paused: GraphOutcome[Any], **payload: Any) -> GraphOutcome[Any]:
     """Answer a paused invocation."""
     assert paused.suspended, paused
     return await graph.run(resume_invocation=paused.invocation_id, signal_payload=payload)

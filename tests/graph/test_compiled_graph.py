@@ -19,13 +19,9 @@ from tenuto.errors import (
     StateValidationError,
     StepLimitReached,
 )
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import END, Branch, CompiledGraph, GraphBuilder, State, append
 from tenuto.graph.engine.scope import RESERVED, current_scope, get_invocation_metadata, set_invocation_metadata
-from tenuto.graph.middleware.retry import Retry
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.reducers import append
-from tenuto.graph.state import State
+from tenuto.graph.middleware import Retry
 
 
 class Count(State):
@@ -144,9 +140,9 @@ async def test_a_stop_before_the_first_node_runs_none_and_one_during_a_node_lets
         .compile()
     )
     first = await graph.run(stop=lambda: True)
-    assert (first.outcome, first.state and first.state.n) == ("interrupted", 0)
+    assert (first.status, first.state and first.state.n) == ("interrupted", 0)
     second = await graph.run(stop=lambda: stopped)
-    assert (second.outcome, second.state and second.state.n) == ("interrupted", 1)
+    assert (second.status, second.state and second.state.n) == ("interrupted", 1)
 
 
 async def test_cancelling_from_outside_leaves_no_task_behind() -> None:
@@ -317,12 +313,16 @@ def test_a_graph_that_cannot_be_compiled_says_which_rule_it_breaks() -> None:
 
 def test_a_drawing_shows_subgraphs_fan_outs_and_branches() -> None:
     inner = doubling()
+
+    async def right(_: Many) -> dict[str, int]:
+        return {}
+
     graph = (
         GraphBuilder(Many)
         .add_fan_out_node(
             "fan", inner, items_field="items", item_field="item", collect_field="result", target_field="results"
         )
-        .add_parallel_branches_node("both", {"left": Branch(subgraph=inner, outputs={}), "right": Branch(call=double)})
+        .add_parallel_branches_node("both", {"left": Branch(subgraph=inner, outputs={}), "right": Branch(call=right)})
         .add_edge("fan", "both")
         .add_conditional_edge("both", lambda _: END)
         .set_entry("fan")

@@ -14,13 +14,20 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, Field, SecretStr, computed_field
 
-from tenuto import SignalDescriptor, open_store, save_session, suspend
+from tenuto import open_store
 from tenuto.errors import NotJson, TenutoError
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.graph_outcome import Outcome
-from tenuto.graph.reducers import append, merge
-from tenuto.graph.state import State
+from tenuto.graph import (
+    END,
+    CompiledGraph,
+    GraphBuilder,
+    GraphOutcome,
+    SignalDescriptor,
+    State,
+    append,
+    merge,
+    save_session,
+    suspend,
+)
 from tenuto.model.session import SessionRecord
 from tenuto.store.store import Store
 
@@ -188,8 +195,8 @@ async def told(store: Store) -> Any:
     return [(each.session_id, each.version, (await store.load(each.session_id)).state) for each in page]  # type: ignore[union-attr]
 
 
-def refused(outcome: Outcome[Any], path: str) -> TenutoError:
-    assert outcome.outcome == "errored"
+def refused(outcome: GraphOutcome[Any], path: str) -> TenutoError:
+    assert outcome.status == "failed"
     assert isinstance(outcome.error, TenutoError)
     assert not outcome.error.retryable
     found = outcome.error.details().get("path", "")

@@ -6,8 +6,8 @@ import pytest
 from pydantic import BaseModel
 
 from tenuto.errors import ReducerError
-from tenuto.graph.reducers import (
-    Reducer,
+from tenuto.graph import (
+    State,
     append,
     bounded_append,
     concat_flatten,
@@ -17,7 +17,8 @@ from tenuto.graph.reducers import (
     merge_all,
     merge_by_key,
 )
-from tenuto.graph.state import Schema, State
+from tenuto.graph.reducers import Reducer
+from tenuto.graph.state import Schema
 
 
 def joined(reducer: Reducer, prior: Any, update: Any) -> Any:

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from tenuto import END, Branch, GraphBuilder, State
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
+from tenuto.graph import END, Branch, CompiledGraph, End, GraphBuilder, State, append
 
 Body = Callable[[Any], Awaitable[dict[str, Any]]]
 
@@ -47,7 +45,8 @@ async def double(state: Any) -> dict[str, Any]:
 def line(*names: str, body: Body = up, name: str | None = None, **node: Any) -> CompiledGraph[Count]:
     """Return nodes one after the other; all but the last only count."""
     builder = GraphBuilder(Count, name)
-    for each, following in zip(names, (*names[1:], END), strict=True):
+    targets: list[str | End] = [*names[1:], END]
+    for each, following in zip(names, targets, strict=True):
         builder.add_node(each, body if following is END else up, **(node if following is END else {}))
         builder.add_edge(each, following)
     return builder.set_entry(names[0]).compile()

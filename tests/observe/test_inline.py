@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import END, GraphBuilder
+from tenuto.graph import END, GraphBuilder
 from tenuto.graph.events.event_queue import subscription, trace_context
 from tenuto.graph.events.node_event import FrameEvent, InvocationEvent, NodeEvent
 from tests.observe.graphs import Broken, Count, around, line, spread, up

@@ -11,13 +11,11 @@ from opentelemetry.context import get_current
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import get_current_span
 
-from tenuto import END, Branch, GraphBuilder
+from tenuto.graph import END, Branch, GraphBuilder, SignalDescriptor
 from tenuto.graph.engine.scope import Scope, set_invocation_metadata
 from tenuto.graph.events.event_queue import subscription, trace_context
 from tenuto.graph.events.node_event import InvocationEvent, NodeEvent
-from tenuto.graph.middleware.isolation import FailureIsolation
-from tenuto.graph.middleware.retry import Retry
-from tenuto.graph.signal import SignalDescriptor
+from tenuto.graph.middleware import FailureIsolation, Retry
 from tenuto.observe.otel import OTelObserver
 from tests.observe.graphs import Broken, Count, Many, around, double, fork, line, spread, up
 from tests.observe.trees import Spans

@@ -28,6 +28,7 @@
     │   ├── ForkPointNotRetained
     │   ├── LaneBusy
     │   ├── LaneLost
+    │   ├── NestedSession
     │   ├── SessionLoadFailed
     │   ├── SessionSaveFailed
     │   ├── ProgramNotRegistered

@@ -96,6 +96,12 @@ class LaneBusy(SessionError):
     holder: Any
 
 
+class NestedSession(SessionError):
+    """A run on a session was started within a run on the same session, which it would wait for without end."""
+
+    category = "nested_session"
+
+
 class LaneLost(SessionError):
     """Another runner took the lane over; nothing was written."""
 

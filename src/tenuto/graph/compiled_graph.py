@@ -1,32 +1,46 @@
 """A compiled graph: what can be invoked, observed, and used as a node of another."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Self, TypeVar, overload
 
+from tenuto.argument import check_map
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, InvocationInterrupted, InvocationSuspended, SessionSaveFailed
-from tenuto.graph.checkpoint.stored_run import cancel_paused
+from tenuto.errors import InvalidInput, SessionSaveFailed
+from tenuto.graph.checkpoint.stored_run import cancel_paused, invocation_of_wait
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope, checked_metadata
 from tenuto.graph.events.event_queue import Attachment, DrainSummary, Observer, Subscription, subscription
-from tenuto.graph.graph_outcome import Outcome
+from tenuto.graph.graph_outcome import GraphOutcome
 from tenuto.graph.invocation import execution
 from tenuto.graph.invocation.run_request import UNSET, RunRequest
 from tenuto.graph.mermaid import mermaid
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.graph.signal import CallbackMaker
 from tenuto.graph.state import State
-from tenuto.ids import check_id, random_id
+from tenuto.ids import check_id, check_tenant, random_id
 from tenuto.model.wait import Wait
-from tenuto.store.store import Store
+from tenuto.store.store import Store, check_whole_store
+from tenuto.words import OnMoved
 
 S = TypeVar("S", bound=State)
+R = TypeVar("R")
 
 DEFAULT_STEP_LIMIT = 1000
 
 
 class CompiledGraph(GraphPlan[S]):
     """A graph that has been checked: its plan, and the verbs that run it. It can serve any number of runs at once."""
+
+    def bind(self, store: Store, *, tenant: str = "") -> Self:
+        """Return the same graph on this store, for one tenant: its sessions, pauses and checkpoints are kept there.
+
+        That costs next to nothing. Observers belong to the graph, wherever it is bound.
+        """
+        check_whole_store(store, "The sessions and runs of a bound graph")
+        session = self.session.bound_to(store)
+        return replace(self, store=store, session=session, tenant=check_tenant(tenant))
 
     def attach_observer(self, observer: Observer, phases: Iterable[str] | None = None) -> Attachment:
         """Let an observer see this graph's events, also where the graph runs inside another; all phases by default."""
@@ -44,45 +58,28 @@ class CompiledGraph(GraphPlan[S]):
         """Wait until what an invocation has emitted so far is delivered; a node may call it."""
         return await self.queues.drain_for(invocation_id, timeout)
 
-    async def invoke(self, initial: S | Mapping[str, Any] | None = None, **options: Any) -> S:
+    async def invoke(self, initial: S | Mapping[str, object] | None = None, **options: Any) -> S:
         """Run the graph and return its final state; an error is raised, and so are a suspension, as
         `InvocationSuspended`, and a stop, as `InvocationInterrupted`. The options are those of `run`.
         """
-        outcome = await self.run(initial, **options)
-        if outcome.error is not None:
-            raise outcome.error
-        if outcome.suspended:
-            raise InvocationSuspended(
-                f"Invocation {outcome.invocation_id!r} is suspended at {outcome.node_name!r}; call run() to get its "
-                "outcome, and resume it with resume_invocation and signal_payload.",
-                outcome=outcome,
-            )
-        if outcome.interrupted:
-            raise InvocationInterrupted(
-                f"Invocation {outcome.invocation_id!r} was stopped before it reached its end; call run() to get its "
-                "outcome with the state it had, and resume it with resume_invocation if the graph has a checkpointer.",
-                outcome=outcome,
-            )
-        assert outcome.state is not None
-        return outcome.state
+        return (await self.run(initial, **options)).result()
 
     async def run(
         self,
-        initial: S | Mapping[str, Any] | None = None,
+        initial: S | Mapping[str, object] | None = None,
         *,
         session_id: str | None = None,
-        tenant: str = "",
         observers: Iterable[Observer | Subscription] = (),
         correlation_id: str | None = None,
         invocation_id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, object] | None = None,
         stop: Callable[[], bool] | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
         resume_invocation: str | None = None,
-        signal_payload: Mapping[str, Any] | None = UNSET,
-        on_moved: str | None = None,
+        signal_payload: Mapping[str, object] = UNSET,
+        on_moved: OnMoved | None = None,
         callbacks: CallbackMaker | None = None,
-    ) -> Outcome[S]:
+    ) -> GraphOutcome[S]:
         """Run the graph and return how it went, as data.
 
         `initial` gives fields in place of their defaults; with `session_id`, on top of what the session holds, through
@@ -98,7 +95,7 @@ class CompiledGraph(GraphPlan[S]):
             observers=tuple(each if isinstance(each, Subscription) else subscription(each) for each in observers),
             stop=stop,
             step_limit=step_limit,
-            tenant=tenant,
+            tenant=self.tenant,
             resume_invocation=resume_invocation,
             signal_payload=signal_payload,
             on_moved=on_moved,
@@ -115,35 +112,77 @@ class CompiledGraph(GraphPlan[S]):
         )
         return await execution.run(self, request, scope)
 
+    @overload
     def as_program(
         self,
         *,
+        output: Callable[[S], R],
         name: str | None = None,
-        version: str = "1",
+        version: str | int = "1",
+        input: str = "messages",
+        message_logs: Iterable[str] | None = None,
+        entry: Callable[[Any], JSON] | None = None,
+        checkpoints: bool | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+    ) -> GraphProgram[R]: ...
+
+    @overload
+    def as_program(
+        self,
+        *,
+        output: str,
+        name: str | None = None,
+        version: str | int = "1",
+        input: str = "messages",
+        message_logs: Iterable[str] | None = None,
+        entry: Callable[[Any], JSON] | None = None,
+        checkpoints: bool | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+    ) -> GraphProgram[JSON]: ...
+
+    @overload
+    def as_program(
+        self,
+        *,
+        output: None = None,
+        name: str | None = None,
+        version: str | int = "1",
+        input: str = "messages",
+        message_logs: Iterable[str] | None = None,
+        entry: Callable[[Any], JSON] | None = None,
+        checkpoints: bool | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+    ) -> GraphProgram[None]: ...
+
+    def as_program(
+        self,
+        *,
+        output: str | Callable[[S], Any] | None = None,
+        name: str | None = None,
+        version: str | int = "1",
         input: str = "messages",  # noqa: A002 - the word for it
         message_logs: Iterable[str] | None = None,
         entry: Callable[[Any], JSON] | None = None,
-        output: str | Callable[[S], JSON] | None = None,
         checkpoints: bool | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
-    ) -> GraphProgram:
+    ) -> GraphProgram[Any]:
         """Return the graph as a program for `SessionRuntime(programs=[...])`, by default under its own name.
 
         A message is added to the log `input`, a session field that only grows, in the form `entry` gives it; one that
         does not fit is `MessageRefused`. `message_logs` says whether `messages` is a conversation; by default it is if
         its entries have roles. `output` is the field, or the function of the final state, that a turn's outcome shows;
-        by default its reply. `checkpoints` says whether one is written after every node, by default if the graph has a
-        checkpointer; they and the sessions are kept in the runtime's store.
+        by default its reply. `checkpoints` says whether one is written after every node, by default if the graph writes
+        them; they and the sessions are kept in the runtime's store.
         """
         return GraphProgram(
             self,
             name=self.name if name is None else name,
-            version=version,
+            version=str(version),
             input_log=input,
             message_logs=message_logs,
             entry=entry,
             output=output,
-            checkpoints=self.store is not None if checkpoints is None else checkpoints,
+            checkpoints=self.checkpoints if checkpoints is None else checkpoints,
             step_limit=step_limit,
         )
 
@@ -154,18 +193,36 @@ class CompiledGraph(GraphPlan[S]):
             raise InvalidInput("This error has no save to repeat; save the final state with the store itself.")
         await repeat()
 
-    async def cancel(self, invocation_id: str, *, tenant: str = "") -> None:
-        """Abandon a suspended invocation: it can no longer be resumed."""
-        await cancel_paused(self._pauses(), check_id(invocation_id, "invocation_id"), tenant)
+    async def resume(
+        self, wait: str | Wait, payload: Mapping[str, object] = MappingProxyType({}), *, on_moved: OnMoved | None = None
+    ) -> GraphOutcome[S]:
+        """Resume what waits for this: the payload replaces the fields it names, and the run continues.
 
-    async def waiting(self, *, tenant: str = "", limit: int = 100, after: str = "") -> list[Wait]:
-        """Return what the suspended invocations in this graph's store wait for, in the order they were suspended."""
-        return await self._pauses().waits.open(tenant=tenant, limit=limit, after=after)
+        An unknown wait, also another tenant's or another graph's, and one that is settled are refused by the errors of
+        `runtime.answer`. The same payload again takes over from a runner that is gone. `on_moved` is as for `run`.
+        """
+        wait_id = wait.wait_id if isinstance(wait, Wait) else check_id(wait, "wait")
+        given = dict(check_map(payload, "payload"))
+        found = await invocation_of_wait(self._pauses(), wait_id, given, self.name, self.tenant)
+        return await self.run(resume_invocation=found, signal_payload=given, on_moved=on_moved)
+
+    async def cancel(self, wait_or_invocation: str | Wait) -> None:
+        """Abandon a suspended invocation, named by its id or by its wait: it can no longer be resumed."""
+        store, named = self._pauses(), wait_or_invocation
+        wait = named if isinstance(named, Wait) else await store.waits.get(check_id(named), tenant=self.tenant)
+        run = await store.runs.get(wait.run_id, tenant=self.tenant) if wait else None
+        await cancel_paused(store, run.invocation_id if run else str(named), self.tenant)
+
+    async def waiting(self, *, limit: int = 100, after: str | None = None) -> Sequence[Wait]:
+        """Return what the suspended invocations of the graph's store and tenant wait for, in the order they were
+        suspended; `after` continues behind a wait.
+        """
+        return await self._pauses().waits.open(tenant=self.tenant, limit=limit, after=after or "")
 
     def _pauses(self) -> Store:
         store = self.pause_store
         if store is None:
-            raise InvalidInput(f"Graph {self.name!r} has no store, so none of its runs is ever paused.")
+            raise InvalidInput(f"Graph {self.name!r} has no store, so none of its runs is ever paused; bind it to one.")
         return store
 
     def to_mermaid(self) -> str:

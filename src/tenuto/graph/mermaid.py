@@ -5,6 +5,7 @@ from typing import Any
 
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.node import Node
+from tenuto.graph.graph_end import END
 from tenuto.graph.nodes.branches import BranchesNode
 from tenuto.graph.nodes.fan_out import FanOutNode
 
@@ -28,11 +29,11 @@ def _lines(graph: GraphPlan[Any], prefix: str, indent: str) -> Iterator[str]:
             yield f"{indent}{place}[{_text(_label(node))}]"
     for source, target in graph.edges.items():
         if callable(target):
-            places: tuple[Any, ...] = (*graph.nodes, graph.end) if target.targets is None else target.targets
-            reachable = [finish if place is graph.end else _id(prefix, place) for place in places]
+            places: tuple[Any, ...] = (*graph.nodes, END) if target.targets is None else target.targets
+            reachable = [finish if place is END else _id(prefix, place) for place in places]
             yield f"{indent}{_id(prefix, source)} -.-> {' & '.join(reachable)}"
         else:
-            yield f"{indent}{_id(prefix, source)} --> {finish if target is graph.end else _id(prefix, target)}"
+            yield f"{indent}{_id(prefix, source)} --> {finish if target is END else _id(prefix, target)}"
     yield f"{indent}{finish}((end))"
 
 
@@ -56,7 +57,9 @@ def _label(node: Node) -> str:
     if not isinstance(node, FanOutNode):
         return node.name
     plan = node.plan
-    return f"{node.name} (each of {plan.items_field})" if plan.items_field else f"{node.name} (many times)"
+    if plan.count is not None:
+        return f"{node.name} (many times)"
+    return f"{node.name} (each of {plan.items_field})" if plan.items_field else f"{node.name} (each item)"
 
 
 def _id(prefix: str, name: str) -> str:

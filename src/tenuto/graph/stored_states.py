@@ -283,9 +283,9 @@ async def _write(store: Store, session: OwnSession) -> None:
 def _bound(graph: GraphPlan[Any], store: Store, owner: str) -> SessionPlan:
     """Return how the graph keeps sessions, in this store and without a cache."""
     plan = graph.session
-    if plan is None:
-        raise InvalidInput(f"Graph {graph.name!r} keeps no sessions; give it with_session_store.")
-    if not isinstance(plan.store, Store):
+    if not plan.declared:
+        raise InvalidInput(f"Graph {graph.name!r} does not say what its sessions keep; give it with_session_state.")
+    if plan.store is not None and not isinstance(plan.store, Store):
         raise InvalidInput(
             f"Graph {graph.name!r} keeps its sessions in a {type(plan.store).__name__}, which only its own tools can "
             "list; this works on Tenuto's stores."

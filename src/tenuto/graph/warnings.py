@@ -26,5 +26,13 @@ class SessionStateDoubled(UserWarning):
     """The caller passed entries that the session has already, in a field that is appended to."""
 
 
+class SessionNotGuarded(UserWarning):
+    """Two processes that run on one session may overwrite each other, since the user's own store cannot prevent it."""
+
+
 class SessionNotKept(UserWarning):
     """A run names a session, but its graph has no session store."""
+
+
+class SessionStateUndeclared(UserWarning):
+    """A session keeps the whole state, since its graph does not declare which fields it is to keep."""

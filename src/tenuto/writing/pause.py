@@ -20,7 +20,7 @@ async def refuse_pause_of_graph(store: Store, run: Run, wait: Wait) -> None:
         cursor: Any = checkpoint.cursor if checkpoint else None
         if not isinstance(cursor, Mapping) or "frames" not in cursor or "program" in cursor:
             return
-    resume = f"graph.run(resume_invocation={run.invocation_id!r}, signal_payload=...)"
+    resume = f"graph.resume({wait.wait_id!r}, {{...}})"
     raise AnswerMismatch(
         f"Wait {wait.wait_id} is the pause of a graph that runs without a runtime: answer it with {resume}. Nothing "
         f"was stored; the graph is still paused.",

@@ -22,6 +22,7 @@ from tenuto.store.host import worker_name
 from tenuto.store.keeper import Holding
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, LogChange, RunWrite, Save
+from tenuto.writing.held_lanes import HeldLane
 from tenuto.writing.held_values import HeldValues
 from tenuto.writing.lane_claim import free_lane, lane_lost
 from tenuto.writing.liveness import live_run_ids
@@ -63,6 +64,7 @@ class RunWriter:
     _slices: set[str] = field(default_factory=set)
     _handles: HeldValues = field(default_factory=HeldValues)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _held: HeldLane = field(default_factory=HeldLane)
     _holding: Holding | None = None
     _task: "asyncio.Task[Any] | None" = None
 
@@ -331,10 +333,13 @@ class RunWriter:
     def _hold(self, held: Lane | RunRef) -> None:
         self._task = asyncio.current_task()
         self._holding = self.store.keeper.hold(held, self._lose)
+        self._held.hold(self.store, held)
 
     def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
         """Set the task to cancel if the lane is lost: a different one from the one that began the turn, or none."""
         self._task = task
+        if task is not None:
+            self._held.enter()
 
     def _lose(self) -> None:
         if self._holding is None:
@@ -365,6 +370,7 @@ class RunWriter:
         if self._holding is not None:
             self.store.keeper.release(self._holding)
             self._holding = None
+        self._held.release()
 
     async def abandon(self) -> None:
         """Free the lane of a turn that ends without a commit; a lane that cannot be freed lapses by itself."""

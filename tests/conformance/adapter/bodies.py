@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from tenuto import save_session
+from tenuto.graph import save_session
 from tenuto.graph.engine.scope import (
     current_attempt_index,
     current_invocation_id,

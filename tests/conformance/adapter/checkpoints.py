@@ -13,7 +13,7 @@ from typing import Any
 
 from tenuto import Store
 from tenuto.errors import StoreUnavailable
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import END, CompiledGraph
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.events.node_event import NodeEvent
 from tenuto.ids import new_id
@@ -316,7 +316,7 @@ def _following(graph: GraphPlan[Any], positions: list[dict[str, Any]]) -> str | 
     edge = graph.edges[positions[-1]["node_name"]]
     if callable(edge):
         raise FixtureProblem("a seeded record after a conditional edge does not say where it leads")
-    return None if edge is graph.end else str(edge)
+    return None if edge is END else str(edge)
 
 
 def _progress(name: str, logs: dict[str, list[Any]]) -> tuple[Path, dict[int, dict[str, Any]]]:

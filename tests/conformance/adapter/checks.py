@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from tenuto.graph import SignalDescriptor
 from tenuto.graph.engine.cause import category_of
 from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent
-from tenuto.graph.signal import SignalDescriptor
 from tests.conformance.adapter.decisions import Decision
 from tests.conformance.adapter.records import RECORDER, Record, Run, plain
 from tests.conformance.adapter.vocabulary import known, mapping

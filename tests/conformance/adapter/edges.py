@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tenuto.graph.blueprint.builder import END, GraphBuilder
+from tenuto.graph import END, GraphBuilder
 from tests.conformance.adapter.vocabulary import DirectiveUnknown, FixtureProblem, known, listing
 
 

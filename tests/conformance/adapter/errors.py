@@ -5,7 +5,7 @@ from typing import Any
 
 from tenuto.errors import GraphRunError, TenutoError
 from tenuto.graph.engine.cause import category_of, cause_chain, derived_category
-from tenuto.graph.middleware.retry import is_transient
+from tenuto.graph.middleware import is_transient
 from tests.conformance.adapter.checks import Check
 from tests.conformance.adapter.records import plain
 from tests.conformance.adapter.vocabulary import DirectiveUnknown, known, mapping

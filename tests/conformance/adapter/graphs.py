@@ -5,11 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenuto.graph.blueprint.builder import GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import Branch, CompiledGraph, GraphBuilder, State
 from tenuto.graph.engine.scope import set_invocation_metadata
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.state import State
 from tenuto.graph.warnings import GraphCompileWarning
 from tests.conformance.adapter.bodies import body_of, directives, run_all
 from tests.conformance.adapter.edges import add_edges

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from tenuto.errors import TenutoError
-from tenuto.graph.state import State
+from tenuto.graph import State
 from tests.conformance.adapter.checkpoints import Crash
 from tests.conformance.adapter.observers import Observers
 from tests.conformance.adapter.records import Drain, Record, Run, plain
@@ -53,7 +53,7 @@ async def invoke(
     if outcome.completed:
         run.state = plain(outcome.state) | record.side_channel
     elif not outcome.suspended and not isinstance(outcome.error, TenutoError):
-        raise AssertionError(f"an {outcome.outcome} outcome without an error of the engine")
+        raise AssertionError(f"a {outcome.status} outcome without an error of the engine")
     if drain_at_end:
         run.drain = await drained(record, known(drain or {}, ("timeout_seconds",), "drain").get("timeout_seconds"))
     return run

@@ -5,11 +5,9 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from tenuto import suspend
+from tenuto.graph import suspend
 from tenuto.graph.engine.cause import derived_category
-from tenuto.graph.middleware.isolation import FailureIsolation
-from tenuto.graph.middleware.retry import Retry
-from tenuto.graph.middleware.timing import Timing, TimingRecord
+from tenuto.graph.middleware import FailureIsolation, Retry, Timing, TimingRecord
 from tests.conformance.adapter.records import Record, plain
 from tests.conformance.adapter.suspensions import descriptor_of
 from tests.conformance.adapter.vocabulary import DirectiveUnknown, FixtureProblem, known, listing, mapping

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tenuto.graph import State
 from tenuto.graph.engine.scope import current_scope
-from tenuto.graph.state import State
 from tests.conformance.adapter.records import Record
 from tests.conformance.adapter.vocabulary import FixtureProblem, known, listing, mapping
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import CompiledGraph
 from tenuto.graph.engine.scope import current_invocation_id
 from tenuto.graph.events.event_queue import InlineObserver, Subscription, subscription
 from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent

@@ -10,10 +10,9 @@ from pydantic import BaseModel
 
 from tenuto import Store
 from tenuto.errors import TenutoError
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import CompiledGraph, GraphOutcome
 from tenuto.graph.engine.scope import current_attempt_index, current_invocation_id, current_scope
 from tenuto.graph.events.node_event import FailureIsolatedEvent, NodeEvent
-from tenuto.graph.graph_outcome import Outcome
 from tests.conformance.adapter.decisions import Decision
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Run:
     payload: dict[str, Any] | None = None
     delivered: int = 0
     logged: int = 0
-    outcome: Outcome[Any] | None = None
+    outcome: GraphOutcome[Any] | None = None
     invocation_id: str | None = None
     correlation_id: str | None = None
     state: dict[str, Any] | None = None

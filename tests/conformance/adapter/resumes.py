@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tenuto.graph import State
 from tenuto.graph.engine.cause import category_of
-from tenuto.graph.state import State
 from tests.conformance.adapter.blocks import check_block, check_case, check_ending
 from tests.conformance.adapter.checkpoints import Checkpoints
 from tests.conformance.adapter.checks import Check

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
-from tenuto.graph import reducers
+from tenuto.graph import State, reducers
 from tenuto.graph.reducers import Reducer
-from tenuto.graph.state import State
 from tests.conformance.adapter.vocabulary import DirectiveUnknown, FixtureProblem, known, mapping, only
 
 SCALARS: dict[str, Any] = {"string": str, "str": str, "int": int, "float": float, "bool": bool, "any": Any}

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from tenuto.graph import GraphOutcome
 from tenuto.graph.engine.cause import category_of, derived_category
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
@@ -17,10 +18,15 @@ def outcome(expected: Any, check: Check) -> None:
     """Compare how the run went."""
     if expected not in ("completed", "errored", "suspended"):
         raise FixtureProblem(f"there is no outcome {expected!r}")
-    found = check.run.outcome.outcome if check.run.outcome else None
+    found = word_of(check.run.outcome) if check.run.outcome else None
     check.equal("outcome", expected, found)
     if found == "errored" and expected != found:
         check.problems.append(f"the run failed: {check.run.error!r}")
+
+
+def word_of(outcome: GraphOutcome[Any]) -> str:
+    """Return the specification's word for how a run ended."""
+    return "errored" if outcome.status == "failed" else outcome.status
 
 
 def suspended_state(expected: Any, check: Check) -> None:
@@ -68,7 +74,7 @@ async def checkpointer_assertions(expected: Any, check: Check) -> None:
     if paused and check.record.graph is not None:
         # Without a payload it would be a checkpoint to go on from, which it is not.
         mistaken = await check.record.graph.run(resume_invocation=check.run.invocation_id)
-        check.equal("a paused run resumed as a checkpoint", "errored", mistaken.outcome)
+        check.equal("a paused run resumed as a checkpoint", "errored", word_of(mistaken))
 
 
 async def _record(check: Check) -> tuple[str | None, bool]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from tenuto import SignalDescriptor, suspend
+from tenuto.graph import SignalDescriptor, suspend
 from tenuto.graph.engine.scope import current_scope
 from tests.conformance.adapter.mocks import Directive, Place
 from tests.conformance.adapter.records import Record, Run

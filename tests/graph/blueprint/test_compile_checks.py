@@ -12,11 +12,19 @@ from typing_extensions import TypeAliasType
 
 from tenuto import SessionRuntime
 from tenuto.errors import GraphCompileError, InvalidInput, InvocationInterrupted, RoutingError, StateMigrationError
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.reducers import Reducer, append, bounded_append, dedupe_append, merge_by_key
+from tenuto.graph import (
+    END,
+    Branch,
+    GraphBuilder,
+    SessionState,
+    State,
+    append,
+    bounded_append,
+    dedupe_append,
+    merge_by_key,
+)
+from tenuto.graph.reducers import Reducer
 from tenuto.graph.session.migration import MigrationRegistry
-from tenuto.graph.state import SessionState, State
 from tenuto.store.open import memory_store
 
 
@@ -100,11 +108,11 @@ def test_a_misspelt_word_is_refused_where_it_is_given() -> None:
         with pytest.raises(InvalidInput, match="fail_fast, collect"):
             fresh.add_parallel_branches_node("b", {"x": Branch(call=nothing)}, error_policy=policy)  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="fail_fast, collect"):
-            fresh.add_fan_out_node("f", each, items_field="items", target_field="notes", error_policy=policy)  # type: ignore[arg-type]
+            fresh.add_fan_out_node("f", each, items_field="items", target_field="notes", error_policy=policy)  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match="raise, noop"):
-        fresh.add_fan_out_node("f", each, items_field="items", target_field="notes", on_empty="nop")
+        fresh.add_fan_out_node("f", each, items_field="items", target_field="notes", on_empty="nop")  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match="exclusive"):
-        fresh.with_session_store(memory_store(), concurrency="exlusive")
+        fresh.with_session_store(memory_store(), concurrency="exlusive")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

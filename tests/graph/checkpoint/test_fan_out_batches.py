@@ -8,10 +8,7 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import CheckpointSaveFailed, InvalidInput, StoreUnavailable
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
-from tenuto.graph.state import State
+from tenuto.graph import END, CompiledGraph, GraphBuilder, State, append
 from tenuto.model.commit import BeginRun, Reset
 
 
@@ -108,7 +105,7 @@ async def test_a_stop_writes_the_half_full_batch(store: Store) -> None:
     work = Work()
     graph = work.graph(store, 4)
     outcome = await graph.run(SEVEN, invocation_id="stopped", stop=lambda: len(work.done) == 6)
-    assert outcome.outcome == "interrupted"
+    assert outcome.status == "interrupted"
     assert (await graph.invoke(resume_invocation="stopped")).results == [10, 20, 30, 40, 50, 60, 70]
     assert work.done == dict.fromkeys(range(1, 8), 1)
 

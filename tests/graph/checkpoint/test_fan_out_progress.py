@@ -9,13 +9,8 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import CheckpointRecordInvalid
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.middleware.isolation import FailureIsolation
-from tenuto.graph.middleware.retry import Retry
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.reducers import append
-from tenuto.graph.state import State
+from tenuto.graph import END, Branch, CompiledGraph, End, GraphBuilder, State, append
+from tenuto.graph.middleware import FailureIsolation, Retry
 from tests.conftest import OurHarness
 
 
@@ -68,7 +63,8 @@ def chain(kind: type[State], *steps: Callable[[GraphBuilder[Any]], str]) -> Grap
     """Build a graph of these steps, one after the other."""
     builder: GraphBuilder[Any] = GraphBuilder(kind)
     names = [step(builder) for step in steps]
-    for name, following in zip(names, [*names[1:], END], strict=True):
+    targets: list[str | End] = [*names[1:], END]
+    for name, following in zip(names, targets, strict=True):
         if name != "loop":
             builder.add_edge(name, following)
     return builder.set_entry(names[0])

@@ -1,17 +1,18 @@
 """Suspending and resuming in a plain line of nodes: what is told, what is written, who may answer."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tenuto import END, GraphBuilder, SignalDescriptor, Store, suspend
+from tenuto import Store
 from tenuto.errors import InvalidInput, InvocationSuspended, NotJson, StoreUnavailable
+from tenuto.graph import END, GraphBuilder, SignalDescriptor, suspend
 from tenuto.graph.engine.scope import current_correlation_id, current_invocation_id, current_session_id
 from tenuto.graph.engine.suspend import callback_for
 from tenuto.graph.events.node_event import NodeEvent
-from tenuto.graph.middleware.isolation import FailureIsolation
-from tenuto.graph.middleware.retry import Retry
+from tenuto.graph.middleware import FailureIsolation, Retry
 from tenuto.graph.signal import Callback
 from tenuto.testing.fake_clock import FakeClock
 from tests.conftest import OurHarness
@@ -19,13 +20,13 @@ from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Ran, Talk, ended, fails, gate, held, line, nothing, resumed, says
 
 CHECKPOINTS = pytest.mark.parametrize("checkpoints", [False, True], ids=["plain", "checkpoints"])
-INVALID = "errored: suspension_record_invalid"
+INVALID = "failed: suspension_record_invalid"
 
 
 async def test_the_outcome_says_where_it_stands_and_what_it_waits_for(store: Store) -> None:
     graph = line(says("asked"), gate("approval"), says("end"), store=store)
     out = await graph.run({"messages": ["hi"]}, session_id="s", correlation_id="c")
-    assert (out.outcome, out.suspended, out.completed, out.error) == ("suspended", True, False, None)
+    assert (out.status, out.suspended, out.completed, out.error) == ("suspended", True, False, None)
     assert out.descriptor == SignalDescriptor("approval", {"asks": "approval"})
     assert (out.node_name, out.namespace) == ("n1", ("n1",))
     assert (out.session_id, out.session_existed, out.correlation_id) == ("s", False, "c")
@@ -33,7 +34,11 @@ async def test_the_outcome_says_where_it_stands_and_what_it_waits_for(store: Sto
     assert out.entry_state is not None
     assert (out.entry_state.messages, out.state.messages) == (["hi"], ["hi", "asked"])
     (wait,) = await graph.waiting()
-    assert (wait.wait_id, wait.signal_id, wait.metadata) == (out.wait_id, "approval", {"asks": "approval"})
+    assert out.wait == wait
+    assert (wait.signal_id, wait.metadata, wait.deadline) == ("approval", {"asks": "approval"}, None)
+    with pytest.raises(InvocationSuspended, match=wait.wait_id) as raised:
+        out.result()
+    assert raised.value.outcome is out
     with pytest.raises(InvocationSuspended) as raised:
         await graph.invoke(session_id="t")
     assert raised.value.outcome.suspended
@@ -235,12 +240,18 @@ async def test_a_node_can_read_what_the_outside_needs_to_answer(store: Store) ->
     assert "secret" not in str(await store.dump())
 
 
-async def test_an_answer_after_the_deadline_is_refused_and_one_before_it_is_taken(harness: OurHarness) -> None:
+@pytest.mark.parametrize("limit", [60.0, timedelta(minutes=1)])
+async def test_an_answer_after_the_deadline_is_refused_and_one_before_it_is_taken(
+    harness: OurHarness, limit: float | timedelta
+) -> None:
     clock = FakeClock()
     store = await harness.open(clock=clock)
     ran = Ran()
-    graph = line(gate(timeout=60.0), ran.node("end"), store=store)
+    graph = line(gate(timeout=limit), ran.node("end"), store=store)
     late, early = await graph.run(session_id="s"), await graph.run(session_id="t")
+    assert await graph.waiting() == [late.wait, early.wait]
+    assert late.wait is not None
+    assert late.wait.deadline == late.wait.created_at + timedelta(seconds=60)
     clock.advance(59.0)
     assert ended(await resumed(graph, early)) == "completed"
     clock.advance(1.0)
@@ -256,7 +267,7 @@ async def test_an_answer_after_the_deadline_is_refused_and_one_before_it_is_take
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 async def test_a_timeout_that_makes_no_sense_is_refused_at_the_call(store: Store, seconds: float) -> None:
     out = await line(gate(timeout=seconds), store=store).run(session_id="s")
-    assert ended(out) == "errored: node_exception"
+    assert ended(out) == "failed: node_exception"
     assert isinstance(out.error.__cause__ if out.error else None, InvalidInput)
 
 
@@ -290,12 +301,13 @@ async def test_a_cancelled_pause_cannot_be_resumed_or_cancelled_again(store: Sto
 
 async def test_what_waits_is_listed_by_tenant_in_order_and_in_pages(store: Store) -> None:
     graph = line(gate("one"), store=store)
-    ids = [(await graph.run(session_id=f"s{n}", tenant="a")).wait_id for n in range(3)]
-    await graph.run(session_id="s", tenant="b")
-    assert [wait.wait_id for wait in await graph.waiting(tenant="a")] == ids
-    page = await graph.waiting(tenant="a", limit=2)
-    rest = await graph.waiting(tenant="a", limit=2, after=page[-1].wait_id)
-    assert [wait.wait_id for wait in [*page, *rest]] == ids
+    mine = graph.bind(store, tenant="a")
+    waits = [(await mine.run(session_id=f"s{n}")).wait for n in range(3)]
+    await graph.bind(store, tenant="b").run(session_id="s")
+    assert await mine.waiting() == waits
+    page = await mine.waiting(limit=2)
+    rest = await mine.waiting(limit=2, after=page[-1].wait_id)
+    assert [*page, *rest] == waits
     with pytest.raises(InvalidInput):
         await line(nothing).waiting()
 
@@ -305,13 +317,14 @@ async def test_only_an_invocation_that_is_suspended_now_can_be_answered(store: S
     graph = line(gate(), ran.node("end"), store=store)
     done = await line(says("hi"), store=store).run(session_id="s")
     failed = await line(fails, store=store).run(session_id="s")
-    paused = await graph.run(session_id="t", tenant="a")
+    mine = graph.bind(store, tenant="a")
+    paused = await mine.run(session_id="t")
     for invocation_id in (done.invocation_id, failed.invocation_id, "never", paused.invocation_id):
         assert ended(await graph.run(resume_invocation=invocation_id, signal_payload={})) == INVALID
     assert ran.nodes == []
-    once = await graph.run(resume_invocation=paused.invocation_id, signal_payload={}, tenant="a")
+    once = await mine.run(resume_invocation=paused.invocation_id, signal_payload={})
     assert ended(once) == "completed"
-    twice = await graph.run(resume_invocation=paused.invocation_id, signal_payload={}, tenant="a")
+    twice = await mine.run(resume_invocation=paused.invocation_id, signal_payload={})
     assert (ended(twice), ran.nodes) == (INVALID, ["end"])
 
 
@@ -321,7 +334,7 @@ async def test_an_invalid_payload_changes_nothing_and_a_good_one_works_afterward
     paused = await graph.run(session_id="s")
     before = await store.dump()
     out = await resumed(graph, paused, **payload)
-    assert ended(out) == "errored: suspension_resume_payload_invalid"
+    assert ended(out) == "failed: suspension_resume_payload_invalid"
     assert await store.dump() == before
     assert ended(await resumed(graph, paused, count=3)) == "completed"
     assert (await held(store))["count"] == 3
@@ -330,7 +343,7 @@ async def test_an_invalid_payload_changes_nothing_and_a_good_one_works_afterward
 async def test_a_checkpoint_resume_of_a_suspended_invocation_fails_and_leaves_it(store: Store) -> None:
     graph = line(says("a"), gate(), says("end"), store=store, checkpoints=store)
     paused = await graph.run(session_id="s")
-    assert ended(await graph.run(resume_invocation=paused.invocation_id)) == "errored: checkpoint_not_found"
+    assert ended(await graph.run(resume_invocation=paused.invocation_id)) == "failed: checkpoint_not_found"
     assert ended(await resumed(graph, paused)) == "completed"
 
 
@@ -343,15 +356,15 @@ async def test_options_that_do_not_go_together_are_refused(store: Store) -> None
         with pytest.raises(InvalidInput):
             await graph.run(**options)
     with pytest.raises(InvalidInput, match="on_moved"):
-        await graph.run(**resume, signal_payload={}, on_moved="guess")
+        await graph.run(**resume, signal_payload={}, on_moved="guess")  # type: ignore[arg-type]
     other = await graph.run(**resume, signal_payload={}, session_id="other")
-    assert ended(other) == "errored: invalid_input"
+    assert ended(other) == "failed: invalid_input"
     assert ended(await graph.run(**resume, signal_payload={}, session_id="s")) == "completed"
 
 
 async def test_without_a_store_a_suspension_fails() -> None:
-    assert ended(await line(gate()).run()) == "errored: suspension_persistence_failed"
-    assert ended(await line(gate()).run(session_id="s")) == "errored: suspension_persistence_failed"
+    assert ended(await line(gate()).run()) == "failed: suspension_persistence_failed"
+    assert ended(await line(gate()).run(session_id="s")) == "failed: suspension_persistence_failed"
 
 
 @CHECKPOINTS
@@ -362,7 +375,7 @@ async def test_a_pause_that_cannot_be_written_leaves_nothing_to_resume(faulty: F
 
     graph = line(says("a"), ask, store=faulty, checkpoints=faulty if checkpoints else None)
     out = await graph.run(session_id="s")
-    assert ended(out) == "errored: suspension_persistence_failed"
+    assert ended(out) == "failed: suspension_persistence_failed"
     assert isinstance(out.error.__cause__ if out.error else None, StoreUnavailable)
     assert (await graph.waiting(), await faulty.load("s")) == ([], None)
     (run,) = await faulty.runs.of_invocation(out.invocation_id)
@@ -377,7 +390,7 @@ async def test_a_pause_whose_reply_was_lost_is_a_pause(faulty: FaultyStore) -> N
 
     graph = line(says("a"), ask, says("end"), store=faulty)
     out = await graph.run(session_id="s")
-    assert (ended(out), (await graph.waiting())[0].wait_id) == ("suspended", out.wait_id)
+    assert (ended(out), await graph.waiting()) == ("suspended", [out.wait])
     assert ended(await resumed(graph, out)) == "completed"
     assert (await held(faulty))["messages"] == ["a", "end"]
 
@@ -388,7 +401,7 @@ async def test_a_claim_whose_reply_was_lost_is_taken_up_by_the_same_answer(fault
     paused = await graph.run(session_id="s")
     faulty.faults.lose_reply(2)  # after the lane
     out = await resumed(graph, paused, mood="glad")
-    assert (ended(out), ran.nodes) == ("errored: store_unavailable", [])
+    assert (ended(out), ran.nodes) == ("failed: store_unavailable", [])
     assert ended(await resumed(graph, paused, mood="other")) == INVALID
     assert (ended(await resumed(graph, paused, mood="glad")), ran.nodes) == ("completed", ["end"])
     assert (await held(faulty))["mood"] == "glad"

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 import pytest
 
-from tenuto import END, Branch, GraphBuilder, SignalDescriptor, State, Store, suspend
+from tenuto import Store
 from tenuto.errors import SuspensionInUnsupportedContext
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import END, Branch, CompiledGraph, GraphBuilder, SignalDescriptor, State, append, suspend
 from tenuto.graph.events.node_event import NodeEvent
-from tenuto.graph.middleware.isolation import FailureIsolation
-from tenuto.graph.reducers import append
+from tenuto.graph.middleware import FailureIsolation
 from tests.graph.talking import Body, Ran, ended, gate, held, nothing, resumed
 
 CHECKPOINTS = pytest.mark.parametrize("checkpoints", [False, True], ids=["plain", "checkpoints"])
@@ -303,7 +302,7 @@ async def test_what_collects_errors_cannot_be_suspended_and_the_refusal_is_not_c
         return ["node"]
 
     graph = graph_of(Outer, build, store)
-    assert ended(await graph.run(session_id="s")) == "errored: suspension_in_unsupported_context"
+    assert ended(await graph.run(session_id="s")) == "failed: suspension_in_unsupported_context"
     assert await graph.waiting() == []
 
 
@@ -319,7 +318,7 @@ async def test_middleware_cannot_suspend_and_isolation_does_not_hide_that(store:
         return ["node"]
 
     out = await graph_of(Outer, build, store).run(session_id="s")
-    assert ended(out) == "errored: suspension_in_unsupported_context"
+    assert ended(out) == "failed: suspension_in_unsupported_context"
 
 
 async def test_outside_an_invocation_nothing_can_be_suspended() -> None:

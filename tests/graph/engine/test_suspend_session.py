@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from tenuto import Bucket, Store, save_session
+from tenuto import Bucket, Store
 from tenuto.errors import SessionMoved
+from tenuto.graph import save_session
 from tenuto.model.commit import Commit
+from tenuto.words import OnMoved
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Body, Ran, ended, fails, gate, held, line, nothing, resumed, says
 
 CHECKPOINTS = pytest.mark.parametrize("checkpoints", [False, True], ids=["plain", "checkpoints"])
 MODES = pytest.mark.parametrize("concurrency", ["last_write_wins", "optimistic", "exclusive"])
-MOVED = "errored: session_write_conflict"
-INVALID = "errored: suspension_record_invalid"
+MOVED = "failed: session_write_conflict"
+INVALID = "failed: suspension_record_invalid"
 
 
 class Commits:
@@ -63,7 +65,7 @@ async def test_a_pause_that_is_refused_leaves_the_session_as_it_was(faulty: Faul
         return {"messages": ["asked"]}
 
     out = await line(breaks, gate(), store=faulty).run(session_id="s")
-    assert ended(out) == "errored: suspension_persistence_failed"
+    assert ended(out) == "failed: suspension_persistence_failed"
     after = await faulty.stamp("s")
     assert before is not None
     assert after is not None
@@ -84,7 +86,7 @@ async def test_a_resumed_run_that_fails_saves_nothing_and_is_over(store: Store) 
     graph = line(says("asked"), gate(), fails, store=store)
     paused = await graph.run(session_id="s")
     before = await store.load("s")
-    assert ended(await resumed(graph, paused)) == "errored: node_exception"
+    assert ended(await resumed(graph, paused)) == "failed: node_exception"
     after = await store.load("s")
     assert before is not None
     assert after is not None
@@ -120,7 +122,7 @@ async def test_a_session_that_moved_on_is_found_before_anything_runs(store: Stor
         assert isinstance(out.error, SessionMoved)
         assert (out.error.bucket, out.error.expected, out.error.found) == (Bucket.USER_CORRECTABLE, 2, 3)
     assert (ran.nodes, await held(store)) == ([], before)
-    assert [wait.wait_id for wait in await graph.waiting()] == [paused.wait_id]
+    assert await graph.waiting() == [paused.wait]
     await graph.cancel(paused.invocation_id)
     assert (
         ended(await graph.run(resume_invocation=paused.invocation_id, signal_payload={}, on_moved="rebase")) == INVALID
@@ -259,7 +261,8 @@ async def test_last_write_wins_at_a_pause_as_at_the_end(store: Store, checkpoint
         await others(store).invoke(session_id="s")
         return {"messages": ["own"]}
 
-    graph = line(meanwhile, gate(), says("end"), store=store, checkpoints=store if checkpoints else None)
+    options: dict[str, Any] = {"checkpoints": store if checkpoints else None, "concurrency": "last_write_wins"}
+    graph = line(meanwhile, gate(), says("end"), store=store, **options)
     paused = await graph.run(session_id="s")
     assert paused.suspended
     assert await held(store) == {"messages": ["old", "own"], "notes": [], "mood": "calm", "count": 0}
@@ -274,13 +277,15 @@ async def test_an_optimistic_pause_that_lost_is_refused_and_nothing_waits(store:
 
     graph = line(meanwhile, gate(), store=store, concurrency="optimistic")
     out = await graph.run(session_id="s")
-    assert ended(out) == "errored: suspension_persistence_failed"
+    assert ended(out) == "failed: suspension_persistence_failed"
     assert await graph.waiting() == []
     assert (await held(store))["messages"] == ["theirs"]
 
 
 @pytest.mark.parametrize("on_moved", [None, "rebase", "overwrite"])
-async def test_a_checkpoint_resume_meets_a_moved_session_in_the_same_way(store: Store, on_moved: str | None) -> None:
+async def test_a_checkpoint_resume_meets_a_moved_session_in_the_same_way(
+    store: Store, on_moved: OnMoved | None
+) -> None:
     bodies: list[Body] = [fails]
     graph = line(says("own"), lambda state: bodies[0](state), store=store, checkpoints=store)
     await line(says("old"), store=store).invoke(session_id="s")

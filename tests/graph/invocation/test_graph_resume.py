@@ -14,11 +14,7 @@ from tenuto.errors import (
     StateMigrationError,
     StoreUnavailable,
 )
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.reducers import append
-from tenuto.graph.state import State
+from tenuto.graph import END, Branch, CompiledGraph, End, GraphBuilder, State, append
 from tests.conftest import OurHarness
 
 
@@ -103,7 +99,8 @@ def big_graph(bomb: Bomb, store: Store | None) -> CompiledGraph[Main]:
                 builder.add_parallel_branches_node(name, {"left": Branch(call=left)})
             case _:
                 builder.add_node(name, bomb.node(name, lambda s, k=name: {"n": s.n + 1, "log": [k]}))
-    for name, following in zip(names, [*names[1:], END], strict=True):
+    targets: list[str | End] = [*names[1:], END]
+    for name, following in zip(names, targets, strict=True):
         builder.add_edge(name, following)
     if store:
         builder.with_checkpointer(store)

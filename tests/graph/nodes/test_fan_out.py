@@ -10,14 +10,9 @@ from pydantic import BaseModel
 
 from tenuto import Store
 from tenuto.errors import GraphCompileError, InvalidInput, NodeException, StateValidationError
-from tenuto.graph.blueprint.builder import END, GraphBuilder
-from tenuto.graph.compiled_graph import CompiledGraph
+from tenuto.graph import END, Branch, CompiledGraph, GraphBuilder, State, append, concat_flatten
 from tenuto.graph.engine.scope import current_scope, get_invocation_metadata, set_invocation_metadata
-from tenuto.graph.middleware.isolation import FailureIsolation
-from tenuto.graph.middleware.retry import Retry
-from tenuto.graph.nodes.branches import Branch
-from tenuto.graph.reducers import append, concat_flatten
-from tenuto.graph.state import State
+from tenuto.graph.middleware import FailureIsolation, Retry
 
 
 class Crash(BaseException):

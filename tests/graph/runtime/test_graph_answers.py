@@ -7,11 +7,10 @@ from typing import Annotated, Any, NoReturn
 import pytest
 from typer.testing import CliRunner
 
-from tenuto import END, GraphBuilder, SignalDescriptor, State, Store, open_store, suspend
+from tenuto import Store, open_store
 from tenuto.cli.app import app
 from tenuto.errors import AnswerMismatch, SuspensionResumePayloadInvalid
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
+from tenuto.graph import END, CompiledGraph, GraphBuilder, SignalDescriptor, State, append, suspend
 from tests.graph.talking import ended
 from tests.runtime.runtimes import opened
 
@@ -52,14 +51,14 @@ async def test_a_runtime_refuses_to_answer_a_pause_that_only_the_graph_can_go_on
     graph = built(store)
     paused = await graph.run({}, session_id=session_id)
     runtime = await opened(store, [built(None).as_program()] if registered else [])
-    assert paused.wait_id is not None
+    assert paused.wait is not None
     before = await store.dump()
-    with pytest.raises(AnswerMismatch, match="resume_invocation") as refused:
-        await runtime.answer(paused.wait_id, {"approved": True})
-    assert paused.invocation_id in refused.value.message
+    with pytest.raises(AnswerMismatch, match=r"graph\.resume") as refused:
+        await runtime.answer(paused.wait.wait_id, {"approved": True})
+    assert repr(paused.wait.wait_id) in refused.value.message
     assert await store.dump() == before
     await runtime.drain()
-    out = await graph.run(resume_invocation=paused.invocation_id, signal_payload={"approved": True})
+    out = await graph.resume(paused.wait.wait_id, {"approved": True})
     assert out.state is not None
     assert (ended(out), out.state.messages[-1]["content"]) == ("completed", "paid")
 
@@ -76,9 +75,9 @@ def test_the_command_line_refuses_it_too(tmp_path: Path) -> None:
             return await built(store).run(resume_invocation=paused.invocation_id, signal_payload={"approved": True})
 
     paused = asyncio.run(pausing())
-    told = CliRunner().invoke(app, ["session", "answer", paused.wait_id, '{"approved": true}', "--store", url])
+    told = CliRunner().invoke(app, ["session", "answer", paused.wait.wait_id, '{"approved": true}', "--store", url])
     assert told.exit_code != 0
-    assert paused.invocation_id in told.output
+    assert paused.wait.wait_id in told.output
     assert asyncio.run(resuming()).completed
 
 
@@ -91,7 +90,7 @@ async def test_a_name_nobody_declared_is_refused_and_the_run_stays_paused(
     paused = await graph.run({}, session_id="s")
     before = await store.dump()
     out = await graph.run(resume_invocation=paused.invocation_id, signal_payload=payload)
-    assert ended(out) == "errored: suspension_resume_payload_invalid"
+    assert ended(out) == "failed: suspension_resume_payload_invalid"
     assert isinstance(out.error, SuspensionResumePayloadInvalid)
     known = ["messages", "approved", *(["reason"] if nested else [])]
     assert out.error.details()["unknown"] == [name for name in payload if name != "approved"]

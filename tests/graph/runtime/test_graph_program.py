@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from tenuto import END, GraphBuilder, SessionState, State, Store, save_session
+from tenuto import Store
 from tenuto.errors import InvalidInput, MessageRefused
-from tenuto.graph.reducers import append
+from tenuto.graph import END, GraphBuilder, SessionState, State, append, save_session
 from tenuto.model.run import RunStatus
 from tenuto.runtime.session.outcome import Outcome
 from tests.conftest import OurHarness

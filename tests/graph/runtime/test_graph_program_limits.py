@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
-from tenuto import END, GraphBuilder, State, Store, save_session
+from tenuto import Store
+from tenuto.graph import END, GraphBuilder, State, append, save_session
 from tenuto.graph.events.node_event import NodeEvent
-from tenuto.graph.reducers import append
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.run import RunStatus
 from tenuto.runtime.program.program import program

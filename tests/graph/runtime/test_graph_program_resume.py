@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from tenuto import END, GraphBuilder, SignalDescriptor, State, Store, save_session, suspend
+from tenuto import Store
 from tenuto.errors import InvalidInput
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
+from tenuto.graph import END, CompiledGraph, GraphBuilder, SignalDescriptor, State, append, save_session, suspend
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.action import WriteMetadata

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import pytest
 
-from tenuto import END, GraphBuilder, State, Store
-from tenuto.graph.middleware.retry import Retry
-from tenuto.graph.reducers import append
+from tenuto import Store
+from tenuto.graph import END, GraphBuilder, State, append, current_turn
+from tenuto.graph.middleware import Retry
 from tenuto.graph.runtime.graph_program import GraphProgram
-from tenuto.graph.runtime.node_turn import current_turn
 from tenuto.model.run import RunStatus
 from tenuto.runtime.stream.reader import fold
 from tests.graph.desk import Desk, answers, both, desk, line, says, texts, turn_here

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tenuto import GraphBuilder, SessionState, Store, save_session
+from tenuto import Store
 from tenuto.errors import InvalidInput, SessionSaveFailed, VersionConflict
+from tenuto.graph import GraphBuilder, SessionState, save_session
 from tenuto.model.session import SessionRecord
 from tests.graph.talking import Ran, ended, gate, line, nothing, resumed, says
 
@@ -112,7 +113,7 @@ async def test_a_load_that_fails_is_typed_and_nothing_runs() -> None:
     shelf, ran = Shelf(), Ran()
     shelf.failing["load"] = OSError("away")
     out = await line(ran.node("n"), store=shelf).run(session_id="s")
-    assert (ended(out), ran.nodes) == ("errored: session_load_failed", [])
+    assert (ended(out), ran.nodes) == ("failed: session_load_failed", [])
     assert isinstance(out.error.__cause__ if out.error else None, OSError)
 
 
@@ -121,7 +122,7 @@ async def test_a_save_at_the_end_that_fails_can_be_repeated_and_the_run_says_fai
     shelf.failing["save"] = OSError("away")
     graph = line(says("hi"), store=shelf, checkpoints=store)
     out = await graph.run(session_id="s")
-    assert ended(out) == "errored: session_save_failed"
+    assert ended(out) == "failed: session_save_failed"
     assert isinstance(out.error, SessionSaveFailed)
     assert out.error.final_state.messages == ["hi"]
     (run,) = await store.runs.of_invocation(out.invocation_id)
@@ -138,7 +139,7 @@ async def test_an_optimistic_conflict_carries_the_final_state() -> None:
         return {"messages": ["mine"]}
 
     out = await line(body, store=shelf, concurrency="optimistic").run(session_id="s")
-    assert ended(out) == "errored: session_write_conflict"
+    assert ended(out) == "failed: session_write_conflict"
     assert out.error is not None
     assert out.error.details()["final_state"].messages == ["mine"]
     assert shelf.rows["s"].state["messages"] == ["other"]
@@ -167,27 +168,27 @@ async def test_exclusive_uses_the_stores_own_lock_and_lets_go_of_it_whatever_hap
     assert not shelf.lock.locked()
     await shelf.lock.acquire()
     busy = line(nothing, store=shelf, concurrency="exclusive", lane_wait=0.01)
-    assert ended(await busy.run(session_id="s")) == "errored: session_execution_busy"
+    assert ended(await busy.run(session_id="s")) == "failed: session_execution_busy"
 
 
 async def test_a_lock_that_fails_is_typed_and_an_unlock_that_fails_does_not_hide_the_outcome() -> None:
     shelf, ran = Locks(), Ran()
     graph = line(ran.node("n"), store=shelf, concurrency="exclusive")
     shelf.failing["lock s"] = OSError("away")
-    assert (ended(await graph.run(session_id="s")), ran.nodes) == ("errored: session_load_failed", [])
+    assert (ended(await graph.run(session_id="s")), ran.nodes) == ("failed: session_load_failed", [])
     shelf.failing["unlock s"] = OSError("away")
     assert ended(await graph.run(session_id="s")) == "completed"
 
 
-async def test_a_store_that_knows_no_tenants_is_not_shared_between_them() -> None:
-    graph = line(says("hi"), store=Shelf())
-    assert ended(await graph.run(session_id="s", tenant="a")) == "errored: invalid_input"
+def test_a_graph_is_bound_to_a_whole_store_only_so_that_no_store_without_tenants_is_shared_between_them() -> None:
+    with pytest.raises(InvalidInput, match="need a store of Tenuto's own"):
+        line(says("hi"), store=Shelf()).bind(Shelf(), tenant="a")  # type: ignore[arg-type]
 
 
 async def test_without_a_checkpointer_there_is_no_place_for_a_pause() -> None:
     shelf = Shelf()
     out = await line(gate(), store=shelf).run(session_id="s")
-    assert (ended(out), shelf.rows) == ("errored: suspension_persistence_failed", {})
+    assert (ended(out), shelf.rows) == ("failed: suspension_persistence_failed", {})
 
 
 async def test_a_pause_is_written_first_and_the_session_after_it(store: Store) -> None:
@@ -236,10 +237,10 @@ async def test_a_save_that_fails_after_the_pause_takes_the_pause_back(store: Sto
     shelf.failing["save"] = OSError("away")
     graph = line(gate(), store=shelf, checkpoints=store)
     out = await graph.run(session_id="s")
-    assert ended(out) == "errored: suspension_persistence_failed"
+    assert ended(out) == "failed: suspension_persistence_failed"
     assert await graph.waiting() == []
     after = await graph.run(resume_invocation=out.invocation_id, signal_payload={})
-    assert ended(after) == "errored: suspension_record_invalid"
+    assert ended(after) == "failed: suspension_record_invalid"
 
 
 async def test_a_session_that_moved_on_is_refused_and_may_be_overwritten_but_not_rebased(store: Store) -> None:
@@ -248,8 +249,8 @@ async def test_a_session_that_moved_on_is_refused_and_may_be_overwritten_but_not
     paused = await graph.run(session_id="s")
     await line(says("other"), store=shelf).invoke(session_id="s")
     options: dict[str, Any] = {"resume_invocation": paused.invocation_id, "signal_payload": {}}
-    assert ended(await graph.run(**options)) == "errored: session_write_conflict"
-    assert ended(await graph.run(on_moved="rebase", **options)) == "errored: invalid_input"
+    assert ended(await graph.run(**options)) == "failed: session_write_conflict"
+    assert ended(await graph.run(on_moved="rebase", **options)) == "failed: invalid_input"
     assert ran.nodes == []
     assert ended(await graph.run(on_moved="overwrite", **options)) == "completed"
     assert shelf.rows["s"].state["messages"] == ["asked", "end"]
@@ -290,21 +291,23 @@ async def test_a_run_resumed_from_a_checkpoint_still_has_its_session(store: Stor
     bodies = [fails]
     graph = line(says("asked"), lambda state: bodies[0](state), store=shelf, checkpoints=store)
     out = await graph.run(session_id="s")
-    assert (ended(out), shelf.rows) == ("errored: node_exception", {})
+    assert (ended(out), shelf.rows) == ("failed: node_exception", {})
     bodies = [says("end")]
     after = await graph.run(resume_invocation=out.invocation_id)
     assert (ended(after), after.session_id) == ("completed", "s")
     assert shelf.rows["s"].state["messages"] == ["asked", "end"]
 
 
-async def test_sessions_in_another_store_than_the_checkpoints_are_kept_by_tenant(store: Store) -> None:
-    from tenuto import open_store
-
-    async with open_store("memory://") as sessions:
-        graph = line(says("hi"), store=sessions, checkpoints=store)
-        await graph.invoke(session_id="s", tenant="a")
-        assert (await graph.run(session_id="s", tenant="b")).session_existed is False
-        assert (await graph.run(session_id="s", tenant="a")).session_existed is True
+async def test_a_bound_graph_keeps_its_sessions_where_its_checkpoints_are_whatever_it_was_built_with(
+    store: Store,
+) -> None:
+    shelf = Shelf()
+    graph = line(says("hi"), store=shelf, checkpoints=store)
+    for bound in (graph.bind(store, tenant="a"), line(says("hi"), store=shelf).bind(store, tenant="a")):
+        await bound.invoke(session_id="s")
+    assert (await graph.bind(store, tenant="b").run(session_id="s")).session_existed is False
+    assert (await graph.bind(store, tenant="a").run(session_id="s")).session_existed is True
+    assert shelf.rows == {}
 
 
 class Records:
@@ -348,4 +351,4 @@ async def test_a_record_as_the_protocol_has_it_keeps_its_version(fills: bool) ->
         return {}
 
     late = await line(overtaken, store=store, concurrency="optimistic").run(session_id="s")
-    assert ended(late) == "errored: session_write_conflict"
+    assert ended(late) == "failed: session_write_conflict"

@@ -6,7 +6,8 @@ import pytest
 
 from tenuto import open_store
 from tenuto.errors import InvalidInput
-from tenuto.graph.session.foreign_store import SessionStore, check_session_store
+from tenuto.graph import SessionStore
+from tenuto.graph.session.foreign_store import check_session_store
 
 
 class Four:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tenuto import END, Branch, GraphBuilder, State, Store, TenutoError, save_session
+from tenuto import Store, TenutoError
 from tenuto.errors import InvalidInput, SessionSaveFailed, SuspensionInUnsupportedContext
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.middleware.retry import Retry
+from tenuto.graph import END, Branch, CompiledGraph, GraphBuilder, State, save_session
+from tenuto.graph.middleware import Retry
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Talk, ended, fails, held, line, nothing, says
@@ -82,7 +82,7 @@ async def test_a_save_without_partial_saves_the_state_at_the_nodes_entry(store: 
         raise ValueError
 
     out = await line(says("first"), work, store=store).run(session_id="s")
-    assert ended(out) == "errored: node_exception"
+    assert ended(out) == "failed: node_exception"
     assert (await held(store))["messages"] == ["first"]
 
 
@@ -155,7 +155,7 @@ async def test_a_save_that_nobody_catches_fails_the_run_at_that_node(faulty: Fau
         return {}
 
     out = await line(work, store=faulty).run(session_id="s")
-    assert ended(out) == "errored: node_exception"
+    assert ended(out) == "failed: node_exception"
     assert isinstance(out.error.__cause__ if out.error else None, SessionSaveFailed)
     (run,) = await faulty.runs.of_invocation(out.invocation_id)
     assert (run.status, await faulty.load("s")) == ("failed", None)
@@ -236,7 +236,7 @@ async def test_saving_from_middleware_or_outside_is_a_typed_error(store: Store) 
         return update
 
     graph = line(nothing, store=store, build=lambda builder: builder.add_middleware(early))
-    assert ended(await graph.run(session_id="s")) == "errored: suspension_in_unsupported_context"
+    assert ended(await graph.run(session_id="s")) == "failed: suspension_in_unsupported_context"
     with pytest.raises(SuspensionInUnsupportedContext):
         await save_session()
 
@@ -257,7 +257,7 @@ async def test_a_partial_that_does_not_fit_is_refused_like_an_update(store: Stor
         await save_session({"count": "many"})
         return {}
 
-    assert ended(await line(work, store=store).run(session_id="s")) == "errored: state_validation_error"
+    assert ended(await line(work, store=store).run(session_id="s")) == "failed: state_validation_error"
     assert await store.load("s") is None
 
 
@@ -276,4 +276,4 @@ async def test_a_run_that_fails_after_a_save_leaves_what_was_saved(store: Store)
         return {"messages": ["other"]}
 
     out = await line(work, fails, store=store, checkpoints=store).run(session_id="s")
-    assert (ended(out), (await held(store))["messages"]) == ("errored: node_exception", ["kept"])
+    assert (ended(out), (await held(store))["messages"]) == ("failed: node_exception", ["kept"])

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tenuto import Store, TenutoError, save_session
+from tenuto import Store, TenutoError
 from tenuto.errors import InvalidInput, LaneBusy, SessionSaveFailed, StoreUnavailable, VersionConflict
-from tenuto.graph.graph_outcome import Outcome
+from tenuto.graph import GraphOutcome, save_session
 from tenuto.model.lane import Owner
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore
@@ -17,8 +17,8 @@ from tests.graph.talking import ended, held, line, nothing, says
 CHECKPOINTS = pytest.mark.parametrize("checkpoints", [False, True], ids=["plain", "checkpoints"])
 
 
-def save_failed(out: Outcome[Any]) -> SessionSaveFailed:
-    assert ended(out) == "errored: session_save_failed"
+def save_failed(out: GraphOutcome[Any]) -> SessionSaveFailed:
+    assert ended(out) == "failed: session_save_failed"
     assert isinstance(out.error, SessionSaveFailed)
     assert out.state is out.error.final_state
     assert out.error.operation_id
@@ -67,7 +67,7 @@ async def test_a_save_refused_as_busy_is_made_when_the_lane_is_free(harness: Our
     store, other = await harness.open(), await harness.open()
     await line(says("old"), store=store).invoke(session_id="s")
     lane = await other.lanes.acquire("s", Owner(owner_id="other", incarnation="1"))
-    graph = line(says("answer"), store=store)
+    graph = line(says("answer"), store=store, concurrency="last_write_wins")
     error = save_failed(await graph.run(session_id="s"))
     assert isinstance(error.__cause__, LaneBusy)
     with pytest.raises(LaneBusy):
@@ -82,7 +82,7 @@ async def test_a_save_made_again_later_wins_over_what_came_between(faulty: Fault
         faulty.faults.fail_call()
         return {"messages": ["late"]}
 
-    graph = line(last, store=faulty)
+    graph = line(last, store=faulty, concurrency="last_write_wins")
     error = save_failed(await graph.run(session_id="s"))
     await line(says("between"), store=faulty).invoke(session_id="s")
     await graph.save_again(error)
@@ -134,7 +134,7 @@ async def test_an_optimistic_loser_gets_a_conflict_with_its_final_state(store: S
 
     graph = line(last, store=store, concurrency="optimistic")
     out = await graph.run(session_id="s")
-    assert ended(out) == "errored: session_write_conflict"
+    assert ended(out) == "failed: session_write_conflict"
     assert isinstance(out.error, VersionConflict)
     assert (out.error.retryable, out.error.expected, out.error.found) == (True, 0, 1)
     assert out.error.details()["final_state"].messages == ["mine"]
@@ -152,12 +152,13 @@ async def test_a_run_that_is_stopped_while_the_store_is_away_is_an_outcome(fault
 
     stops = iter([False, True])
     out = await line(first, nothing, store=faulty).run(session_id="s", stop=lambda: next(stops))
-    assert ended(out) == "errored: checkpoint_save_failed"
+    assert ended(out) == "failed: checkpoint_save_failed"
 
 
 async def test_a_first_checkpoint_whose_reply_was_lost_leaves_no_run_behind(faulty: FaultyStore) -> None:
     faulty.faults.lose_reply()
-    out = await line(nothing, store=faulty, checkpoints=faulty).run(session_id="s")
-    assert ended(out) == "errored: checkpoint_save_failed"
+    graph = line(nothing, store=faulty, checkpoints=faulty, concurrency="last_write_wins")
+    out = await graph.run(session_id="s")
+    assert ended(out) == "failed: checkpoint_save_failed"
     (run,) = await faulty.runs.of_invocation(out.invocation_id)
     assert run.status == "failed"

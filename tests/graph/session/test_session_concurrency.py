@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tenuto import SessionState, Store
+from tenuto import Store
 from tenuto.errors import InvalidInput, LaneBusy
+from tenuto.graph import SessionState
 from tenuto.model.lane import Owner
 from tests.conftest import OurHarness
 from tests.graph.talking import Body, ended, held, line, nothing, says
@@ -29,6 +30,9 @@ class Both(SessionState):
     messages: list[str]
     notes: list[str]
     mood: str
+
+
+LAST: Any = "last_write_wins"
 
 
 def meanwhile(*others: Any, **update: Any) -> Body:
@@ -54,9 +58,10 @@ async def test_the_last_write_wins_with_its_own_view_of_every_field_it_names(sto
     kept = store if checkpoints else None
     both = line(says("old", notes=["n old"], mood="old"), store=store, state=Both)
     await both.invoke(session_id="s")
-    other = line(says("theirs", notes=["n theirs"], mood="theirs"), store=store, state=Both)
-    aside = line(notes("ignored", count=7), store=store, state=_Count)
-    graph = line(meanwhile(other, aside, messages=["mine"]), store=store, state=Both, checkpoints=kept)
+    other = line(says("theirs", notes=["n theirs"], mood="theirs"), store=store, state=Both, concurrency=LAST)
+    aside = line(notes("ignored", count=7), store=store, state=_Count, concurrency=LAST)
+    body = meanwhile(other, aside, messages=["mine"])
+    graph = line(body, store=store, state=Both, checkpoints=kept, concurrency=LAST)
     await graph.invoke({"messages": ["asked"]}, session_id="s")
     # The untouched log goes back to where this run found it; a field it does not name is left as it is now.
     assert await held(store) == {"messages": ["old", "asked", "mine"], "notes": ["n old"], "mood": "old", "count": 7}
@@ -69,21 +74,21 @@ class _Count(SessionState):
 
 @CHECKPOINTS
 async def test_last_write_wins_over_a_session_that_did_not_exist_at_its_start(store: Store, checkpoints: bool) -> None:
-    other = line(says("theirs", notes=["n theirs"], mood="theirs"), store=store, state=Both)
-    kept = store if checkpoints else None
-    await line(meanwhile(other, messages=["mine"]), store=store, state=Both, checkpoints=kept).invoke(session_id="s")
+    other = line(says("theirs", notes=["n theirs"], mood="theirs"), store=store, state=Both, concurrency=LAST)
+    options: dict[str, Any] = {"checkpoints": store if checkpoints else None, "concurrency": LAST}
+    await line(meanwhile(other, messages=["mine"]), store=store, state=Both, **options).invoke(session_id="s")
     assert await held(store) == {"messages": ["mine"], "notes": [], "mood": "calm"}
 
 
 async def test_two_graphs_that_keep_different_fields_do_not_disturb_each_other(store: Store) -> None:
-    first = line(says("m", mood="glad"), store=store, state=Part)
-    second = line(meanwhile(first, notes=["n"], count=3), store=store, state=Rest)
+    first = line(says("m", mood="glad"), store=store, state=Part, concurrency=LAST)
+    second = line(meanwhile(first, notes=["n"], count=3), store=store, state=Rest, concurrency=LAST)
     await second.invoke(session_id="s")
     assert await held(store) == {"messages": ["m"], "mood": "glad", "notes": ["n"], "count": 3}
 
 
 async def test_five_at_once_and_the_last_write_wins_without_an_error(store: Store) -> None:
-    graphs = [line(says(f"r{number}"), store=store) for number in range(5)]
+    graphs = [line(says(f"r{number}"), store=store, concurrency=LAST) for number in range(5)]
     outs = await asyncio.gather(*[graph.run(session_id="s") for graph in graphs])
     assert [ended(out) for out in outs] == ["completed"] * 5
     head = await store.head("s")
@@ -119,7 +124,7 @@ async def test_optimistic_losers_are_refused_and_none_is_lost_after_retry(store:
     left, refused = 5, 0
     while left:
         outs = await asyncio.gather(*[graph.run(session_id="s") for _ in range(left)])
-        lost = [out for out in outs if ended(out) == "errored: session_write_conflict"]
+        lost = [out for out in outs if ended(out) == "failed: session_write_conflict"]
         assert len(lost) < left
         left, refused = len(lost), refused + len(lost)
     assert (await held(store))["messages"] == ["r"] * 5
@@ -135,7 +140,7 @@ async def test_exclusive_is_refused_as_busy_when_its_time_is_up_and_nothing_ran(
 
     graph = line(body, store=store, concurrency="exclusive", lane_wait=0.01)
     out = await graph.run(session_id="s")
-    assert (ended(out), ran) == ("errored: session_execution_busy", [])
+    assert (ended(out), ran) == ("failed: session_execution_busy", [])
     assert isinstance(out.error, LaneBusy)
     assert (out.error.owner, out.error.generation) == ("other", lane.generation)
     await store.lanes.disarm(lane)
@@ -164,9 +169,9 @@ async def test_one_who_is_cancelled_while_waiting_lets_the_next_one_go(store: St
     assert (await held(store))["messages"] == ["first", "third"]
 
 
-def test_an_unknown_mode_is_refused_when_the_graph_is_built() -> None:
+def test_an_unknown_mode_is_refused_when_the_graph_is_built(store: Store) -> None:
     with pytest.raises(InvalidInput, match="hopeful"):
-        line(nothing, store=object(), concurrency="hopeful")
+        line(nothing, store=store, concurrency="hopeful")
 
 
 async def test_a_session_deleted_while_a_turn_runs_is_not_brought_back_by_it(store: Store) -> None:
@@ -177,7 +182,7 @@ async def test_a_session_deleted_while_a_turn_runs_is_not_brought_back_by_it(sto
         return {"messages": ["late"]}
 
     out = await line(body, store=store).run(session_id="s")
-    assert ended(out) == "errored: session_deleted"
+    assert ended(out) == "failed: session_deleted"
     assert out.error is not None
     assert out.error.details()["final_state"].messages == ["old", "late"]
     assert await store.load("s") is None
@@ -186,5 +191,5 @@ async def test_a_session_deleted_while_a_turn_runs_is_not_brought_back_by_it(sto
 async def test_an_invocation_id_used_before_is_said_to_be_that(store: Store) -> None:
     graph = line(says("hi"), store=store)
     await graph.invoke(session_id="s", invocation_id="same")
-    assert ended(await graph.run(session_id="s", invocation_id="same")) == "errored: invocation_exists"
+    assert ended(await graph.run(session_id="s", invocation_id="same")) == "failed: invocation_exists"
     assert (await held(store))["messages"] == ["hi"]

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import pytest
 
-from tenuto import END, GraphBuilder, SignalDescriptor, State, Store, suspend
+from tenuto import Store
 from tenuto.errors import InvalidInput
-from tenuto.graph.reducers import append
+from tenuto.graph import END, GraphBuilder, SignalDescriptor, State, append, suspend
 from tenuto.graph.warnings import SessionStateDoubled
 
 

@@ -5,10 +5,9 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 
-from tenuto import GraphBuilder, SessionState, State, Store
+from tenuto import Store
 from tenuto.errors import StateMigrationError
-from tenuto.graph.compiled_graph import CompiledGraph
-from tenuto.graph.reducers import append
+from tenuto.graph import CompiledGraph, GraphBuilder, SessionState, State, append
 from tenuto.model.commit import Budget
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore
@@ -76,7 +75,7 @@ async def test_a_run_that_saves_nothing_leaves_the_session_at_its_version(store:
         assert state.messages == ["<a>"]
         raise ValueError
 
-    assert ended(await second(fails, store=store).run(session_id="s")) == "errored: node_exception"
+    assert ended(await second(fails, store=store).run(session_id="s")) == "failed: node_exception"
     after = await store.load("s")
     assert before is not None
     assert after is not None
@@ -120,8 +119,9 @@ async def test_what_cannot_be_migrated_is_refused_before_anything_runs(
 
     await store.create("s", state={"messages": ["a"]}, logs={"messages"}, schema_version=stored)
     before, ran = await store.head("s"), Ran()
-    out = await line(ran.node("n"), store=store, state=Kept, build=build).run(session_id="s")
-    assert (ended(out), ran.nodes) == (f"errored: {category}", [])
+    graph = line(ran.node("n"), store=store, state=Kept, build=build, concurrency="last_write_wins")
+    out = await graph.run(session_id="s")
+    assert (ended(out), ran.nodes) == (f"failed: {category}", [])
     assert isinstance(out.error, StateMigrationError)
     assert isinstance(out.error.__cause__, ValueError) == (stored == "k1")
     assert await store.head("s") == before
@@ -154,7 +154,7 @@ async def test_a_field_that_changes_its_kind_without_a_migration_is_refused(stor
 
     await first(says("a"), store=store).invoke(session_id="s")
     out = await line(nothing, store=store, kind=Grown, state=None).run(session_id="s")
-    assert ended(out) == "errored: session_load_failed"
+    assert ended(out) == "failed: session_load_failed"
     assert out.error is not None
     assert out.error.details()["fields"] == ["messages", "tags"]
 
@@ -211,7 +211,7 @@ async def test_a_migration_whose_write_failed_is_made_good_with_the_save(
 
     graph = second(last, store=faulty, concurrency=concurrency)
     out = await graph.run(session_id="s")
-    assert ended(out) == "errored: session_save_failed"
+    assert ended(out) == "failed: session_save_failed"
     await graph.save_again(out.error)  # type: ignore[arg-type]
     assert (await held(faulty))["messages"] == [*[f"<{text}>" for text in many], "end"]
 
@@ -220,7 +220,7 @@ async def test_a_migration_whose_write_failed_is_made_good_with_the_save(
 async def test_a_migrated_run_wins_over_an_older_deployment_that_wrote_meanwhile(
     store: Store, checkpoints: bool
 ) -> None:
-    older = first(says("old"), store=store)
+    older = first(says("old"), store=store, concurrency="last_write_wins")
     await older.invoke(session_id="s")
 
     async def last(_: Any) -> Mapping[str, Any]:
@@ -234,9 +234,9 @@ async def test_a_migrated_run_wins_over_an_older_deployment_that_wrote_meanwhile
         started.append(True)
         return raised(state)
 
-    graph = second(last, store=store, migrate=migrate, checkpoints=store if checkpoints else None)
+    options: dict[str, Any] = {"checkpoints": store if checkpoints else None, "concurrency": "last_write_wins"}
+    graph = second(last, store=store, migrate=migrate, **options)
     loading = graph.session
-    assert loading is not None
     load = loading.load
 
     async def slow(key: Any) -> Any:
@@ -310,5 +310,5 @@ async def test_a_pause_of_the_first_version_is_rebased_under_the_second(
 async def test_a_pause_of_an_unknown_version_is_refused_and_kept(store: Store) -> None:
     paused = await first(gate(), nothing, store=store).run(session_id="s")
     missing = line(nothing, nothing, store=store, kind=Two, state=None)
-    assert ended(await resumed(missing, paused)) == "errored: checkpoint_state_migration_missing"
+    assert ended(await resumed(missing, paused)) == "failed: checkpoint_state_migration_missing"
     assert ended(await resumed(first(gate(), nothing, store=store), paused)) == "completed"

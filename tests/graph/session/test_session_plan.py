@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 
-from tenuto import SessionState, State, Store
+from tenuto import Store
 from tenuto.errors import InvalidInput
+from tenuto.graph import SessionState, State, append, bounded_append, merge_by_key
 from tenuto.graph.engine.scope import current_invocation_id, current_session_id
-from tenuto.graph.reducers import append, bounded_append, merge_by_key
 from tenuto.graph.warnings import SessionNotKept, SessionStateDoubled
 from tests.graph.conftest import FaultyStore
 from tests.graph.talking import Memory, Talk, ended, fails, held, line, nothing, says
@@ -108,13 +108,13 @@ class NeedyMemory(SessionState):
 
 async def test_a_field_without_default_comes_from_the_session_or_the_caller_or_nothing_runs(store: Store) -> None:
     graph = line(nothing, store=store, kind=Needy, state=NeedyMemory)
-    assert ended(await graph.run({"name": "Ann"}, session_id="s")) == "errored: state_validation_error"
+    assert ended(await graph.run({"name": "Ann"}, session_id="s")) == "failed: state_validation_error"
     assert not await store.exists("s")
     await graph.invoke({"name": "Ann", "tags": ["a"]}, session_id="s")
     final = await graph.invoke({"tags": ["b"]}, session_id="s")
     assert (final.name, final.tags) == ("Ann", ["a", "b"])
-    assert ended(await graph.run({"name": 7, "tags": []}, session_id="new")) == "errored: state_validation_error"
-    assert ended(await graph.run({"nom": "Ann"}, session_id="s")) == "errored: state_validation_error"
+    assert ended(await graph.run({"name": 7, "tags": []}, session_id="new")) == "failed: state_validation_error"
+    assert ended(await graph.run({"nom": "Ann"}, session_id="s")) == "failed: state_validation_error"
 
 
 async def test_passing_the_whole_loaded_state_back_warns_that_a_log_doubles(store: Store) -> None:
@@ -134,7 +134,7 @@ async def test_without_a_session_id_the_store_is_not_called_once(faulty: FaultyS
     graph = line(says("hi"), store=faulty)
     before = faulty.faults.calls
     assert ended(await graph.run()) == "completed"
-    assert ended(await line(fails, store=faulty).run()) == "errored: node_exception"
+    assert ended(await line(fails, store=faulty).run()) == "failed: node_exception"
     assert ended(await graph.run(stop=lambda: True)) == "interrupted"
     assert faulty.faults.calls == before
 
@@ -175,17 +175,17 @@ async def test_a_session_named_in_vain_is_warned_of_once_per_graph(caplog: pytes
 async def test_without_auto_save_nothing_reaches_the_session(store: Store) -> None:
     await line(says("kept"), store=store).invoke(session_id="s")
     before = await store.head("s")
-    out = await line(says("not kept"), store=store, auto_save=False).run(session_id="s")
+    out = await line(says("not kept"), store=store, auto_save=False, concurrency="last_write_wins").run(session_id="s")
     assert out.state is not None
     assert out.state.messages == ["kept", "not kept"]
     assert await store.head("s") == before
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
-async def test_an_errored_run_saves_nothing_and_its_record_says_so(store: Store, checkpoints: bool) -> None:
+async def test_a_failed_run_saves_nothing_and_its_record_says_so(store: Store, checkpoints: bool) -> None:
     graph = line(says("lost"), fails, store=store, checkpoints=store if checkpoints else None)
     out = await graph.run({"messages": ["hi"]}, session_id="s")
-    assert ended(out) == "errored: node_exception"
+    assert ended(out) == "failed: node_exception"
     assert await store.load("s") is None
     (run,) = await store.runs.of_invocation(out.invocation_id)
     assert (run.status, run.error["category"]) == ("failed", "node_exception")
@@ -257,13 +257,13 @@ async def test_a_session_whose_stored_state_does_not_fit_is_refused_before_anyth
         return {}
 
     out = await line(note, store=store, state=Strict).run(session_id="s")
-    assert (ended(out), ran) == ("errored: session_load_failed", [])
+    assert (ended(out), ran) == ("failed: session_load_failed", [])
 
 
 async def test_tenants_have_sessions_of_their_own(store: Store) -> None:
     graph = line(says("hi"), store=store)
-    await graph.invoke(session_id="s", tenant="a")
-    assert (await graph.run(session_id="s", tenant="b")).session_existed is False
+    await graph.bind(store, tenant="a").invoke(session_id="s")
+    assert (await graph.bind(store, tenant="b").run(session_id="s")).session_existed is False
     assert (await graph.run(session_id="s")).session_existed is False
 
 

@@ -4,9 +4,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from tenuto import END, GraphBuilder, State
 from tenuto.errors import InvalidHistory
-from tenuto.graph.reducers import append
+from tenuto.graph import END, GraphBuilder, State, append
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tests.conftest import OurHarness

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from tenuto import END, GraphBuilder, State, Store
+from tenuto import Store
 from tenuto.errors import (
     InvalidHistory,
     LaneLost,
@@ -19,7 +19,7 @@ from tenuto.errors import (
     StatusRefused,
     StoreUnavailable,
 )
-from tenuto.graph.reducers import append
+from tenuto.graph import END, GraphBuilder, State, append
 from tenuto.model.input import Boundary, InputKind, InputStatus, NewInput
 from tenuto.runtime.change.action import ResumeSession, SuspendSession
 from tenuto.runtime.change.hooks import on

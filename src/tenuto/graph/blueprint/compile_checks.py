@@ -7,6 +7,7 @@ from typing import Any, get_origin
 from tenuto.errors import GraphCompileError
 from tenuto.graph.engine.choice import Choice
 from tenuto.graph.engine.node import Node
+from tenuto.graph.graph_end import END
 from tenuto.graph.middleware.isolation import FailureIsolation
 from tenuto.graph.nodes.branches import BranchesNode
 from tenuto.graph.nodes.fan_out import FanOutNode, FanOutPlan
@@ -32,9 +33,7 @@ def check_reducers(schema: Schema) -> None:
             )
 
 
-def check_edges(
-    graph: str, nodes: Mapping[str, Node], edges: list[tuple[str, Any]], entry: str | None, end: object
-) -> str:
+def check_edges(graph: str, nodes: Mapping[str, Node], edges: list[tuple[str, Any]], entry: str | None) -> str:
     """Refuse a graph without entry, with loose or duplicated edges, or with unreachable nodes; return the entry."""
     if entry is None:
         raise GraphCompileError("no_declared_entry", f"Graph {graph!r} has no entry; call set_entry.")
@@ -49,13 +48,13 @@ def check_edges(
                 "multiple_outgoing_edges", f"Node {source!r} has two outgoing edges; make them one conditional edge."
             )
         places = (target.targets or ()) if isinstance(target, Choice) else (target,)
-        loose = [name for name in (source, *places) if name is not end and name not in nodes]
+        loose = [name for name in (source, *places) if name is not END and name not in nodes]
         if loose:
             raise GraphCompileError(
                 "dangling_edge", f"An edge of graph {graph!r} names {loose[0]!r}, which is not a node of this graph."
             )
         following[source] = target
-    lost = sorted(nodes.keys() - _reached(entry, following, nodes, end))
+    lost = sorted(nodes.keys() - _reached(entry, following, nodes))
     if lost:
         raise GraphCompileError("unreachable_node", f"Nothing leads to {', '.join(lost)} of {graph!r}.", nodes=lost)
     if stuck := sorted(nodes.keys() - following.keys()):
@@ -67,7 +66,7 @@ def check_edges(
     return entry
 
 
-def _reached(entry: str, following: Mapping[str, Any], nodes: Mapping[str, Node], end: object) -> set[str]:
+def _reached(entry: str, following: Mapping[str, Any], nodes: Mapping[str, Node]) -> set[str]:
     reached: set[str] = set()
     todo = [entry]
     while todo:
@@ -79,7 +78,7 @@ def _reached(entry: str, following: Mapping[str, Any], nodes: Mapping[str, Node]
         if isinstance(target, Choice) and target.targets is None:
             return set(nodes)  # it may lead anywhere
         places = target.targets or () if isinstance(target, Choice) else (target,)
-        todo += [place for place in places if place is not None and place is not end]
+        todo += [place for place in places if place is not None and place is not END]
     return reached
 
 
@@ -95,12 +94,12 @@ def check_subgraph(node: SubgraphNode, parent: Schema) -> None:
 def check_fan_out(node: FanOutNode, parent: Schema) -> None:
     """Refuse a fan-out whose fields do not exist or are not lists, or that has both items and a count."""
     plan, where = node.plan, f"Fan-out node {node.name!r}"
-    by_items = plan.items_field is not None or plan.item_field is not None
-    whole = plan.items_field and (plan.item_field or plan.graph is None)
-    if by_items == (plan.count is not None) or (by_items and not whole):
+    ways = sum(way is not None for way in (plan.items_field, plan.items, plan.count))
+    lacks_item = plan.graph is not None and plan.count is None and plan.item_field is None
+    if ways != 1 or lacks_item or (plan.count is not None and plan.item_field is not None):
         raise GraphCompileError(
             "fan_out_count_mode_ambiguous",
-            f"{where} needs items_field (with item_field, if it runs a graph), or count: one of the two.",
+            f"{where} needs one of items_field, items and count; the first two with item_field, if it runs a graph.",
         )
     for name in filter(None, (plan.items_field, plan.target_field, plan.count_field, plan.errors_field)):
         check_declared(where, name, parent)

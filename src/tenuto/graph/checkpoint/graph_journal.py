@@ -34,7 +34,7 @@ from tenuto.graph.session.save_error import path_of, save_error
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.commit import EndRun, Receipt
 from tenuto.model.run import RunStatus
-from tenuto.model.wait import WaitStatus
+from tenuto.model.wait import Wait, WaitStatus
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.error_record import error_record
 from tenuto.writing.log_tracker import LogTracker
@@ -234,8 +234,10 @@ class GraphJournal:
         if self.writer is not None and self.writer.begun:
             await self._checked(self.writer, self.writer.write(RunWrite(end=end)))
 
-    async def suspend(self, request: SuspendRequest, step: int, trace: str | None) -> tuple[str, Any]:
-        """Write the pause, and with it the session, in one commit; return the wait's id and the outermost state.
+    async def suspend(self, request: SuspendRequest, step: int, trace: str | None) -> tuple[Wait | None, Any]:
+        """Write the pause, and with it the session, in one commit; return the wait and the outermost state.
+
+        Under the runtime the wait is None: it is opened by the commit that ends the turn.
 
         `step` is the last one the run took; `trace` is for whoever resumes it to link to.
         """
@@ -279,12 +281,12 @@ class GraphJournal:
                     key=writer.run.key,
                     **path_of(error),
                 ) from error
-        wait_id = receipt.wait_ids[0]
+        wait = request.opened(writer.run.key, writer.run.run_id, receipt)
         if own and saves:
             own.saved(writer.run.life, writer.run.base, outermost, ())
         elif isinstance(session, ForeignSession) and session.plan.auto_save:
-            await self._save_beside(session, outermost, wait_id)
-        return wait_id, outermost
+            await self._save_beside(session, outermost, receipt.wait_ids[0])
+        return wait, outermost
 
     async def _save_beside(self, session: ForeignSession, state: Any, wait_id: str) -> None:
         """Save a user's own session after the pause; if that fails, there is no pause either."""

@@ -1,15 +1,23 @@
 """Finding what an invocation left behind, and making sure that only one runner resumes it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import CheckpointNotFound, SuspensionRecordInvalid
+from tenuto.errors import (
+    AlreadyAnswered,
+    AnswerMismatch,
+    CheckpointNotFound,
+    LateAnswer,
+    SuspensionRecordInvalid,
+    WaitUnknown,
+)
 from tenuto.ids import new_id
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import Commit, SettleWait
 from tenuto.model.run import Run, RunStatus
-from tenuto.model.wait import Wait, WaitStatus
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.store.store import Store
 from tenuto.writing.liveness import is_alive
 
@@ -73,6 +81,48 @@ async def find_paused(store: Store, invocation_id: str, payload: JSON, tenant: s
     later = await store.checkpoints.latest(taken.key, run_id=taken.run_id)
     found = await stored_run(store, last, later or checkpoint)
     return PausedRun(run=last, wait=answered[-1], found=found, taken=taken, overlay=later is None)
+
+
+async def invocation_of_wait(store: Store, wait_id: str, payload: JSON, graph: str, tenant: str) -> str:
+    """Return the invocation that a payload for a wait of this graph resumes; one it cannot resume is refused.
+
+    A wait that was answered with the same payload is resumed again if its runner is gone.
+    """
+    wait = await store.waits.get(wait_id, tenant=tenant)
+    run = await store.runs.get(wait.run_id, tenant=tenant) if wait else None
+    if wait is None or run is None:
+        raise WaitUnknown(f"There is no wait {wait_id!r}; it may have been deleted.", wait_id=wait_id)
+    await _check_graph(store, wait, run, graph)
+    if wait.status == WaitStatus.OPEN:
+        return run.invocation_id
+    last = (await store.runs.of_invocation(run.invocation_id, tenant=tenant))[-1]
+    place = f"Wait {wait_id} of invocation {run.invocation_id!r}"
+    if wait.status != WaitStatus.ANSWERED:
+        raise LateAnswer(f"{place} is {wait.status}.", wait_id=wait_id, found=wait.status)
+    if last.status == RunStatus.RUNNING and wait.answer == payload:
+        return run.invocation_id
+    again = "in the same way" if wait.answer == payload else "in another way"
+    raise AlreadyAnswered(f"{place} was answered before, {again}; the invocation is {last.status}.", wait_id=wait_id)
+
+
+async def _check_graph(store: Store, wait: Wait, run: Run, graph: str) -> None:
+    """Refuse a wait that is not the pause of a graph that runs by itself, or of another one."""
+    checkpoint = await store.checkpoints.latest(run.key, run_id=run.run_id)
+    cursor: Any = checkpoint.cursor if checkpoint else None
+    if wait.kind != WaitKind.SIGNAL or not isinstance(cursor, Mapping) or not cursor.keys() & {"frames", "program"}:
+        paused, verb = "a turn of the runtime", "runtime.answer"
+    elif "program" in cursor:
+        paused, verb = f"the program {cursor['program']}", "runtime.answer"
+    elif cursor.get("graph", graph) != graph:
+        paused, verb = f"the graph {cursor['graph']!r}, not of {graph!r}", "its own resume"
+    else:
+        return
+    raise AnswerMismatch(
+        f"Wait {wait.wait_id} is of {paused}: answer it with {verb}. Nothing was stored.",
+        wait_id=wait.wait_id,
+        expected=verb,
+        given=f"resume of the graph {graph!r}",
+    )
 
 
 async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> tuple[Run, StoredRun, Any]:

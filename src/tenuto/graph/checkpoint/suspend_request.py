@@ -1,13 +1,15 @@
 """What a node asked for when it suspended its run."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from tenuto.errors import SuspensionPersistenceFailed
 from tenuto.graph.checkpoint.journal_frame import JournalFrame
 from tenuto.graph.signal import SignalDescriptor
-from tenuto.model.commit import OpenWait
-from tenuto.model.wait import WaitKind
+from tenuto.model.commit import OpenWait, Receipt
+from tenuto.model.session import SessionKey
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,27 @@ class SuspendRequest:
             schema={"type": "object", "properties": {name: {} for name in names}, "additionalProperties": False},
         )
         return (wait,)
+
+    def opened(self, key: SessionKey, run_id: str, receipt: Receipt) -> Wait | None:
+        """Return the wait that a commit has opened; None if that is left to a later commit."""
+        asked, (wait_id, *_) = self.open_waits()[0], receipt.wait_ids
+        if not wait_id:
+            return None
+        at = receipt.committed_at
+        return Wait(
+            wait_id=wait_id,
+            key=key,
+            run_id=run_id,
+            kind=asked.kind,
+            signal_id=asked.signal_id,
+            status=WaitStatus.OPEN,
+            deadline=None if asked.timeout is None else at + timedelta(seconds=asked.timeout),
+            schema=asked.schema,
+            metadata=asked.metadata,
+            commit_number=receipt.commit_number,
+            created_at=at,
+            settled_at=None,
+        )
 
     def not_stored(self) -> SuspensionPersistenceFailed:
         """Return the error of a suspension of a run that is not stored."""

@@ -6,6 +6,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tenuto.errors import InvalidInput
+from tenuto.graph.graph_end import END, End
 
 
 class Choice:
@@ -13,14 +14,14 @@ class Choice:
 
     __slots__ = ("choose", "targets")
 
-    def __init__(self, source: str, choose: Callable[[Any], Any], targets: Iterable[Any] | None, end: object) -> None:
+    def __init__(self, source: str, choose: Callable[[Any], Any], targets: Iterable[Any] | None) -> None:
         if not callable(choose) or iscoroutinefunction(choose):
             raise InvalidInput(f"The edge after {source!r} needs a plain function of the state, got {choose!r}.")
         if isinstance(targets, str) or (targets is not None and not isinstance(targets, Iterable)):
             raise InvalidInput(f"The targets of the edge after {source!r} are a list of nodes, got {targets!r}.")
         self.choose = choose
         self.targets: tuple[Any, ...] | None = (
-            _declared(choose, end) if targets is None else tuple(dict.fromkeys(_checked(source, targets, end)))
+            _declared(choose) if targets is None else tuple(dict.fromkeys(_checked(source, targets)))
         )
 
     def __call__(self, state: Any) -> Any:
@@ -28,16 +29,16 @@ class Choice:
         return self.choose(state)
 
 
-def _checked(source: str, targets: Iterable[Any], end: object) -> list[Any]:
+def _checked(source: str, targets: Iterable[Any]) -> list[Any]:
     listed = list(targets)
-    odd = [target for target in listed if target is not end and not isinstance(target, str)]
+    odd = [target for target in listed if target is not END and not isinstance(target, str)]
     if odd or not listed:
         got = repr(odd[0]) if odd else "none"
         raise InvalidInput(f"The targets of the edge after {source!r} are names of nodes, or END; got {got}.")
     return listed
 
 
-def _declared(choose: Callable[[Any], Any], end: object) -> tuple[Any, ...] | None:
+def _declared(choose: Callable[[Any], Any]) -> tuple[Any, ...] | None:
     """Return the targets a function declares by its return type: `Literal` names, perhaps with END's class."""
     annotated = choose if isfunction(choose) or ismethod(choose) else type(choose).__call__
     try:
@@ -48,8 +49,8 @@ def _declared(choose: Callable[[Any], Any], end: object) -> tuple[Any, ...] | No
     for part in get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,):
         if get_origin(part) is Literal and all(isinstance(name, str) for name in get_args(part)):
             targets += get_args(part)
-        elif part is type(end):
-            targets.append(end)
+        elif part is End:
+            targets.append(END)
         else:
             return None
     return tuple(dict.fromkeys(targets))

@@ -18,6 +18,7 @@ from tenuto.graph.engine.node import Node, through
 from tenuto.graph.engine.scope import Scope, scope_variable
 from tenuto.graph.events.event_queue import Subscription
 from tenuto.graph.events.node_event import FrameEvent, MetadataEvent
+from tenuto.graph.graph_end import END
 from tenuto.graph.signal import SignalDescriptor
 from tenuto.graph.state import place_of
 from tenuto.model.commit import OpenWait
@@ -164,11 +165,11 @@ class GraphFrame:
         self.rounds.clear()
         name: Any = graph.entry
         if self.linear and run.journal and (point := run.journal.points.pop(self.scope.namespace)):
-            state, name = point.state, graph.end if point.node is None else point.node
+            state, name = point.state, END if point.node is None else point.node
             run.journal.ledger.adopt(self)
             if point.after:
                 name = self._following(name, state)
-        while name is not graph.end:
+        while name is not END:
             if run.stop is not None and run.stop():
                 raise Interrupted(name, self.parent_states[0] if self.parent_states else state)
             state, name = await self._step(graph.nodes[name], state)
@@ -204,7 +205,7 @@ class GraphFrame:
         attempt.end(merged)
         if self.durable and self.run.journal:
             frames = [*self.above(), (self, merged)]
-            await self.run.journal.completed(frames, None if following is graph.end else following, self.run.step)
+            await self.run.journal.completed(frames, None if following is END else following, self.run.step)
         return merged, following
 
     def _following(self, name: str, state: Any) -> Any:

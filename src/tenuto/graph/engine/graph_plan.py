@@ -10,10 +10,11 @@ from typing import Any, Generic, TypeVar
 from tenuto.graph.engine.choice import Choice
 from tenuto.graph.engine.node import Middleware, Node
 from tenuto.graph.events.event_queue import EventQueues, Subscription
+from tenuto.graph.graph_end import END
 from tenuto.graph.session.migration import MigrationRegistry
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.graph.state import Schema, State, schema_of
-from tenuto.graph.warnings import SessionNotKept, outside
+from tenuto.graph.warnings import SessionNotGuarded, SessionNotKept, SessionStateUndeclared, outside
 from tenuto.store.store import Store
 
 S = TypeVar("S", bound=State)
@@ -28,8 +29,8 @@ Edge = Any
 class GraphPlan(Generic[S]):
     """A graph that has been checked. It keeps no state of a run, so it can serve any number of runs at once.
 
-    `store` is where checkpoints are kept, `session` how sessions are. `observers` and `queues` are those of all its
-    runs.
+    `store` is where its runs are kept, and in which `tenant`; with `checkpoints` one is written after every node.
+    `session` is how sessions are kept. `observers`, `queues` and `warned` are those of all its runs, in any store.
     """
 
     kind: type[S]
@@ -37,17 +38,18 @@ class GraphPlan(Generic[S]):
     nodes: Mapping[str, Node]
     edges: Mapping[str, Edge]
     entry: str
-    end: object
+    session: SessionPlan
     middleware: tuple[Middleware, ...] = ()
     store: Store | None = None
+    tenant: str = ""
+    checkpoints: bool = False
     migrations: MigrationRegistry = field(default_factory=lambda: MigrationRegistry("checkpoint"))
     fan_out_batch: int = 1
-    session: SessionPlan | None = None
     observers: list[Subscription] = field(default_factory=list)
     queues: EventQueues = field(default_factory=EventQueues)
+    warned: set[type[UserWarning]] = field(default_factory=set)
     schema: Schema = field(init=False)
     _chains: dict[str, tuple[Middleware, ...]] = field(init=False)
-    _warned: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.schema = schema_of(self.kind)
@@ -57,7 +59,7 @@ class GraphPlan(Generic[S]):
         """Return whether a conditional edge may lead there."""
         if choice.targets is not None:
             return any(target is each or (isinstance(target, str) and target == each) for each in choice.targets)
-        return target is self.end or (isinstance(target, str) and target in self.nodes)
+        return target is END or (isinstance(target, str) and target in self.nodes)
 
     def chain_of(self, node: Node) -> tuple[Middleware, ...]:
         """Return the middleware around a node, the graph's outside the node's own."""
@@ -66,7 +68,7 @@ class GraphPlan(Generic[S]):
     @property
     def pause_store(self) -> Store | None:
         """Where a suspended run is kept: with the checkpoints, or with the sessions."""
-        return self.store or (self.session.own if self.session else None)
+        return self.store or self.session.own
 
     @property
     def is_observed(self) -> bool:
@@ -74,15 +76,39 @@ class GraphPlan(Generic[S]):
         inner = (graph for node in self.nodes.values() for graph in node.graphs())
         return bool(self.observers) or any(graph.is_observed for graph in inner)
 
-    def warn_of_no_session_store(self, session_id: str) -> None:
-        """Warn, once, that a run names a session of which nothing is kept; the run continues without it."""
-        if self._warned:
+    def warn_of_session(self, session_id: str) -> None:
+        """Warn, once for each reason, if a run on this session does not do what its caller may expect."""
+        run, plan = f"Graph {self.name!r} was run with session_id={session_id!r}, but ", self.session
+        if plan.store is None:
+            self.warn(
+                SessionNotKept,
+                f"{run}has no session store: the session is neither loaded nor saved. Give the graph "
+                "with_session_state(...) and bind(store), or with_session_store(store, ...).",
+            )
             return
-        self._warned = True
-        message = (
-            f"Graph {self.name!r} was run with session_id={session_id!r}, but has no session store: the session is "
-            "neither loaded nor saved. Give the graph with_session_store(...)."
+        if plan.is_whole:
+            self.warn_of_whole_state(run)
+        if plan.is_guarded_here:
+            self.warn(
+                SessionNotGuarded,
+                f"{run}{type(plan.store).__name__} can neither lock a session nor compare its version: runs of this "
+                "process wait for each other, but of runs in two processes the later one overwrites what the earlier "
+                "one saved. Give its save an expected_version, or name concurrency='last_write_wins'.",
+            )
+
+    def warn_of_whole_state(self, used: str) -> None:
+        """Warn, once, that sessions keep every field of the state, since nobody said which ones they are to keep."""
+        self.warn(
+            SessionStateUndeclared,
+            f"{used}does not declare what its sessions keep: they keep every field of {self.kind.__name__}, scratch "
+            "too. Name the fields in a SessionState, and give it to with_session_state(...).",
         )
+
+    def warn(self, kind: type[UserWarning], message: str) -> None:
+        """Warn of something once per graph, wherever it is bound."""
+        if kind in self.warned:
+            return
+        self.warned.add(kind)
         _log.warning(message)
-        with suppress(SessionNotKept):  # also where warnings are errors
-            warnings.warn(SessionNotKept(message), stacklevel=outside())
+        with suppress(kind):  # also where warnings are errors
+            warnings.warn(kind(message), stacklevel=outside())

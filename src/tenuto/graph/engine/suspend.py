@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenuto.codec import JSON
@@ -32,19 +33,23 @@ class Suspending(BaseException):
 
 
 async def suspend(
-    descriptor: SignalDescriptor,
+    descriptor: SignalDescriptor | str,
     *,
     mark_node_completed: bool = True,
-    timeout: float | None = None,  # noqa: ASYNC109 - nothing waits here: it is how long the answer may take
+    timeout: float | timedelta | None = None,  # noqa: ASYNC109 - nothing waits here: it is how long the answer may take
 ) -> NoReturn:
     """Suspend the run here: everything is written, and the invocation ends until it is resumed, anywhere.
 
-    The node's own update is dropped. A resume continues after this node, or with `mark_node_completed=False` runs it
-    again. After `timeout` seconds the pause can no longer be answered. Only a node's body may call this, not
-    middleware, and nothing inside a fan-out or branches that collect errors.
+    A text is the signal's id, without metadata. The node's own update is dropped. A resume continues after this node,
+    or with `mark_node_completed=False` runs it again. After `timeout` seconds the pause can no longer be answered. Only
+    a node's body may call this, not middleware, and nothing inside a fan-out or branches that collect errors.
     """
+    if isinstance(descriptor, str):
+        descriptor = SignalDescriptor(descriptor)
     if not isinstance(descriptor, SignalDescriptor):
-        raise InvalidInput(f"suspend takes a SignalDescriptor, got {type(descriptor).__name__}.")
+        raise InvalidInput(f"suspend takes a SignalDescriptor, or the signal's id, got {type(descriptor).__name__}.")
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
     if timeout is not None and (math.isnan(timeout) or timeout <= 0):
         raise InvalidInput(f"A timeout must be more than 0 seconds, got {timeout}.")
     frame = _frame_of_body("suspend")

@@ -166,7 +166,8 @@ class InvocationEvent(NamedTuple):
 
     def returned(self, outcome: Any) -> "InvocationEvent":
         """Return the event with which the invocation ends, given its outcome."""
-        return self._replace(phase=str(outcome.outcome), error=outcome.error)
+        failed = outcome.status == "failed"
+        return self._replace(phase=Ending.ERRORED.value if failed else outcome.status, error=outcome.error)
 
     def raised(self, error: BaseException) -> "InvocationEvent":
         """Return the event with which the invocation ends, given what it raised instead of returning an outcome."""

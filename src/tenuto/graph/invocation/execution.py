@@ -14,17 +14,20 @@ from tenuto.graph.engine.scope import Scope, scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.event_queue import trace_context
 from tenuto.graph.events.node_event import InvocationEvent, Phase
-from tenuto.graph.graph_outcome import Outcome
+from tenuto.graph.graph_outcome import GraphOutcome
 from tenuto.graph.invocation.fresh_start import open_fresh
 from tenuto.graph.invocation.graph_resume import open_from_checkpoint, open_from_pause
 from tenuto.graph.invocation.opened_run import OpenedRun
 from tenuto.graph.invocation.run_request import RunRequest
+from tenuto.words import GraphStatus
 
 Opening = Callable[[GraphPlan[Any], RunRequest, Scope, AsyncExitStack], Awaitable[OpenedRun]]
 """Opens an invocation; what it puts on the stack is released once the invocation is over."""
 
 
-async def run(graph: GraphPlan[Any], request: RunRequest, scope: Scope, opening: Opening | None = None) -> Outcome[Any]:
+async def run(
+    graph: GraphPlan[Any], request: RunRequest, scope: Scope, opening: Opening | None = None
+) -> GraphOutcome[Any]:
     """Open an invocation, execute it and write how it ended; errors of the engine are in the outcome.
 
     By default it begins, or resumes from the pause or the checkpoint that the request names.
@@ -37,11 +40,11 @@ async def run(graph: GraphPlan[Any], request: RunRequest, scope: Scope, opening:
         try:
             opened = await opening(graph, request, scope, stack)
         except TenutoError as error:
-            return _outcome("errored", scope, error=error)
+            return _outcome("failed", scope, error=error)
         return await _observed(graph, request, opened)
 
 
-async def _observed(graph: GraphPlan[Any], request: RunRequest, opened: OpenedRun) -> Outcome[Any]:
+async def _observed(graph: GraphPlan[Any], request: RunRequest, opened: OpenedRun) -> GraphOutcome[Any]:
     """Execute an opened invocation inside its scope, and report its begin and end to inline observers."""
     scope = opened.scope
     token = scope_variable.set(scope)
@@ -61,9 +64,9 @@ async def _observed(graph: GraphPlan[Any], request: RunRequest, opened: OpenedRu
         scope_variable.reset(token)
 
 
-async def _execute(graph: GraphPlan[Any], run: GraphRun, opened: OpenedRun, initial: Any) -> Outcome[Any]:
+async def _execute(graph: GraphPlan[Any], run: GraphRun, opened: OpenedRun, initial: Any) -> GraphOutcome[Any]:
     """Run the graph and write how it ended; return that as the outcome, also of a run that was lost."""
-    kept = None if opened.scope.session_id is None else graph.session is not None
+    kept = None if opened.scope.session_id is None else graph.session.store is not None
     parts: dict[str, Any] = {"session_existed": opened.existed, "session_kept": kept}
     try:
         return await _run_to_end(graph, run, opened, initial, parts)
@@ -77,7 +80,7 @@ async def _execute(graph: GraphPlan[Any], run: GraphRun, opened: OpenedRun, init
 
 async def _run_to_end(
     graph: GraphPlan[Any], run: GraphRun, opened: OpenedRun, initial: Any, parts: dict[str, Any]
-) -> Outcome[Any]:
+) -> GraphOutcome[Any]:
     scope, journal = opened.scope, run.journal
     entry: Any = opened.entry
     try:
@@ -98,13 +101,13 @@ async def _run_to_end(
             if journal is not None:
                 await journal.interrupted()
         except TenutoError as error:
-            return _outcome("errored", scope, **parts, error=error)
+            return _outcome("failed", scope, **parts, error=error)
         return _outcome("interrupted", scope, **parts | {"state": signal.state})
     except TenutoError as error:
         if journal is not None:
             with suppress(TenutoError):
                 await journal.failed(error)
-        return _outcome("errored", scope, **parts, error=error)
+        return _outcome("failed", scope, **parts, error=error)
     except GeneratorExit:
         raise
     except BaseException:
@@ -117,28 +120,28 @@ async def _run_to_end(
 
 async def _suspended(
     signal: Suspending, graph: GraphPlan[Any], run: GraphRun, scope: Scope, parts: dict[str, Any]
-) -> Outcome[Any]:
+) -> GraphOutcome[Any]:
     request, journal = signal.request, run.journal
     if journal is None:
-        return _outcome("errored", scope, **parts, error=request.not_stored())
+        return _outcome("failed", scope, **parts, error=request.not_stored())
     try:
-        wait_id, state = await journal.suspend(request, run.step, trace_context(run.audience(graph)))
+        wait, state = await journal.suspend(request, run.step, trace_context(run.audience(graph)))
     except TenutoError as error:
         with suppress(TenutoError):
             await journal.failed(error)
-        return _outcome("errored", scope, **parts, error=error)
+        return _outcome("failed", scope, **parts, error=error)
     return _outcome(
         "suspended",
         scope,
         **parts | {"state": state},
         descriptor=request.descriptor,
-        wait_id=wait_id,
+        wait=wait,
         node_name=request.node,
         namespace=request.namespace,
     )
 
 
-def _lost(journal: GraphJournal | None, scope: Scope, parts: dict[str, Any]) -> Outcome[Any] | None:
+def _lost(journal: GraphJournal | None, scope: Scope, parts: dict[str, Any]) -> GraphOutcome[Any] | None:
     """Return the outcome of a run that its keeper cancelled, because it was lost; None if it was cancelled outside."""
     writer = journal.writer if journal else None
     if writer is None or writer.run.lost is None:
@@ -146,12 +149,12 @@ def _lost(journal: GraphJournal | None, scope: Scope, parts: dict[str, Any]) -> 
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
-    return _outcome("errored", scope, **parts, error=writer.run.lost)
+    return _outcome("failed", scope, **parts, error=writer.run.lost)
 
 
-def _outcome(word: str, scope: Scope, **parts: Any) -> Outcome[Any]:
-    return Outcome(
-        outcome=word,
+def _outcome(status: GraphStatus, scope: Scope, **parts: Any) -> GraphOutcome[Any]:
+    return GraphOutcome(
+        status=status,
         invocation_id=scope.invocation_id,
         correlation_id=scope.correlation_id,
         session_id=scope.session_id,

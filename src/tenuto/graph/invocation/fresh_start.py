@@ -4,15 +4,17 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
+from tenuto.errors import InvalidInput
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope
 from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
 from tenuto.graph.invocation.run_request import RunRequest
 from tenuto.graph.session.foreign_session import ForeignSession, lock_foreign
 from tenuto.graph.session.own_session import OwnSession
-from tenuto.graph.session.session_plan import Concurrency, SessionPlan
+from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.session import Kind, SessionKey, session_key
 from tenuto.store.store import Store
+from tenuto.writing.held_lanes import refuse_nested
 from tenuto.writing.lane_claim import in_line, take_lane
 from tenuto.writing.run_writer import RunWriter
 
@@ -23,9 +25,10 @@ async def open_fresh(graph: GraphPlan[Any], request: RunRequest, scope: Scope, s
     The stack releases, when the invocation is over, what it holds: the lane, the place in line, the user's lock.
     """
     plan = graph.session
-    if plan is None and scope.session_id is not None:
-        graph.warn_of_no_session_store(scope.session_id)
-    if plan is None or scope.session_id is None:
+    _check_bound(graph, scope)
+    if scope.session_id is not None:
+        graph.warn_of_session(scope.session_id)
+    if plan.store is None or scope.session_id is None:
         store = graph.pause_store
         if store is None:
             return OpenedRun(scope)
@@ -43,6 +46,15 @@ async def open_fresh(graph: GraphPlan[Any], request: RunRequest, scope: Scope, s
     return OpenedRun(scope, journal, plan.entry(loaded, request.initial, graph.name), loaded.existed)
 
 
+def _check_bound(graph: GraphPlan[Any], scope: Scope) -> None:
+    """Refuse a run that declares what is to be kept of it, but has no store to keep it in."""
+    kept = "writes checkpoints" if graph.checkpoints and graph.store is None else ""
+    if scope.session_id is not None and graph.session.declared and graph.session.store is None:
+        kept = "keeps sessions"
+    if kept:
+        raise InvalidInput(f"Graph {graph.name!r} {kept}, but has no store: run it as graph.bind(store).run(...).")
+
+
 async def _open_foreign(
     graph: GraphPlan[Any], plan: SessionPlan, key: SessionKey, request: RunRequest, scope: Scope, stack: AsyncExitStack
 ) -> OpenedRun:
@@ -55,9 +67,10 @@ async def _open_foreign(
 
 async def _writer_on(plan: SessionPlan, store: Store, key: SessionKey, stack: AsyncExitStack) -> RunWriter:
     """Return what writes a run on a session, under its lane if the graph works exclusively."""
-    if plan.concurrency is not Concurrency.EXCLUSIVE:
+    if plan.concurrency != "exclusive":
         writer = RunWriter(store, key)
     else:
+        refuse_nested(store, key)
         deadline = asyncio.get_running_loop().time() + plan.lane_wait
         await stack.enter_async_context(in_line(store, key, deadline))
         writer = RunWriter.under(store, await take_lane(store, key, deadline=deadline))

@@ -38,7 +38,8 @@ from tenuto.model.run import Run
 from tenuto.model.session import Kind, SessionHead, SessionKey
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, RunWrite
-from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT, take_lane
+from tenuto.writing.held_lanes import refuse_nested
+from tenuto.writing.lane_claim import take_lane
 from tenuto.writing.liveness import end_former, runner_is_gone
 from tenuto.writing.pause import refuse_unknown
 from tenuto.writing.run_writer import RunWriter
@@ -107,7 +108,7 @@ async def open_from_checkpoint(
     """Resume from the last checkpoint of an invocation whose run ended early, under a new id."""
     invocation_id, store = request.resume_invocation, graph.store
     assert invocation_id is not None
-    if store is None:
+    if store is None or not graph.checkpoints:
         raise no_checkpoint(invocation_id)
     run, found, _ = await find_resumable(store, invocation_id, request.tenant)
     scope = _scope_of(scope, run, request, scope.invocation_id, found)
@@ -213,8 +214,9 @@ async def _writer_under_lane(
     meanwhile: Any = None,
 ) -> RunWriter:
     """Return what writes a run under the key's lane, whatever the graph's concurrency: only one runner resumes it."""
+    refuse_nested(store, key)
     if wait is None:
-        wait = graph.session.lane_wait if graph.session else DEFAULT_LANE_WAIT
+        wait = graph.session.lane_wait
     deadline = asyncio.get_running_loop().time() + wait
     writer = RunWriter.under(store, await take_lane(store, key, deadline=deadline, meanwhile=meanwhile))
     stack.push_async_callback(writer.abandon)
@@ -232,7 +234,7 @@ async def _session_of(
 ) -> OwnSession | ForeignSession | None:
     """Return the session of a restored run, if it is as the run left it or the request says what to do otherwise."""
     plan, points = restored.graph.session, restored.points
-    if plan is None or scope.session_id is None:
+    if plan.store is None or scope.session_id is None:
         return None
     key = SessionKey(scope.session_id, tenant=request.tenant)
     if plan.own is None or writer.key.kind is not Kind.SESSION:

@@ -40,7 +40,7 @@ def fresh_journal(
         writer=writer,
         graph=graph.name,
         schema_version=graph.kind.schema_version,
-        every_node=graph.store is not None,
+        every_node=graph.checkpoints,
         session=session,
         progress=FanOutProgress(batch=graph.fan_out_batch),
         ledger=ledger,

@@ -46,7 +46,7 @@ def restore(found: StoredRun, graph: GraphPlan[Any]) -> RestoredRun:
     if "frames" not in found.checkpoint.cursor:
         raise _misfit(f"The last checkpoint of {found.checkpoint.key} is not of a graph.")
     cursor, note, plan = found.checkpoint.cursor, found.checkpoint.cursor.get("session"), graph.session
-    if note is not None and (plan is None or plan.own is None):
+    if note is not None and (plan.own is None):
         raise _misfit(f"The run belongs to {found.checkpoint.key}, but the graph keeps no sessions in that store.")
     current = graph.kind.schema_version
     version = found.checkpoint.schema_version if note is None else note["state_version"]

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tenuto.argument import check_word
 from tenuto.errors import InvalidInput
 from tenuto.graph.events.event_queue import Subscription
+from tenuto.words import OnMoved
 
 UNSET: Any = object()
 """The payload if none was given; an empty one is a payload."""
@@ -22,7 +24,7 @@ class RunRequest:
     tenant: str
     resume_invocation: str | None = None
     signal_payload: Any = UNSET
-    on_moved: str | None = None
+    on_moved: OnMoved | None = None
 
     @property
     def is_answer(self) -> bool:
@@ -33,8 +35,8 @@ class RunRequest:
         """Refuse options that cannot be combined."""
         if type(self.step_limit) is not int or self.step_limit < 1:
             raise InvalidInput(f"step_limit must be 1 or more, got {self.step_limit!r}.")
-        if self.on_moved not in (None, "overwrite", "rebase"):
-            raise InvalidInput(f"on_moved is 'overwrite' or 'rebase', got {self.on_moved!r}.")
+        if self.on_moved is not None:
+            check_word(self.on_moved, OnMoved, "on_moved")
         if self.resume_invocation is not None and self.initial:
             raise InvalidInput("A resumed invocation starts from its record; give new values as signal_payload.")
         if self.resume_invocation is None and (self.is_answer or self.on_moved is not None):

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from tenuto.errors import BranchFailed
 from tenuto.graph.engine.cause import NOT_THE_NODES
@@ -14,22 +16,25 @@ from tenuto.graph.engine.node import Middleware, Node, Update, through
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import ParallelBranchesConfig
-from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error, outcomes_of
+from tenuto.graph.nodes.error_policy import collected_error, outcomes_of
 from tenuto.graph.nodes.function import FunctionCall
 from tenuto.graph.nodes.subgraph import Projection, run_inside
 from tenuto.graph.state import Series, State, place_of
+from tenuto.words import ErrorPolicy
+
+S = TypeVar("S", bound=State, contravariant=True, default=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class Branch(Generic[S]):
     """One branch: a graph with its projection, or an async function from the parent's state to an update of it."""
 
     subgraph: GraphPlan[Any] | None = None
-    call: Callable[[Any], Awaitable[Update]] | None = None
+    call: Callable[[S], Awaitable[Mapping[str, object]]] | None = None
     inputs: Mapping[str, str] | None = None
     outputs: Mapping[str, str] | None = None
     middleware: tuple[Middleware, ...] = ()
-    when: Callable[[Any], bool] | None = None
+    when: Callable[[S], bool] | None = None
 
     @property
     def projection(self) -> Projection:
@@ -41,7 +46,7 @@ class Branch:
 class BranchesNode(Node):
     """Runs its branches at the same time; one whose `when` returns False is left out, without a trace."""
 
-    branches: Mapping[str, Branch]
+    branches: Mapping[str, Branch[Any]]
     error_policy: ErrorPolicy
     errors_field: str | None
 
@@ -62,11 +67,11 @@ class BranchesNode(Node):
 
     async def execute(self, frame: GraphFrame, state: Any, described: dict[str, Any]) -> Update:
         """See `Node.execute`."""
-        chosen: dict[str, Branch] = described["branches"]
+        chosen: dict[str, Branch[Any]] = described["branches"]
         tasks = {n: asyncio.create_task(self._branch(frame, state, n, branch)) for n, branch in chosen.items()}
         if not tasks:
             return {}
-        policy = asyncio.FIRST_EXCEPTION if self.error_policy is ErrorPolicy.FAIL_FAST else asyncio.ALL_COMPLETED
+        policy = asyncio.FIRST_EXCEPTION if self.error_policy == "fail_fast" else asyncio.ALL_COMPLETED
         parts: list[Update] = []
         errors = []
         for name, outcome in zip(tasks, await outcomes_of(tasks.values(), policy), strict=True):
@@ -76,7 +81,7 @@ class BranchesNode(Node):
                 raise outcome
             elif isinstance(outcome, Exception):
                 errors.append((name, outcome))
-        if errors and self.error_policy is ErrorPolicy.FAIL_FAST:
+        if errors and self.error_policy == "fail_fast":
             name, error = errors[0]
             raise BranchFailed(
                 f"Branch {name!r} of {self.name!r} failed: {error}",
@@ -87,7 +92,7 @@ class BranchesNode(Node):
             parts.append({self.errors_field: [collected_error(error, branch_name=name) for name, error in errors]})
         return Series(parts)
 
-    async def _branch(self, frame: GraphFrame, state: Any, name: str, branch: Branch) -> Update:
+    async def _branch(self, frame: GraphFrame, state: Any, name: str, branch: Branch[Any]) -> Update:
         try:
             if branch.subgraph is None:
                 return await self._call(frame, state, name, branch)
@@ -96,12 +101,14 @@ class BranchesNode(Node):
             signal.annotate(branch_name=name)
             raise
 
-    async def _graph(self, frame: GraphFrame, state: Any, name: str, branch: Branch, graph: GraphPlan[Any]) -> Update:
+    async def _graph(
+        self, frame: GraphFrame, state: Any, name: str, branch: Branch[Any], graph: GraphPlan[Any]
+    ) -> Update:
         projection, start = branch.projection, graph.schema.initial(branch.projection.into(state))
         values = await run_inside(partial(self._inside, frame, graph, state, name), start, branch.middleware)
         return projection.out_of(values, frame.graph.schema, graph.schema)
 
-    async def _call(self, frame: GraphFrame, state: Any, name: str, branch: Branch) -> Update:
+    async def _call(self, frame: GraphFrame, state: Any, name: str, branch: Branch[Any]) -> Update:
         assert branch.call is not None
         inner = self._inside(frame, frame.graph, state, name)
         scope_variable.set(inner.scope_at(name))
@@ -109,7 +116,5 @@ class BranchesNode(Node):
         return await through(branch.middleware, call)(state)
 
     def _inside(self, frame: GraphFrame, graph: GraphPlan[Any], state: Any, name: str) -> GraphFrame:
-        collecting = (
-            f"branches {self.name!r}, which collect errors" if self.error_policy is ErrorPolicy.COLLECT else None
-        )
+        collecting = f"branches {self.name!r}, which collect errors" if self.error_policy == "collect" else None
         return frame.inside(self.name, graph, state, branch=name, collecting=collecting)

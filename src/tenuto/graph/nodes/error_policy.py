@@ -2,19 +2,11 @@
 
 import asyncio
 from collections.abc import Collection
-from enum import StrEnum
 from typing import Any
 
 from tenuto.errors import GraphRunError, NodeException
 from tenuto.graph.engine.cause import category_of
 from tenuto.writing.error_record import clipped
-
-
-class ErrorPolicy(StrEnum):
-    """Cancel the others and fail, or let them finish and collect the errors."""
-
-    FAIL_FAST = "fail_fast"
-    COLLECT = "collect"
 
 
 def collected_error(error: Exception, **place: str) -> dict[str, str]:

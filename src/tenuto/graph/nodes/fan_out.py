@@ -1,9 +1,8 @@
 """Fan-out: one graph, or function, run once per item or a number of times, its results collected in order."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -26,11 +25,12 @@ from tenuto.graph.engine.node import Middleware, Node, Update, through
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.events.node_event import FanOutConfig
-from tenuto.graph.nodes.error_policy import ErrorPolicy, collected_error, outcomes_of
+from tenuto.graph.nodes.error_policy import collected_error, outcomes_of
 from tenuto.graph.nodes.function import FunctionCall
 from tenuto.graph.nodes.subgraph import run_inside
 from tenuto.graph.plain_data import difference, plain
 from tenuto.graph.state import Field, Series, State, place_of
+from tenuto.words import ErrorPolicy, OnEmpty
 
 Call = Callable[[Any, Any], Awaitable[Any]]
 """A function as an instance: from the parent's state and the item, or with `count` the index, to the result."""
@@ -38,16 +38,9 @@ Call = Callable[[Any, Any], Awaitable[Any]]
 _dump_anything = partial(TypeAdapter(Any).dump_python, mode="json")
 
 
-class OnEmpty(StrEnum):
-    """What a fan-out without items does."""
-
-    RAISE = "raise"
-    NOOP = "noop"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOutPlan:
-    """What a fan-out node does. Either items (`items_field`, `item_field`) or a `count` say how often.
+    """What a fan-out node does. Items (in `items_field`, or what `items` returns) or a `count` say how often.
 
     An instance is a `graph`, of which `collect_field` is collected, or a `call`. What a call returns is collected
     itself; to the middleware around it, it is an update of `target_field`.
@@ -55,16 +48,17 @@ class FanOutPlan:
 
     graph: GraphPlan[Any] | None
     call: Call | None
-    items_field: str | None
-    item_field: str | None
-    count: int | Callable[[Any], int] | None
-    collect_field: str | None
     target_field: str
-    concurrency: int | Callable[[Any], int | None] | None
     error_policy: ErrorPolicy
     on_empty: OnEmpty
-    count_field: str | None
-    errors_field: str | None
+    items: Callable[[Any], Any] | None = None
+    items_field: str | None = None
+    item_field: str | None = None
+    count: int | Callable[[Any], int] | None = None
+    collect_field: str | None = None
+    concurrency: int | Callable[[Any], int | None] | None = 10
+    count_field: str | None = None
+    errors_field: str | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     extra_outputs: Mapping[str, str] = field(default_factory=dict)
     instance_middleware: tuple[Middleware, ...] = ()
@@ -130,7 +124,7 @@ class FanOutNode(Node):
     def describe(self, state: State) -> dict[str, Any]:
         """See `Node.describe`."""
         plan = self.plan
-        items = list(state.__dict__[plan.items_field]) if plan.items_field else list(range(self._count(state)))
+        items = self._items(state)
         config = FanOutConfig(
             item_count=len(items),
             concurrency=self._concurrency(state),
@@ -142,7 +136,7 @@ class FanOutNode(Node):
     async def execute(self, frame: GraphFrame, state: Any, described: dict[str, Any]) -> Update:
         """See `Node.execute`."""
         plan, items = self.plan, described["items"]
-        if not items and plan.on_empty is OnEmpty.RAISE:
+        if not items and plan.on_empty == "raise":
             raise FanOutEmpty(f"Fan-out {self.name!r} has no items.", node_name=self.name)
         kept = frame.fan_out(self.name, len(items))
         work = _Instances(self, frame, state, items, described["fan_out_config"].concurrency, kept)
@@ -186,10 +180,20 @@ class FanOutNode(Node):
             scope_variable.reset(token)
 
     def _inside(self, frame: GraphFrame, graph: GraphPlan[Any], state: Any, index: int) -> GraphFrame:
-        collecting = (
-            f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy is ErrorPolicy.COLLECT else None
-        )
+        collecting = f"fan-out {self.name!r}, which collects errors" if self.plan.error_policy == "collect" else None
         return frame.inside(self.name, graph, state, index=index, collecting=collecting)
+
+    def _items(self, state: Any) -> list[Any]:
+        """Return what the instances are for, one each: an item, or with a count the index."""
+        plan = self.plan
+        if plan.items_field:
+            return list(state.__dict__[plan.items_field])
+        if plan.items is None:
+            return list(range(self._count(state)))
+        found = plan.items(state)
+        if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+            raise TypeError(f"the items of fan-out {self.name!r} must be a list, got {type(found).__name__}")
+        return list(found)
 
     def _count(self, state: Any) -> int:
         count = self.plan.count(state) if callable(self.plan.count) else self.plan.count
@@ -261,7 +265,7 @@ class _Instances:
             except NOT_THE_NODES:
                 raise
             except Exception as error:
-                if self.node.plan.error_policy is not ErrorPolicy.COLLECT:
+                if self.node.plan.error_policy != "collect":
                     raise
                 self.errors[index] = collected_error(error, fan_out_index=str(index))
                 if self.kept:

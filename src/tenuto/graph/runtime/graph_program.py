@@ -8,9 +8,10 @@ suspension, a stop, a failure or a lost runner, the run resumes from its last ch
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
 from pydantic import ValidationError
+from typing_extensions import TypeVar
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidInput, MessageRefused, SuspensionResumePayloadInvalid, TenutoError
@@ -26,9 +27,7 @@ from tenuto.graph.invocation.run_request import RunRequest
 from tenuto.graph.plain_data import common
 from tenuto.graph.runtime.runtime_session import RuntimeSession, project
 from tenuto.graph.runtime.runtime_writer import RuntimeWriter
-from tenuto.graph.session.migration import MigrationRegistry
-from tenuto.graph.session.session_plan import Concurrency, LoadedSession, SessionPlan
-from tenuto.graph.session.state_cache import StateCache
+from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
@@ -41,14 +40,16 @@ from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
 from tenuto.runtime.turn.invocation_waits import answer_of
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, LogChange
-from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT
+
+R = TypeVar("R", covariant=True, default=JSON)
+"""What a turn's outcome has as its output."""
 
 Output = Callable[[Any], JSON]
 Entry = Callable[[Any], JSON]
 
 
-class GraphProgram:
-    """Runs a graph in turns of the runtime; made by `CompiledGraph.as_program`."""
+class GraphProgram(Generic[R]):
+    """Runs a graph in turns of the runtime; made by `CompiledGraph.as_program`, which knows the type of its output."""
 
     def __init__(
         self,
@@ -134,7 +135,6 @@ class GraphProgram:
         graph = self._graph_on(turn.writer.store)
         turn.in_step = True
         again = turn.resumed or turn.engine is not None
-        assert graph.session is not None
         writer = turn.engine = RuntimeWriter(turn, graph.session, f"{self.name}@{self.version}")
         request = RunRequest(stop=lambda: turn.stop is not None, step_limit=self._step_limit, tenant=turn.key.tenant)
         scope = Scope(
@@ -145,7 +145,7 @@ class GraphProgram:
             turn=Turn(turn),
         )
         outcome = await execution.run(graph, request, scope, partial(_open, turn, writer, again))
-        match outcome.outcome:
+        match outcome.status:
             case "completed":
                 return self._output(outcome.state)
             case "suspended":
@@ -159,8 +159,9 @@ class GraphProgram:
     def _graph_on(self, store: Store) -> GraphPlan[Any]:
         """Return the graph with its sessions, and its checkpoints, in the runtime's store."""
         if self._bound is None or self._bound[0] is not store:
-            plan = self._plan.bound_to(store, cache=StateCache(fields=self._plan.fields))
-            self._bound = (store, replace(self._graph, session=plan, store=store if self._checkpoints else None))
+            plan = self._plan.bound_to(store)
+            bound = replace(self._graph, session=plan, store=store, checkpoints=self._checkpoints)
+            self._bound = (store, bound)
         return self._bound[1]
 
 
@@ -169,7 +170,6 @@ async def _open(
 ) -> OpenedRun:
     """Open a turn's run of the graph: from its last checkpoint in this step, if it runs `again`, or from the head."""
     plan = graph.session
-    assert plan is not None
     try:
         found = await _last_point(turn) if again else None
         if found is not None:
@@ -263,25 +263,14 @@ def _answer_to(turn: TurnContext, run: Run) -> dict[str, Any] | None:
 def _plan_of(graph: GraphPlan[Any]) -> SessionPlan:
     """Return how the graph keeps its sessions; by default a session is the whole state."""
     plan = graph.session
-    if plan is not None:
-        if not isinstance(plan.store, Store):
-            raise InvalidInput(
-                f"Graph {graph.name!r} keeps its sessions in a {type(plan.store).__name__}; as a program it keeps them "
-                "in the runtime's store. Compile it without a session store, or with that one."
-            )
-        return plan
-    migrations = MigrationRegistry("session")
-    migrations.borrow(graph.migrations)
-    return SessionPlan(
-        None,
-        graph.schema,
-        state=None,
-        mapping=None,
-        auto_save=True,
-        concurrency=Concurrency.EXCLUSIVE,
-        lane_wait=DEFAULT_LANE_WAIT,
-        migrations=migrations,
-    )
+    if plan.store is not None and not isinstance(plan.store, Store):
+        raise InvalidInput(
+            f"Graph {graph.name!r} keeps its sessions in a {type(plan.store).__name__}; as a program it keeps them "
+            "in the runtime's store. Compile it without a session store, or with that one."
+        )
+    if plan.is_whole:
+        graph.warn_of_whole_state(f"Graph {graph.name!r} was made a program, but ")
+    return plan
 
 
 def _output_of(graph: GraphPlan[Any], output: str | Output | None) -> Output:

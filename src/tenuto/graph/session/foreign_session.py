@@ -20,8 +20,9 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.graph.session.save_error import save_error, session_moved
-from tenuto.graph.session.session_plan import Concurrency, LoadedSession, SessionPlan
+from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.model.session import SessionKey, SessionRecord
+from tenuto.writing.held_lanes import HeldLane, refuse_nested
 
 
 class ForeignSession:
@@ -48,7 +49,7 @@ class ForeignSession:
             record = self._record(state)
         except NotJson as error:
             raise save_error(error, self.key, "", state, None) from error
-        options = {"expected_version": self._version} if self.plan.concurrency is Concurrency.OPTIMISTIC else {}
+        options = {"expected_version": self._version} if self.plan.concurrency == "optimistic" else {}
         try:
             result = await self.plan.store.save(self.plan.address(self.key), record, **options)
         except VersionConflict as error:
@@ -88,11 +89,12 @@ def _mark_of(record: JSON) -> str:
 
 async def lock_foreign(plan: SessionPlan, key: SessionKey, stack: AsyncExitStack) -> None:
     """Take the lock of a user's own store until the stack is closed, if the graph works exclusively."""
-    if plan.concurrency is not Concurrency.EXCLUSIVE:
+    if plan.concurrency != "exclusive":
         return
+    refuse_nested(plan.store, key)
     try:
         async with asyncio.timeout(plan.lane_wait):
-            await plan.store.acquire_lock(plan.address(key))
+            await plan.locks.acquire_lock(plan.address(key))
     except TenutoError:
         raise
     except TimeoutError as error:
@@ -100,12 +102,15 @@ async def lock_foreign(plan: SessionPlan, key: SessionKey, stack: AsyncExitStack
         raise LaneBusy(message, key=key, owner="", generation=0, expires_at=None) from error
     except Exception as error:
         raise SessionLoadFailed(f"{key} could not be locked: {error!r}", key=key) from error
-    stack.push_async_callback(_unlock, plan, key)
+    held = HeldLane()
+    held.hold(plan.store, key)
+    stack.push_async_callback(_unlock, plan, key, held)
 
 
-async def _unlock(plan: SessionPlan, key: SessionKey) -> None:
+async def _unlock(plan: SessionPlan, key: SessionKey, held: HeldLane) -> None:
+    held.release()
     try:
-        await plan.store.release_lock(plan.address(key))
+        await plan.locks.release_lock(plan.address(key))
     except Exception as error:
         # A failed unlock does not change the outcome, not even where warnings are errors.
         with suppress(RuntimeWarning):

@@ -5,6 +5,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionRecord
+from tenuto.words import Concurrency
+
+LOCKS = ("acquire_lock", "release_lock")
 
 
 @runtime_checkable
@@ -33,7 +36,22 @@ class SessionStore(Protocol):
         ...
 
 
-def check_session_store(store: Any, concurrency: str) -> None:
+def default_concurrency(store: Any) -> Concurrency:
+    """Return how a store of the user's own guards a session, if the graph does not say: as well as it can.
+
+    One that can lock is `exclusive`, one that compares versions `optimistic`. For any other the runs of this process
+    wait for each other (`ProcessLocks`), which is all that can be done without its help.
+    """
+    compares = "expected_version" in inspect.signature(store.save).parameters
+    return "optimistic" if compares and not can_lock(store) else "exclusive"
+
+
+def can_lock(store: Any) -> bool:
+    """Return whether a store can lock a session."""
+    return all(callable(getattr(store, name, None)) for name in LOCKS)
+
+
+def check_session_store(store: Any, concurrency: Concurrency | None) -> None:
     """Refuse an object that lacks a method it needs, and name what is missing."""
     missing = [name for name in ("load", "save", "delete", "list") if not callable(getattr(store, name, None))]
     if missing:
@@ -41,7 +59,7 @@ def check_session_store(store: Any, concurrency: str) -> None:
             f"{type(store).__name__} is not a session store: it has no {', no '.join(missing)}.", missing=missing
         )
     if concurrency == "exclusive":
-        locks = [name for name in ("acquire_lock", "release_lock") if not callable(getattr(store, name, None))]
+        locks = [name for name in LOCKS if not callable(getattr(store, name, None))]
         if locks:
             raise InvalidInput(
                 f"concurrency='exclusive' needs a store that can lock; {type(store).__name__} has no "

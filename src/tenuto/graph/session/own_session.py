@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from tenuto.graph.session.session_plan import Concurrency, LoadedSession, SessionPlan
+from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.model.session import SessionKey
 from tenuto.writing.changes import Base, LogChange, Save
 
@@ -30,7 +30,7 @@ class OwnSession:
     @property
     def overwrites(self) -> bool:
         """Whether a save overwrites what others wrote meanwhile."""
-        return self.plan.concurrency is Concurrency.LAST_WRITE_WINS
+        return self.plan.concurrency == "last_write_wins"
 
     def save_of(self, state: Any) -> Save:
         """Return what saving this state does to the head."""

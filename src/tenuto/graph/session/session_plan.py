@@ -3,30 +3,24 @@
 import warnings
 from collections.abc import Mapping
 from copy import copy
-from enum import StrEnum
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 
 from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, SessionLoadFailed, StateValidationError, TenutoError
 from tenuto.graph.plain_data import common
-from tenuto.graph.session.foreign_store import check_session_store
+from tenuto.graph.session.foreign_store import can_lock, check_session_store, default_concurrency
 from tenuto.graph.session.migration import MigrationRegistry
+from tenuto.graph.session.process_locks import ProcessLocks
 from tenuto.graph.session.state_cache import StateCache, WarmState
 from tenuto.graph.state import Schema, SessionState, State, rebuilt
 from tenuto.graph.warnings import SessionStateDoubled, outside
 from tenuto.model.session import SessionKey, SessionRecord
 from tenuto.store.store import Store
+from tenuto.words import Concurrency
 from tenuto.writing.changes import Base
-
-
-class Concurrency(StrEnum):
-    """What happens when two invocations share a session."""
-
-    LAST_WRITE_WINS = "last_write_wins"
-    OPTIMISTIC = "optimistic"
-    EXCLUSIVE = "exclusive"
 
 
 class Rewrite(NamedTuple):
@@ -64,19 +58,24 @@ class SessionPlan:
         state: type[SessionState] | None,
         mapping: Mapping[str, str] | None,
         auto_save: bool,
-        concurrency: Concurrency,
+        concurrency: Concurrency | None,
         lane_wait: float,
         migrations: MigrationRegistry,
-        checkpoints: Store | None = None,
-        owner: str | None = None,
+        declared: bool,
+        checkpoints: Store | None,
+        owner: str,
     ) -> None:
-        self.concurrency = concurrency
         self.store = store
         self.owner = owner
+        self.declared = declared
         # A session in another store than the checkpoints is saved beside them, as in a store of the user's own.
         self.own = store if isinstance(store, Store) and checkpoints in (None, store) else None
-        if self.own is None and store is not None:
-            check_session_store(store, self.concurrency)
+        beside = self.own is None and store is not None
+        if beside:
+            check_session_store(store, concurrency)
+        self.concurrency: Concurrency = concurrency or (default_concurrency(store) if beside else "exclusive")
+        self.locks: Any = store if can_lock(store) else ProcessLocks(store)
+        self._asked = concurrency
         self.is_whole = state is None
         self.fields = _fields(schema, state, mapping)
         self.names = {field: name for name, field in self.fields.items()}
@@ -86,13 +85,27 @@ class SessionPlan:
         self.lane_wait = lane_wait
         self.migrations = migrations
         self.cache = StateCache(fields=self.fields)
+        self._caches: WeakKeyDictionary[Store, StateCache] = WeakKeyDictionary()
         self._schema = schema
         self._blank = schema.kind.model_construct()
 
-    def bound_to(self, store: Store, *, cache: StateCache, owner: str | None = None) -> "SessionPlan":
-        """Return this plan for sessions in another store, by default under the same owner."""
+    @property
+    def is_guarded_here(self) -> bool:
+        """Whether the store cannot guard a session, so that only runs of this process wait for each other."""
+        return self.own is None and self.concurrency == "exclusive" and isinstance(self.locks, ProcessLocks)
+
+    def bound_to(self, store: Store, *, cache: StateCache | None = None, owner: str | None = None) -> "SessionPlan":
+        """Return this plan for sessions in another store, by default under the same owner.
+
+        What it was bound to the same store before shares its cache, unless it gets one.
+        """
         plan = copy(self)
         plan.store = plan.own = store
+        plan.concurrency = self._asked or "exclusive"
+        if cache is None:
+            cache = self._caches.get(store)
+        if cache is None:
+            cache = self._caches[store] = StateCache(fields=self.fields)
         plan.cache = cache
         plan.owner = self.owner if owner is None else owner
         return plan
@@ -104,7 +117,6 @@ class SessionPlan:
 
     async def load(self, key: SessionKey) -> LoadedSession:
         """Return the session, migrated in memory and validated; an id without a session has no values."""
-        self.address(key)
         try:
             return await (self._load_own(self.own, key) if self.own else self._load_foreign(key))
         except TenutoError as error:
@@ -131,13 +143,7 @@ class SessionPlan:
 
     def address(self, key: SessionKey) -> Any:
         """Return what identifies the session in the store; a store of the user's own has no tenants."""
-        if isinstance(self.store, Store):
-            return key
-        if key.tenant:
-            raise InvalidInput(
-                f"{type(self.store).__name__} keeps sessions by id alone; it cannot have those of a tenant.", key=key
-            )
-        return key.session_id
+        return key if isinstance(self.store, Store) else key.session_id
 
     async def _load_foreign(self, key: SessionKey) -> LoadedSession:
         record = await self.store.load(self.address(key))
