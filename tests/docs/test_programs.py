@@ -58,6 +58,7 @@ def test_what_a_newcomer_copies_runs_again_beside_what_it_has_made(
     assert sorted(tmp_path.iterdir()) == made
 
 
+@pytest.mark.long("three processes begin, one after the other")
 def test_a_turn_whose_process_is_killed_is_finished_by_the_next_run(written: Path, tmp_path: Path) -> None:
     (module,) = (module for module in MODULES if module.name == KILLED)
     until_killed, afterwards = module.printed
