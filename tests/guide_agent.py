@@ -1,4 +1,4 @@
-"""The agent of docs/runtime.md, line by line, around a model and tools of a test."""
+"""The agent of docs/programs.md, line by line, around a model and tools of a test."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -34,7 +34,6 @@ from tenuto import Store
 from tenuto.graph import END, GraphBuilder, SessionState, State
 from tenuto.graph import append
 from tenuto.store.open import memory_store
-from tests.runtime.runtimes import opened
 
 class Chat(State):
     schema_version: ClassVar[str] = "3"
@@ -323,7 +322,7 @@ async def test_a_graph_built_with_another_store_is_used_on_the_one_named(file: P
         ("sessionless", None, "with_session_state"),
         ("foreign", None, "Files"),
         ("wrong", None, "not a compiled graph"),
-        ("missing", None, "not a compiled graph"),
+        ("missing", None, "has no 'missing'"),
     ],
 )
 @pytest.mark.parametrize("verb", ["check", "migrate"])

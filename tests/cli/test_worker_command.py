@@ -1,39 +1,38 @@
-"""`tenuto worker` as a real process, and `tenuto session`, on real files and a real server."""
+"""`tenuto worker` as a real process, on real files and a real server."""
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from tenuto import SessionRuntime, open_store, program
-from tenuto.cli.app import app
+from tenuto import SessionRuntime, SessionView, Turn, program
 from tenuto.model.run import Run, RunStatus
-from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.outcome import FINAL
-from tenuto.runtime.session.session_view import SessionView
-from tests.servers import SCHEMA
+from tests.cli.commands import Place, make, refused, tenuto
 
 PATIENCE = 120.0
 """How long a test waits for another process before it gives up."""
 
 MODULE = """
 import asyncio
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-from tenuto import END, GraphBuilder, State, program
-from tenuto.graph.reducers import append
-from tests.runtime.runtimes import opened
+from tenuto import SessionRuntime, on, open_store, program
+from tenuto.graph import END, GraphBuilder, State, append
+from tenuto.store.open import memory_store
 
 async def answered(turn):
-    word = turn.input["content"]
+    word = turn.text
     if word == "hold":
         with Path("begun").open("a") as file:
             file.write(f"{turn.attempt}\\n")
@@ -41,6 +40,9 @@ async def answered(turn):
             await asyncio.sleep(0.005)
     if word == "fail":
         raise ValueError("as asked")
+    if word == "import":
+        import shop_words
+        word = shop_words.GREETING
     return f"{turn.session_id}: {word}"
 
 desk = program(name="desk")(answered)
@@ -54,18 +56,37 @@ async def reply(state):
 
 graph = GraphBuilder(Talk, "talk").add_node("reply", reply).add_edge("reply", END).set_entry("reply").compile()
 
-def made(store):
-    return desk if store is not None else None
+@on("before_save")
+async def saved_by(session):
+    return session.with_fields(saved_by=os.getpid())
 
-async def made_later(store):
-    return desk
+@on("after_action")
+async def acted(session):
+    return session.with_fields(acted=session.document.get("acted", 0) + 1)
 
-async def bare(turn):
-    return turn.input
+def wrote_down(notice):
+    with Path("notices").open("a") as file:
+        file.write(f"{os.getpid()} {notice.session_id} {notice.type}\\n")
 
-def broken(store):
-    raise RuntimeError("no luck")
+@dataclass(frozen=True)
+class Mark:
+    note: str
 
+    async def apply(self, session):
+        return session.with_fields(note=self.note, marked_by=os.getpid())
+
+store = open_store(URL, **OPTIONS)
+desks = SessionRuntime(store, [desk])
+others = SessionRuntime(store, other)
+both = SessionRuntime(store, [desk, other])
+talks = SessionRuntime(store, graph.as_program(output=lambda state: state.messages[-1]["content"]))
+whole = SessionRuntime(store, desk, hooks=[saved_by, acted], listeners=[wrote_down], actions=[Mark])
+empty = SessionRuntime(store)
+
+elsewhere = SessionRuntime("sqlite:///elsewhere.db", desk)
+in_memory = SessionRuntime(None, desk)
+in_named_memory = SessionRuntime("memory://desk", desk)
+given_open = SessionRuntime(memory_store(), desk)
 nothing = 3
 """
 
@@ -85,37 +106,11 @@ async def talk(turn: Turn) -> None:
     raise AssertionError("the worker runs it, not the test")
 
 
-@dataclass(frozen=True)
-class Place:
-    """A database the worker and the test both open."""
-
-    url: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def open(self) -> Any:
-        return open_store(self.url, **self.options)
-
-    @property
-    def arguments(self) -> list[str]:
-        return ["--store", self.url, *(part for name, value in self.options.items() for part in (f"--{name}", value))]
-
-
 class Process:
-    """A worker of its own."""
+    """A worker of its own, which finds modules in the current folder only because the command looks there (`-P`)."""
 
-    def __init__(self, place: Place, *arguments: str, programs: tuple[str, ...] = ("shop_desk:desk",)) -> None:
-        named = [part for each in programs for part in ("--program", each)]
-        command = [
-            sys.executable,
-            "-W",
-            "error",
-            "-m",
-            "tenuto.cli.app",
-            "worker",
-            *place.arguments,
-            *named,
-            *arguments,
-        ]
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-P", "-W", "error", "-m", "tenuto", "worker", *arguments]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -150,30 +145,20 @@ Start = Callable[..., Process]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "shop_desk.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "sqlite":
-        return Place(f"sqlite:///{tmp_path}/desk.db")
-    return Place(request.getfixturevalue("fresh_postgres")(), {"schema": SCHEMA})
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Place:
-    return Place(f"sqlite:///{tmp_path}/desk.db")
+def declared(folder: Path, request: pytest.FixtureRequest) -> None:
+    """Write the module, whose store is that of the test."""
+    name = "place" if "place" in request.fixturenames else "file"
+    place: Place = request.getfixturevalue(name)
+    (folder / "shop_desk.py").write_text(f"URL, OPTIONS = {place.url!r}, {place.options!r}\n{MODULE}")
+    (folder / "shop_words.py").write_text("GREETING = 'imported'\n")
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     started: list[Process] = []
 
-    def begin(place: Place, *arguments: str, **options: Any) -> Process:
-        started.append(Process(place, *arguments, **options))
+    def begin(*arguments: str, runtime: str = "desks") -> Process:
+        started.append(Process(f"shop_desk:{runtime}", *arguments))
         return started[-1]
 
     yield begin
@@ -202,13 +187,12 @@ async def only_run(runtime: SessionRuntime, session_id: str) -> Run:
 
 
 async def test_a_worker_drains_every_session_and_ends_with_zero_on_sigterm(place: Place, start: Start) -> None:
-    async with place.open() as store:
-        runtime = await opened(store, [desk])
+    async with SessionRuntime(place.open(), [desk]) as runtime:
         inputs = []
         for name in ("a", "b", "c"):
-            await runtime.create("desk", session_id=name)
-            inputs += [await runtime.session(name).enqueue(word) for word in ("one", "fail", "two")]
-        worker = start(place, "--json", "--every", "0.05")
+            session = await runtime.create("desk", session_id=name)
+            inputs += [await session.enqueue(word) for word in ("one", "fail", "two")]
+        worker = start("--json", "--every", "0.05")
         assert (await worker.hear("started"))["programs"] == ["desk@1"]
         outcomes = await until_over(runtime, *inputs)
         assert [each.output for each in outcomes] == [
@@ -222,10 +206,45 @@ async def test_a_worker_drains_every_session_and_ends_with_zero_on_sigterm(place
 
 @dataclass(frozen=True)
 class Mark:
+    """An action that only the runtime `whole` can execute; the test only queues it."""
+
+    note: str
+
+    async def apply(self, session: SessionView) -> SessionView:
+        raise AssertionError("the worker executes it, not the test")
+
+
+async def test_hooks_listeners_and_actions_of_the_declaration_run_in_the_worker(
+    place: Place, start: Start, folder: Path
+) -> None:
+    async with SessionRuntime(place.open(), desk, actions=[Mark]) as runtime:
+        session = await runtime.create("desk", session_id="a")
+        worker = start("--json", runtime="whole")
+        pid = (await worker.hear("started"))["pid"]
+        assert pid != os.getpid()
+        answered, marked = await until_over(
+            runtime, await session.enqueue("one"), await session.enqueue(Mark("urgent"))
+        )
+        assert (answered.output, marked.status) == ("a: one", "executed")
+        assert dict((await session.get()).document) == {
+            **{"note": "urgent", "marked_by": pid},
+            **{"saved_by": pid, "acted": 2},
+        }
+        worker.signal(signal.SIGTERM)
+        assert (await worker.hear("ended"))["completed"] == 1
+        assert await worker.ended() == 0
+    notices = [line.split() for line in (folder / "notices").read_text().splitlines()]
+    assert {(each[0], each[1]) for each in notices} == {(str(pid), "a")}
+    told = [each[2] for each in notices]
+    assert told.index("run.ended") < told.index("session.action_executed")
+
+
+@dataclass(frozen=True)
+class Stamp:
     """An action that no worker of the command line knows."""
 
     async def apply(self, session: SessionView) -> SessionView:
-        return session.with_fields(marked=True)
+        return session.with_fields(stamped=True)
 
 
 async def test_a_worker_that_lacks_the_program_refuses_nothing_and_another_process_does_it(
@@ -233,23 +252,22 @@ async def test_a_worker_that_lacks_the_program_refuses_nothing_and_another_proce
 ) -> None:
     @program(name="desk")
     async def here(turn: Turn) -> str:
-        return f"{turn.session_id}: {turn.input['content']}"
+        return f"{turn.session_id}: {turn.text}"
 
-    async with place.open() as store:
-        runtime = await opened(store, [here, other], actions=[Mark])
+    async with SessionRuntime(place.open(), [here, other], actions=[Stamp]) as runtime:
         inputs = []
         for name in ("a", "b"):
-            await runtime.create("desk", session_id=name)
-            inputs += [await runtime.session(name).enqueue(word) for word in ("one", "two")]
-        await runtime.create("other", session_id="mine")
-        marked = await runtime.session("mine").enqueue(Mark())
-        lacking = start(place, "--json", "--every", "0.05", programs=("shop_desk:other",))
+            session = await runtime.create("desk", session_id=name)
+            inputs += [await session.enqueue(word) for word in ("one", "two")]
+        mine = await runtime.create("other", session_id="mine")
+        stamped = await mine.enqueue(Stamp())
+        lacking = start("--json", "--every", "0.05", runtime="others")
         # It works on its own sessions, past the action it does not know, and leaves the others alone.
-        (done,) = await until_over(runtime, await runtime.session("mine").enqueue("here"))
+        (done,) = await until_over(runtime, await mine.enqueue("here"))
         assert done.output == "mine: here"
-        assert {(await runtime.outcome(each)).status for each in (*inputs, marked)} == {"queued"}
+        assert {(await runtime.outcome(each)).status for each in (*inputs, stamped)} == {"queued"}
         await runtime.drain()
-        outcomes = await until_over(runtime, *inputs, marked)
+        outcomes = await until_over(runtime, *inputs, stamped)
         assert [each.output for each in outcomes] == ["a: one", "a: two", "b: one", "b: two", None]
         assert outcomes[-1].status == "executed"
         lacking.signal(signal.SIGTERM)
@@ -257,12 +275,11 @@ async def test_a_worker_that_lacks_the_program_refuses_nothing_and_another_proce
 
 
 async def test_people_are_told_what_was_done(file: Place, start: Start) -> None:
-    async with file.open() as store:
-        runtime = await opened(store, [desk])
-        await runtime.create("desk", session_id="a")
-        worker = start(file, "--every", "0.05", programs=("shop_desk:desk", "shop_desk:other"))
+    async with SessionRuntime(file.open(), [desk]) as runtime:
+        session = await runtime.create("desk", session_id="a")
+        worker = start("--every", "0.05", runtime="both")
         assert (await worker.line()).split(" for ")[1] == "desk@1, other@1\n"
-        await until_over(runtime, await runtime.session("a").enqueue("one"))
+        await until_over(runtime, await session.enqueue("one"))
         assert (await worker.line()).split(" ", 1)[1] == "1 session advanced; turns: 1 completed\n"
         worker.signal(signal.SIGINT)
         last = [await worker.line()]
@@ -272,33 +289,63 @@ async def test_people_are_told_what_was_done(file: Place, start: Start) -> None:
         assert await worker.ended() == 0
 
 
-@pytest.mark.parametrize("place_in_module", ["made", "made_later"])
-async def test_a_function_of_the_store_makes_the_program(file: Place, start: Start, place_in_module: str) -> None:
-    async with file.open() as store:
-        runtime = await opened(store, [desk])
-        await runtime.create("desk", session_id="a")
-        start(file, programs=(f"shop_desk:{place_in_module}",))
-        (outcome,) = await until_over(runtime, await runtime.session("a").enqueue("one"))
+@pytest.mark.parametrize("runtime_in_module", ["elsewhere", "in_memory", "given_open"])
+async def test_another_store_than_the_declared_one_is_opened_if_it_is_named(
+    place: Place, start: Start, folder: Path, runtime_in_module: str
+) -> None:
+    async with SessionRuntime(place.open(), [desk]) as runtime:
+        session = await runtime.create("desk", session_id="a")
+        worker = start(*place.arguments, "--json", runtime=runtime_in_module)
+        (outcome,) = await until_over(runtime, await session.enqueue("one"))
         assert outcome.output == "a: one"
+        worker.signal(signal.SIGTERM)
+        assert await worker.ended() == 0
+    assert not (folder / "elsewhere.db").exists()
 
 
-async def test_a_compiled_graph_is_a_program(file: Place, start: Start) -> None:
-    async with file.open() as store:
-        runtime = await opened(store, [talk])
-        await runtime.create("talk", session_id="a")
-        start(file, programs=("shop_desk:graph",))
-        (outcome,) = await until_over(runtime, await runtime.session("a").enqueue("one"))
-        assert outcome.output == "graph: one"
+async def test_a_declared_file_is_made_if_it_is_not_there(start: Start, folder: Path) -> None:
+    worker = start("--json", runtime="elsewhere")
+    await worker.hear("started")
+    async with SessionRuntime("sqlite:///elsewhere.db", desk) as runtime:
+        session = await runtime.create(desk, session_id="a")
+        (outcome,) = await until_over(runtime, await session.enqueue("one"))
+    assert outcome.output == "a: one"
+
+
+async def test_a_compiled_graph_is_a_program(place: Place, start: Start) -> None:
+    async with SessionRuntime(place.open(), [talk]) as runtime:
+        session = await runtime.create("talk", session_id="a")
+        start(runtime="talks")
+        (outcome,) = await until_over(runtime, await session.enqueue("one"))
+        assert (outcome.output, outcome.text) == ("graph: one", "graph: one")
+
+
+async def test_a_program_imports_what_lies_beside_it_while_it_runs(file: Place, start: Start) -> None:
+    async with SessionRuntime(file.open(), [desk]) as runtime:
+        session = await runtime.create("desk", session_id="a")
+        start()
+        (outcome,) = await until_over(runtime, await session.enqueue("import"))
+        assert outcome.output == "a: imported"
+
+
+async def test_a_runtime_without_programs_works_on_what_needs_none(file: Place, start: Start) -> None:
+    async with SessionRuntime(file.open(), [desk]) as runtime:
+        session = await runtime.create("desk", session_id="a")
+        worker = start("--every", "0.05", runtime="empty")
+        assert (await worker.line()).endswith(" for no programs\n")
+        queued = await session.enqueue("one")
+        worker.signal(signal.SIGTERM)
+        assert await worker.ended() == 0
+        assert (await runtime.outcome(queued)).status == "queued"
 
 
 async def test_the_turn_under_way_ends_and_what_is_queued_behind_it_is_left(
     place: Place, start: Start, folder: Path
 ) -> None:
-    async with place.open() as store:
-        runtime = await opened(store, [desk])
-        await runtime.create("desk", session_id="a")
-        held, queued = [await runtime.session("a").enqueue(word) for word in ("hold", "next")]
-        worker = start(place, "--json")
+    async with SessionRuntime(place.open(), [desk]) as runtime:
+        session = await runtime.create("desk", session_id="a")
+        held, queued = [await session.enqueue(word) for word in ("hold", "next")]
+        worker = start("--json")
         await until_there(folder / "begun")
         worker.signal(signal.SIGTERM)
         await worker.hear("ending")
@@ -315,11 +362,10 @@ async def test_the_turn_under_way_ends_and_what_is_queued_behind_it_is_left(
 async def test_a_worker_that_ends_in_a_turn_leaves_it_to_another_one(
     place: Place, start: Start, folder: Path, how: str, code: int
 ) -> None:
-    async with place.open() as store:
-        runtime = await opened(store, [desk])
-        await runtime.create("desk", session_id="a")
-        held = await runtime.session("a").enqueue("hold")
-        first = start(place, "--json", *(["--grace", "0"] if how == "no grace" else []))
+    async with SessionRuntime(place.open(), [desk]) as runtime:
+        session = await runtime.create("desk", session_id="a")
+        held = await session.enqueue("hold")
+        first = start("--json", *(["--grace", "0"] if how == "no grace" else []))
         await until_there(folder / "begun")
         if how == "killed":
             first.signal(signal.SIGKILL)
@@ -331,161 +377,56 @@ async def test_a_worker_that_ends_in_a_turn_leaves_it_to_another_one(
         assert await first.ended() == code
         left = await only_run(runtime, "a")
         assert (left.status, left.attempt) == (RunStatus.RUNNING, 1)
-        second = start(place, "--json", "--every", "0.05")
+        second = start("--json", "--every", "0.05")
         await until_there(folder / "begun", lines=2)
         (folder / "release").touch()
         (outcome,) = await until_over(runtime, held)
         assert (outcome.run_id, outcome.output) == (left.run_id, "a: hold")
         assert (folder / "begun").read_text() == "1\n2\n"
-        assert [each["content"] for each in (await runtime.get("a")).messages] == ["hold"]
+        messages: Any = (await session.get()).messages
+        assert [each["content"] for each in messages] == ["hold"]
         second.signal(signal.SIGTERM)
         assert (await second.hear("ended"))["completed"] == 1
         assert await second.ended() == 0
 
 
-def tenuto(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, list(arguments))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, " ".join(result.stderr.replace("│", " ").split())
-
-
 @pytest.mark.parametrize(
-    ("name", "url", "said"),
+    ("place_in_module", "arguments", "said"),
     [
-        ("shop_desk:desk", "sqlite:///nowhere.db", "no file"),
-        ("shop_desk:desk", "mysql://host", "not a store address"),
-        ("shop_desk", None, "module:name"),
-        ("shop_none:desk", None, "cannot be imported"),
-        ("shop_desk:missing", None, "not a program"),
-        ("shop_desk:nothing", None, "not a program"),
-        ("shop_desk:bare", None, "did not return a program"),
-        ("shop_desk:broken", None, "no luck"),
+        ("shop_desk:desks", ("--store", "sqlite:///nowhere.db"), "There is no file 'nowhere.db'."),
+        ("shop_desk:desks", ("--store", "mysql://host"), "'mysql://host' is not a store address"),
+        ("shop_desk:desks", ("--store", "memory://desk"), "in the memory of one process"),
+        ("shop_desk:desks", ("--schema", "desk"), "schema"),
+        ("shop_desk", (), "'shop_desk' does not have the form module:name."),
+        ("shop_none:desks", (), "'shop_none' cannot be imported: ModuleNotFoundError"),
+        ("shop_broken:desks", (), "RuntimeError('no luck')"),
+        ("shop_twice:desks", (), "desk@1 is registered twice"),
+        ("shop_desk:missing", (), "'shop_desk' has no 'missing'."),
+        ("shop_desk:nothing", (), "'shop_desk:nothing' is not a SessionRuntime but 3; declare one"),
+        ("shop_desk:desk", (), "'shop_desk:desk' is not a SessionRuntime"),
+        ("shop_desk:graph", (), "'shop_desk:graph' is not a SessionRuntime"),
+        ("shop_desk:in_memory", (), "The runtime keeps its sessions in memory, which no other process can use"),
+        ("shop_desk:in_named_memory", (), "The runtime keeps its sessions in memory"),
+        ("shop_desk:given_open", (), "The runtime was given an open store, which no other process can use; declare"),
     ],
 )
 def test_a_worker_that_cannot_begin_ends_with_two_and_a_reason(
-    file: Place, tmp_path: Path, name: str, url: str | None, said: str
+    file: Place, folder: Path, place_in_module: str, arguments: tuple[str, ...], said: str
 ) -> None:
-    asyncio.run(make_file(file))
-    code, out, err = tenuto("worker", "--store", url or file.url, "--program", name)
+    (folder / "shop_broken.py").write_text("raise RuntimeError('no luck')\n")
+    twice = (
+        "from shop_desk import desk\nfrom tenuto import SessionRuntime\ndesks = SessionRuntime(None, [desk, desk])\n"
+    )
+    (folder / "shop_twice.py").write_text(twice)
+    asyncio.run(make(file))
+    code, out, err = tenuto("worker", place_in_module, *arguments)
     assert (code, out) == (2, "")
     assert said in err
-    assert not (tmp_path / "nowhere.db").exists()
-
-
-def test_one_program_given_twice_is_refused(file: Place) -> None:
-    asyncio.run(make_file(file))
-    code, _, err = tenuto("worker", *file.arguments, "--program", "shop_desk:desk", "--program", "shop_desk:made_later")
+    code, _, message = refused("worker", place_in_module, *arguments)
     assert code == 2
-    assert "registered twice" in err
+    assert said in message
+    assert not (folder / "nowhere.db").exists()
 
 
-async def make_file(file: Place) -> None:
-    async with file.open():
-        pass
-
-
-@program
-async def clerk(turn: Turn) -> None:
-    said: Any = await turn.wait("refund", kind="approval", metadata={"amount": 49})
-    turn.append({"role": "assistant", "content": "Paid." if said["approved"] else "Not paid."}, once="reply")
-
-
-async def suspended(place: Place) -> tuple[str, str]:
-    """Leave two sessions, one of which waits; return the wait and its run."""
-    async with place.open() as store:
-        runtime = await opened(store, [clerk, desk])
-        await runtime.create("desk", session_id="idle", title="Nothing yet")
-        await runtime.create("clerk", session_id="refund-7", metadata={"shop": "north"})
-        outcome = await runtime.send("refund-7", "refund order 7")
-        (wait,) = outcome.waits
-        assert outcome.run_id is not None
-        return wait.wait_id, outcome.run_id
-
-
-async def drained(place: Place) -> list[Any]:
-    async with place.open() as store:
-        runtime = await opened(store, [clerk])
-        await runtime.drain()
-        return [each["content"] for each in (await runtime.get("refund-7")).messages]
-
-
-@pytest.fixture
-def listed(place: Place) -> tuple[Place, str, str]:
-    return place, *asyncio.run(suspended(place))
-
-
-def test_sessions_are_listed_and_shown(listed: tuple[Place, str, str]) -> None:
-    place, _, run_id = listed
-    code, out, _ = tenuto("session", "list", *place.arguments, "--json")
-    told = json.loads(out)
-    assert (code, told["next"]) == (0, None)
-    assert [(each["session_id"], each["program"], each["status"]) for each in told["sessions"]] == [
-        ("refund-7", "clerk", "active"),
-        ("idle", "desk", "active"),
-    ]
-    assert tenuto("session", "list", *place.arguments)[1].splitlines()[2].split() == [
-        *("idle", "desk", "active", "1", "0", "Nothing", "yet")
-    ]
-    code, out, _ = tenuto("session", "show", "refund-7", *place.arguments, "--json")
-    told = json.loads(out)
-    assert (code, told["program"], told["metadata"]) == (0, "clerk@1", {"shop": "north"})
-    assert told["logs"] == {"messages": [{"role": "user", "content": "refund order 7"}]}
-    assert [(run["run_id"], run["status"], run["waits_for"]) for run in told["runs"]] == [
-        (run_id, "suspended", ["approval"])
-    ]
-    shown = tenuto("session", "show", "refund-7", *place.arguments)[1]
-    assert "  user: refund order 7\n" in shown
-    assert run_id in shown
-
-
-def test_a_wait_is_found_and_answered_and_a_worker_goes_on(listed: tuple[Place, str, str]) -> None:
-    place, wait_id, run_id = listed
-    code, out, _ = tenuto("session", "waits", "refund-7", *place.arguments, "--json")
-    assert code == 0
-    (told,) = json.loads(out)["waits"]
-    assert (told["wait_id"], told["run_id"], told["deadline"]) == (wait_id, run_id, None)
-    assert (told["kind"], told["signal_id"], told["metadata"]["amount"]) == ("approval", "refund", 49)
-    assert wait_id in tenuto("session", "waits", "refund-7", *place.arguments)[1]
-    code, out, _ = tenuto("session", "answer", wait_id, "true", *place.arguments, "--json")
-    assert (code, json.loads(out)) == (
-        0,
-        {"session_id": "refund-7", "run_id": run_id, "continues": True, "open_waits": []},
-    )
-    code, out, err = tenuto("session", "answer", wait_id, "false", *place.arguments, "--json")
-    assert (code, json.loads(out)["error"]["category"]) == (1, "already_answered")
-    assert "the first answer is kept" in err
-    assert asyncio.run(drained(place)) == ["refund order 7", "Paid."]
-
-
-def test_a_stop_says_how_the_run_was_found(listed: tuple[Place, str, str]) -> None:
-    place, _, _ = listed
-    code, out, _ = tenuto("session", "stop", "refund-7", *place.arguments, "--kind", "abort", "--json")
-    assert (code, json.loads(out)["run_status"]) == (0, "suspended")
-    code, out, _ = tenuto("session", "stop", "idle", *place.arguments, "--json")
-    assert (code, json.loads(out)["error"]["category"]) == (1, "store_commit_failed")
-
-
-@pytest.mark.parametrize("verb", ["show", "waits", "stop"])
-def test_a_session_that_is_not_there_ends_with_one(file: Place, verb: str) -> None:
-    asyncio.run(make_file(file))
-    code, out, err = tenuto("session", verb, "nobody", *file.arguments, "--json")
-    assert (code, json.loads(out)["error"]["category"]) == (1, "session_not_found")
-    assert "'nobody'" in err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("list", "--store", "sqlite:///nowhere.db"),
-        ("list", "--store", "mysql://host"),
-        ("show", "a/b", "--store", "sqlite:///desk.db"),
-        ("answer", "w", "{", "--store", "sqlite:///desk.db"),
-    ],
-)
-def test_what_cannot_be_asked_at_all_ends_with_two(file: Place, arguments: tuple[str, ...]) -> None:
-    asyncio.run(make_file(file))
-    code, _, err = tenuto("session", *arguments)
-    assert code == 2
-    assert err
-    assert "Traceback" not in err
+def test_a_module_is_named() -> None:
+    assert "Missing argument 'MODULE:RUNTIME'" in tenuto("worker")[2]

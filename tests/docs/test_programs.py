@@ -1,5 +1,6 @@
 """The documents are true: every program of the README and the guides runs, and prints what its page says."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,10 @@ from tests.docs.pages import MODULES, ROOT, Module, environment, write
 OF_PYTEST = {"conftest": "tests/example_backend/test_guide.py", "test_contract": "tests/example_backend/test_guide.py"}
 """Files that pytest reads, and the test that lets it."""
 
-PROGRAMS = [module for module in MODULES if module.name not in OF_PYTEST]
+KILLED = "order"
+"""The file whose first run kills itself in the middle of a turn, and whose second run finishes that turn."""
+
+PROGRAMS = [module for module in MODULES if module.name not in (*OF_PYTEST, KILLED)]
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +25,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(module: Module, files: Path, folder: Path) -> str:
+def run(module: Module, files: Path, folder: Path, *, ends_with: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(files / f"{module.name}.py")],
+        [sys.executable, "-u", "-W", "error", str(files / f"{module.name}.py")],
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -31,7 +35,7 @@ def run(module: Module, files: Path, folder: Path) -> str:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr.replace(str(files / f"{module.name}.py"), str(ROOT / module.page))
+    assert done.returncode == ends_with, done.stderr.replace(str(files / f"{module.name}.py"), str(ROOT / module.page))
     return done.stdout
 
 
@@ -52,6 +56,15 @@ def test_what_a_newcomer_copies_runs_again_beside_what_it_has_made(
     assert made
     run(module, written, tmp_path)
     assert sorted(tmp_path.iterdir()) == made
+
+
+@pytest.mark.long("three processes begin, one after the other")
+def test_a_turn_whose_process_is_killed_is_finished_by_the_next_run(written: Path, tmp_path: Path) -> None:
+    (module,) = (module for module in MODULES if module.name == KILLED)
+    until_killed, afterwards = module.printed
+    assert run(module, written, tmp_path, ends_with=-signal.SIGKILL) == until_killed
+    assert run(module, written, tmp_path) == afterwards
+    assert run(module, written, tmp_path) == afterwards
 
 
 def test_the_files_that_pytest_reads_are_run_elsewhere() -> None:

@@ -120,7 +120,7 @@ async def test_a_wait_of_the_runtime_is_refused_and_stands(store: Store) -> None
             (wait,) = (await runtime.send(name, "go")).waits
             with pytest.raises(AnswerMismatch, match=r"runtime\.answer"):
                 await graph.resume(wait)
-            assert await runtime.waits(name) == [wait]
+            assert await runtime.session(name).waits() == [wait]
 
 
 async def test_a_graph_without_a_store_has_nothing_to_resume() -> None:

@@ -81,8 +81,8 @@ async def test_every_verb_before_it_is_open_says_how_to_open_it(runtime: Session
 async def test_it_is_opened_again_after_it_was_closed(runtime: SessionRuntime) -> None:
     async with runtime:
         await runtime.create(greets, session_id="s")
-        assert runtime.is_open
-    assert not runtime.is_open
+        open_within = runtime.is_open
+    assert (open_within, runtime.is_open) == (True, False)
     async with runtime:
         assert (await runtime.send("s", "again")).output == "again"
     with pytest.raises(NotOpen):

@@ -93,12 +93,8 @@ def worker(
         opening = on_store(declared, store, schema, pool_size=connections_for(concurrency))
         async with declared.using(opening, listeners=[progress.count]) as runtime:
             names = list(runtime.programs)
-            progress.say(
-                "started",
-                f"worker {os.getpid()} for {', '.join(names) or 'no programs'}",
-                pid=os.getpid(),
-                programs=names,
-            )
+            serving = ", ".join(names) or "no programs"
+            progress.say("started", f"worker {os.getpid()} for {serving}", pid=os.getpid(), programs=names)
             tune_gc_for_worker()
             left = await _work(runtime.worker(concurrency, poll=poll), progress, grace, every)
             if left:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tenuto import Bucket, Store
-from tenuto.errors import SessionMoved
+from tenuto import Store
+from tenuto.errors import Bucket, SessionMoved
 from tenuto.graph import save_session
 from tenuto.model.commit import Commit
 from tenuto.words import OnMoved
