@@ -18,11 +18,11 @@ from tenuto.model.lane import Lane, Rearm
 from tenuto.model.run import RunRef
 from tenuto.model.session import Ends, SessionKey
 from tenuto.model.wait import WaitStatus
+from tenuto.store.held_lanes import HeldLane
 from tenuto.store.host import worker_name
 from tenuto.store.keeper import Holding
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, LogChange, RunWrite, Save
-from tenuto.writing.held_lanes import HeldLane
 from tenuto.writing.held_values import HeldValues
 from tenuto.writing.lane_claim import free_lane, lane_lost
 from tenuto.writing.liveness import live_run_ids

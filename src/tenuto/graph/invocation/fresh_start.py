@@ -13,8 +13,8 @@ from tenuto.graph.session.foreign_session import ForeignSession, lock_foreign
 from tenuto.graph.session.own_session import OwnSession
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.session import Kind, SessionKey, session_key
+from tenuto.store.held_lanes import refuse_nested
 from tenuto.store.store import Store
-from tenuto.writing.held_lanes import refuse_nested
 from tenuto.writing.lane_claim import in_line, take_lane
 from tenuto.writing.run_writer import RunWriter
 

@@ -36,9 +36,9 @@ from tenuto.graph.state import rebuilt
 from tenuto.model.commit import SettleWait
 from tenuto.model.run import Run
 from tenuto.model.session import Kind, SessionHead, SessionKey
+from tenuto.store.held_lanes import refuse_nested
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, RunWrite
-from tenuto.writing.held_lanes import refuse_nested
 from tenuto.writing.lane_claim import take_lane
 from tenuto.writing.liveness import end_former, runner_is_gone
 from tenuto.writing.pause import refuse_unknown

@@ -22,7 +22,7 @@ from tenuto.errors import (
 from tenuto.graph.session.save_error import save_error, session_moved
 from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.model.session import SessionKey, SessionRecord
-from tenuto.writing.held_lanes import HeldLane, refuse_nested
+from tenuto.store.held_lanes import HeldLane, refuse_nested
 
 
 class ForeignSession:
