@@ -63,7 +63,7 @@ ROOMS: dict[str, set[str]] = {
     "ids": {"errors", "quote"},
     "codec": {"errors", "quote"},
     "messages": {"codec"},
-    "words": {"argument"},
+    "words": set(),
     "model": {"argument", "clock", "codec", "errors", "ids", "quote"},
     "store.rules": VALUES,
     "store.rules.parts": VALUES | {"store.rules"},
@@ -88,7 +88,7 @@ ROOMS: dict[str, set[str]] = {
     "observe": VALUES | GRAPH_VALUES | {"graph.engine.scope", "graph.engine.cause", "graph.events"},
     "testing": VALUES | {"runtime", "store", "store.facets", "store.rules", "store.backend", "store.backends"},
     "cli": VALUES | GRAPH.keys() | {"runtime", "store"},
-    "": VALUES | GRAPH.keys() | {"store", "runtime"},
+    "": VALUES | GRAPH.keys() | {"store", "runtime", "cli"},
 }
 
 # What whoever may use the first may use too: they are its outside.

@@ -18,7 +18,6 @@ OF_CONNECTIONS = {"fetch", "fetchval", "fetchrow", "execute", "executemany", "cl
 ENDED_BY: dict[str, tuple[str, ...]] = {
     "the caller's own function, graph, program or observer, which may take as long as it likes": (
         "cli/state_commands.py:_run.run",
-        "cli/worker_command.py:_program",
         "graph/nodes/error_policy.py:outcomes_of",
         "graph/nodes/function.py:FunctionCall.__call__",
         "graph/invocation/execution.py:_observed",
@@ -33,7 +32,6 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "runtime/program/tools.py:_side_by_side",
     ),
     "a turn under way, which ends by itself, is stopped, or loses its lane": (
-        "cli/worker_command.py:worker.run",
         "graph/session/process_locks.py:ProcessLocks.acquire_lock",
         "runtime/queue/sender.py:Sender._advance_to",
         "runtime/queue/sender.py:Sender.begin",

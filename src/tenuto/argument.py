@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NoReturn, TypeVar, get_args
+from typing import Any, NoReturn, TypeVar, cast, get_args
 
 from tenuto.errors import InvalidInput
 from tenuto.quote import quote
@@ -36,11 +36,11 @@ def word_of(words: type[W], value: Any, what: str) -> W:
 
 
 def check_word(value: T, words: Any, what: str) -> T:
-    """Return a word of a closed set that is declared as a `Literal`; any other is refused."""
+    """Return a word of a closed set that is declared as a `Literal`, as plain text; any other is refused."""
     known = get_args(words)
     if not isinstance(value, str) or value not in known:
         refuse(what, f"one of {', '.join(known)}", value)
-    return value
+    return cast("T", str(value))
 
 
 def check_kind(value: Any, kind: type[T], what: str) -> T:

@@ -1,12 +1,7 @@
 """The words that verbs take and values show: closed sets, so that a type checker finds a misspelt one."""
 
-from collections.abc import Iterable
 from datetime import timedelta
-from typing import Literal, TypeAlias, TypeVar, cast, get_args
-
-from tenuto.argument import refuse
-
-W = TypeVar("W", bound=str)
+from typing import Literal, TypeAlias
 
 Seconds: TypeAlias = float | timedelta
 """A length of time: seconds, or a `timedelta`."""
@@ -49,16 +44,3 @@ OnMoved: TypeAlias = Literal["overwrite", "rebase"]
 """How a run is resumed on a session that others changed: write its own state over theirs, or add what it had added to
 theirs.
 """
-
-
-def words_of(alias: object) -> tuple[str, ...]:
-    """Return the words of a closed set."""
-    return get_args(alias)
-
-
-def check_word(value: W, words: Iterable[str], what: str) -> W:
-    """Return a word of a closed set as plain text; any other is refused."""
-    known = tuple(words)
-    if not isinstance(value, str) or value not in known:
-        refuse(what, f"one of {', '.join(known)}", value)
-    return cast("W", str(value))

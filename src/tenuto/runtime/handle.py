@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, overload
 
-from tenuto.argument import word_of
+from tenuto.argument import check_word, word_of
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
 from tenuto.messages import Message, Sendable
@@ -37,7 +37,7 @@ from tenuto.runtime.stream.reader import StreamItem, read_stream
 from tenuto.runtime.tree.answer import Answered
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.replica import Replica
-from tenuto.words import Boundary, Cancelled, Seconds, StopKind, WhenBusy, check_word, words_of
+from tenuto.words import Boundary, Cancelled, Seconds, StopKind, WhenBusy
 
 
 class Session(Generic[OutT_co]):
@@ -110,7 +110,7 @@ class Session(Generic[OutT_co]):
     def _policy(self, when_busy: WhenBusy | None) -> WhenBusy:
         if when_busy is None:
             return self._lifetime.options.when_busy or "reject"
-        return check_word(when_busy, words_of(WhenBusy), "when_busy")
+        return check_word(when_busy, WhenBusy, "when_busy")
 
     async def enqueue(
         self,
@@ -158,7 +158,7 @@ class Session(Generic[OutT_co]):
         (`RunNotLive`).
         """
         parts, key = self._lifetime.parts(), self._key
-        check_word(kind, words_of(StopKind), "stop")
+        check_word(kind, StopKind, "stop")
         stopped = await run_to_stop(parts.store, key) if run_id is None else run_id
         if tree and run_id is not None:
             key = await session_of_run(parts.store, key, run_id)

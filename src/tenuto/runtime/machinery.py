@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.argument import check_items
+from tenuto.argument import check_items, check_word
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
 from tenuto.model.lane import LaneTiming
@@ -33,7 +33,7 @@ from tenuto.runtime.turn.context import DEFAULT_STEPS
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.bounds import check_name
 from tenuto.store.store import Store
-from tenuto.words import InDoubt, WhenBusy, check_word, words_of
+from tenuto.words import InDoubt, WhenBusy
 from tenuto.writing.lane_claim import this_owner
 from tenuto.writing.lru import DEFAULT_BYTES
 
@@ -76,8 +76,8 @@ class Options:
             if type(value := getattr(found, name)) is not int or value < least:
                 raise InvalidInput(f"`{name}` must be an integer of {least} or more, got {quote(value)}.")
         if found.when_busy is not None:
-            check_word(found.when_busy, words_of(WhenBusy), "when_busy")
-        check_word(found.in_doubt, words_of(InDoubt), "in_doubt")
+            check_word(found.when_busy, WhenBusy, "when_busy")
+        check_word(found.in_doubt, InDoubt, "in_doubt")
         if found.worker_name is not None:
             check_name(found.worker_name, "worker_name")
         if not isinstance(found.lanes, LaneTiming | None):

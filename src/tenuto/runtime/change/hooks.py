@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, overload
 
-from tenuto.argument import check_items
+from tenuto.argument import check_items, check_word
 from tenuto.errors import InvalidInput
 from tenuto.quote import quote
 from tenuto.runtime.session.session_view import SessionView
-from tenuto.words import Stage, check_word, words_of
+from tenuto.words import Stage
 
 HookFunction: TypeAlias = Callable[[SessionView], Awaitable[SessionView]]
 """Receives a session and returns it, changed or not, or raises to refuse it."""
@@ -36,7 +36,7 @@ def on(
     Changes up to `before_save` are stored; later changes are only in the value that is returned. Hooks of a higher
     priority are called first, those of one priority in the order in which the runtime lists them.
     """
-    check_word(stage, words_of(Stage), "the stage of a hook")
+    check_word(stage, Stage, "the stage of a hook")
 
     def made(body: HookFunction) -> Hook:
         if not callable(body):

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 
-from tenuto.argument import check_map, refuse
+from tenuto.argument import check_map, check_word, refuse
 from tenuto.codec import JSON, dumps
 from tenuto.messages import ContextMessage, Delta, Message, Sendable, SystemMessage, ToolCall, UserMessage, text_of
 from tenuto.model.wait import WaitKind as StoredWaitKind
@@ -36,7 +36,7 @@ from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import USED, Place
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.bounds import check_name, check_timeout
-from tenuto.words import EffectKind, FrameKind, Seconds, check_word, words_of
+from tenuto.words import EffectKind, FrameKind, Seconds
 
 T = TypeVar("T")
 StateT = TypeVarWithDefault("StateT", bound=Document, default=Document)
@@ -291,7 +291,7 @@ class Turn(Generic[StateT]):
         """Begin a frame: from here on the program sees the summary, the last `keep` messages, and later ones."""
         context = self._context
         check_frame(summary, keep, context.writer.store.budget)
-        word = check_word(kind, words_of(FrameKind), "kind")
+        word = check_word(kind, FrameKind, "kind")
         additions.append(context, frame_mark(word, context.replica.messages, summary=summary, keep=keep))
 
     def hand_off(

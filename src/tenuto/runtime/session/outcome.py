@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, cast
+from typing import Any, Generic, cast, get_args
 
 from typing_extensions import TypeVar
 
@@ -17,12 +17,12 @@ from tenuto.model.session import LogEnd, Tenant
 from tenuto.model.wait import Wait
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.store.store import Store
-from tenuto.words import OutcomeStatus, words_of
+from tenuto.words import OutcomeStatus
 
 OutT_co = TypeVar("OutT_co", covariant=True, default=JSON)
 
 
-FINAL = frozenset(words_of(OutcomeStatus)) - {"queued", "running"}
+FINAL = frozenset(get_args(OutcomeStatus)) - {"queued", "running"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
