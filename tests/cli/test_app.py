@@ -13,7 +13,7 @@ from tenuto.cli.app import app
 from tests.cli.commands import refused, reported, tenuto
 
 MODULE = """
-from tenuto import SessionRuntime
+from tenuto import SessionRuntime, program
 from tenuto.graph import END, GraphBuilder, State
 
 class S(State):
@@ -23,7 +23,10 @@ async def up(state):
     return {"n": state.n + 1}
 
 graph = GraphBuilder(S, "counter").add_node("up", up).add_edge("up", END).set_entry("up").compile()
-runtime = SessionRuntime("sqlite:///shown.db", graph.as_program())
+@program
+async def desk(turn): ...
+
+runtime = SessionRuntime("sqlite:///shown.db", desk)
 other = 3
 """
 
@@ -65,7 +68,7 @@ NOWHERE = ("--store", "sqlite:///nowhere.db")
         (("session", "list", "--store", "mysql://host"), "store_unusable", "'mysql://host' is not a store address"),
         (("session", "list"), "invalid_input", "Missing option '--store'"),
         (("session", "list", *NOWHERE, "--status", "odd"), "invalid_input", "'odd' is not one of"),
-        (("session", "list", *NOWHERE, "--limit", "many"), "invalid_input", "'many' is not a valid int"),
+        (("session", "list", *NOWHERE, "--limit", "many"), "invalid_input", "Invalid value for '--limit'"),
         (("session", "list", *NOWHERE, "--odd"), "invalid_input", "No such option: --odd"),
         (("session", "answer", "w", "{", *NOWHERE), "invalid_input", "the answer '{' is not JSON"),
         (("session", "odd"), "invalid_input", "No such command 'odd'."),

@@ -80,7 +80,8 @@ async def fill(place: Place) -> list[tuple[str, str]]:
 
 def test_a_long_list_is_paged_through_each_session_once(place: Place) -> None:
     made = asyncio.run(fill(place))
-    found, after = [], []
+    found: list[list[tuple[str, str]]] = []
+    after: list[str] = []
     while True:
         page = reported("session", "list", *place.arguments, "--limit", "2", *after)
         found.append([(each["session_id"], each["tenant"]) for each in page["sessions"]])

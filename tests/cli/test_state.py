@@ -25,6 +25,7 @@ from tenuto.graph.stored_states import StoredStates
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
 from tenuto.model.session import ANY_TENANT, Profile, SessionKey
+from tests.runtime.runtimes import opened
 from tests.servers import SCHEMA
 
 MODULE = """

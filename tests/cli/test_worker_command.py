@@ -226,17 +226,15 @@ async def test_hooks_listeners_and_actions_of_the_declaration_run_in_the_worker(
             runtime, await session.enqueue("one"), await session.enqueue(Mark("urgent"))
         )
         assert (answered.output, marked.status) == ("a: one", "executed")
-        assert dict((await session.get()).document) == {
-            **{"note": "urgent", "marked_by": pid},
-            **{"saved_by": pid, "acted": 2},
-        }
+        stored = dict((await session.get()).document)
+        assert stored == {"note": "urgent", "marked_by": pid, "saved_by": pid, "acted": 2}
         worker.signal(signal.SIGTERM)
         assert (await worker.hear("ended"))["completed"] == 1
         assert await worker.ended() == 0
     notices = [line.split() for line in (folder / "notices").read_text().splitlines()]
     assert {(each[0], each[1]) for each in notices} == {(str(pid), "a")}
     told = [each[2] for each in notices]
-    assert told.index("run.ended") < told.index("session.action_executed")
+    assert told.index("run_ended") < told.index("session_action_executed")
 
 
 @dataclass(frozen=True)

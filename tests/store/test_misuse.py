@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tenuto import SessionRuntime, Store, open_store, program
-from tenuto.errors import StoreClosed, StoreMisused, StoreUnusable, TenutoError
+from tenuto.errors import StoreClosed, StoreMisused, StoreUnusable, TenutoError, WrongLoop
 from tenuto.model.event import NewEvent
 from tenuto.runtime.program.turn import Turn
 from tenuto.testing.factories import a_commit, a_save, a_session, an_owner
@@ -106,7 +106,7 @@ async def test_a_runtime_in_two_event_loops_is_refused_also_when_both_want_one_s
         sending = [asyncio.create_task(runtime.send("s", "here")) for _ in range(3)]
         await asyncio.sleep(0.01)
         for _ in range(3):
-            assert isinstance(await asyncio.to_thread(_elsewhere, lambda: runtime.send("s", "there")), StoreMisused)
+            assert isinstance(await asyncio.to_thread(_elsewhere, lambda: runtime.send("s", "there")), WrongLoop)
         assert {outcome.status for outcome in await asyncio.gather(*sending)} == {"completed"}
 
 
@@ -314,7 +314,7 @@ async def main():
         assert (await runtime.send("s", "hello")).status == "completed"
         input_id = await runtime.session("s").enqueue("again")
         progress = command.Progress(False)
-        working = asyncio.create_task(command._work(runtime.worker(poll=0.02), progress, 5.0, 1.0))
+        working = asyncio.create_task(command._work(runtime.worker(poll=0.02), ["echo@1"], progress, 5.0, 1.0))
         async with asyncio.timeout(8):
             while (await runtime.outcome(input_id)).status != "completed":
                 await asyncio.sleep(0.02)

@@ -92,11 +92,9 @@ def worker(
     async def run() -> int:
         opening = on_store(declared, store, schema, pool_size=connections_for(concurrency))
         async with declared.using(opening, listeners=[progress.count]) as runtime:
-            names = list(runtime.programs)
-            serving = ", ".join(names) or "no programs"
-            progress.say("started", f"worker {os.getpid()} for {serving}", pid=os.getpid(), programs=names)
             tune_gc_for_worker()
-            left = await _work(runtime.worker(concurrency, poll=poll), progress, grace, every)
+            work = runtime.worker(concurrency, poll=poll)
+            left = await _work(work, list(runtime.programs), progress, grace, every)
             if left:
                 # Closing the runtime would stop these turns, and stopped turns are not taken over.
                 progress.report_all()
@@ -107,7 +105,7 @@ def worker(
     raise typer.Exit(run_or_exit(run(), as_json=as_json))
 
 
-async def _work(work: Worker, progress: Progress, grace: float, every: float) -> bool:
+async def _work(work: Worker, programs: list[str], progress: Progress, grace: float, every: float) -> bool:
     """Work until a signal comes, then until running turns have ended; return whether some did not end in time."""
     signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -122,6 +120,8 @@ async def _work(work: Worker, progress: Progress, grace: float, every: float) ->
 
     for each in _SIGNALS:
         _on_signal(loop, each, end)
+    serving = ", ".join(programs) or "no programs"
+    progress.say("started", f"worker {os.getpid()} for {serving}", pid=os.getpid(), programs=programs)
     working = asyncio.create_task(work.work())
     reporting = asyncio.create_task(_report(progress, every))
     ending = asyncio.create_task(signalled.wait())

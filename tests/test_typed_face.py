@@ -1,0 +1,113 @@
+"""What a type checker knows of the face: programs, sessions and outcomes carry one output type, and words are checked.
+
+`make check` reads this file with mypy, and the wide tests with a strict pyright; running it shows that the calls exist.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any, assert_type
+
+import pytest
+
+from tenuto import (
+    JSON,
+    Outcome,
+    Program,
+    RunHandle,
+    Session,
+    SessionRuntime,
+    Sessions,
+    SessionView,
+    StreamItem,
+    Turn,
+    on,
+    program,
+)
+from tenuto.actions import CompleteSession, ForkSession, SendMessage, StopRun
+from tenuto.blocking import BlockingRun, BlockingSession
+from tenuto.messages import AssistantMessage, ContextMessage, Message
+from tenuto.types import Answered, Document, Forked, Hook, OutcomeStatus, Page, SessionSummary, StopReply
+from tests.checkers import pyright
+
+ROOT = Path(__file__).parent.parent
+
+
+@program
+async def counts(turn: Turn) -> int:
+    assert_type(turn.state, Document)
+    assert_type(turn.context, list[ContextMessage])
+    assert_type(turn.messages, Sequence[Message])
+    assert_type(turn.text, str)
+
+    async def ask() -> float:
+        return 1.5
+
+    assert_type(await turn.effect("ask", ask), float)
+    assert_type(turn.append("hello"), list[Message])
+    return len(turn.messages)
+
+
+async def checked(runtime: SessionRuntime) -> None:
+    session = await runtime.create(counts, session_id="s", exists_ok=True)
+    assert_type(session, Session[int])
+    outcome = await session.send("hi")
+    assert_type(outcome, Outcome[int])
+    assert_type(outcome.output, int | None)
+    assert_type(outcome.result(), int)
+    assert_type(outcome.status, OutcomeStatus)
+    assert_type(outcome.reply, AssistantMessage | None)
+    run = await session.start("again", when_busy="queue")
+    assert_type(run, RunHandle[int])
+    assert_type(await run.result(), int)
+    assert_type(run.text(), AsyncGenerator[str, None])
+    assert_type(session.events(), AsyncGenerator[StreamItem, None])
+    assert_type(await session.fork(), Forked[int])
+    assert_type(await session.execute(CompleteSession()), SessionView)
+    assert_type(await session.execute(SendMessage("hi")), Outcome[int])
+    assert_type(await session.execute(ForkSession()), Forked[int])
+    assert_type(await session.execute(StopRun()), StopReply)
+    assert_type(await session.answer("wait"), Answered[int])
+    assert_type(await session.messages(), Page[Message])
+    assert_type(await runtime.list(status="active"), Page[SessionSummary])
+    assert_type(runtime.session("s"), Session[JSON])
+    assert_type(runtime.session("s", counts), Session[int])
+    assert_type(runtime.for_tenant("t"), Sessions)
+    assert_type(runtime.programs["counts@1"], Program[Any])
+
+
+def checked_without_a_loop(runtime: SessionRuntime) -> None:
+    with runtime.blocking() as rt:
+        session = rt.create(counts, session_id="s", exists_ok=True)
+        assert_type(session, BlockingSession[int])
+        assert_type(session.send("hi"), Outcome[int])
+        run = session.start("hi")
+        assert_type(run, BlockingRun[int])
+        assert_type(list(run.text()), list[str])
+        assert_type(rt.session("s", counts).send("hi").result(), int)
+
+
+@on("before_save", priority=1)
+async def stamped(session: SessionView) -> SessionView:
+    return session.with_metadata(stamped=True)
+
+
+def test_what_is_typed_exists() -> None:
+    assert_type(stamped, Hook)
+    assert stamped.stage == "before_save"
+
+
+@pytest.mark.wide
+@pytest.mark.long("pyright reads the whole package")
+def test_pyright_agrees(tmp_path: Path) -> None:
+    found = pyright([Path(__file__)], [ROOT / "src", ROOT], tmp_path)
+    assert not found, "\n".join(found)
+
+
+async def misspelt(session: Session[int]) -> None:
+    """Each line is an error to a checker; an ignore that ignores nothing is one too."""
+    await session.send("hi", when_busy="que")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await session.stop("gently")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    outcome = await session.send("hi")
+    wrong: str = outcome.result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    assert wrong
+    assert outcome.status == "compelted"  # type: ignore[comparison-overlap]  # pyright: ignore
