@@ -5,7 +5,6 @@ One identity, one typed state, one transcript, across turns, crashes, deploys an
 
 from importlib.metadata import version as _version
 
-from tenuto.codec import JSON
 from tenuto.errors import TenutoError
 from tenuto.messages import Message
 from tenuto.model.wait import Wait
@@ -25,6 +24,7 @@ from tenuto.runtime.stream.reader import StreamItem, fold
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.open import open_store
 from tenuto.store.store import Store
+from tenuto.words import JSON
 
 __version__ = _version("tenuto")
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from tenuto.codec import JSON
+from tenuto.words import JSON
 
 
 class TextPart(TypedDict):

@@ -1,7 +1,11 @@
 """The words that verbs take and values show: closed sets, so that a type checker finds a misspelt one."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, TypeAlias
+
+JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
+"""A JSON value."""
 
 Seconds: TypeAlias = float | timedelta
 """A length of time: seconds, or a `timedelta`."""

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Generic, overload
 
-from tenuto.codec import JSON
 from tenuto.messages import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.report import DeleteReport
@@ -32,7 +31,9 @@ from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.sessions import OutT, Sessions
 from tenuto.runtime.stream.reader import StreamItem
 from tenuto.runtime.tree.answer import Answered
-from tenuto.words import Boundary, Cancelled, Seconds, SessionStatus, StopKind, WhenBusy
+from tenuto.store.open import Opening
+from tenuto.store.store import Store
+from tenuto.words import JSON, Boundary, Cancelled, Seconds, SessionStatus, StopKind, WhenBusy
 
 
 class BlockingRun(Generic[OutT_co]):
@@ -412,6 +413,11 @@ class BlockingRuntime(BlockingSessions):
     def is_open(self) -> bool:
         """See `SessionRuntime.is_open`."""
         return self._wrapped.is_open
+
+    @property
+    def declared_store(self) -> Opening | Store | None:
+        """See `SessionRuntime.declared_store`."""
+        return self._wrapped.declared_store
 
     def for_tenant(self, tenant: str) -> BlockingSessions:
         """See `SessionRuntime.for_tenant`."""

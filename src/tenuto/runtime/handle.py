@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, Generic, overload
 
 from tenuto.argument import check_word, word_of
-from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
 from tenuto.messages import Message, Sendable
 from tenuto.model.effect import Effect
@@ -37,7 +36,7 @@ from tenuto.runtime.stream.reader import StreamItem, read_stream
 from tenuto.runtime.tree.answer import Answered
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.replica import Replica
-from tenuto.words import Boundary, Cancelled, Seconds, StopKind, WhenBusy
+from tenuto.words import JSON, Boundary, Cancelled, Seconds, StopKind, WhenBusy
 
 
 class Session(Generic[OutT_co]):

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar, overload
 
-from tenuto.codec import JSON
 from tenuto.errors import SessionExists
 from tenuto.messages import Sendable
 from tenuto.model.report import DeleteReport
@@ -22,7 +21,7 @@ from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.tree.answer import Answered
 from tenuto.store.bounds import check_word
-from tenuto.words import SessionStatus, WhenBusy
+from tenuto.words import JSON, SessionStatus, WhenBusy
 
 OutT = TypeVar("OutT")
 

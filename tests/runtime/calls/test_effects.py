@@ -235,8 +235,9 @@ async def test_an_effect_outside_a_turn_without_a_key_or_of_an_unknown_kind_is_r
         guess: Any = "guess"
         with pytest.raises(InvalidInput, match=r"kind must be one of .*, got 'guess'"):
             await turn.effect("k", giving(1, calls), None, kind=guess)
+        no_json: Any = object()
         with pytest.raises(NotJson, match=r"request\.at"):
-            await turn.effect("k", giving(1, calls), {"at": object()})
+            await turn.effect("k", giving(1, calls), {"at": no_json})
         return await turn.effect("k", giving("fine", calls), {"at": 1})
 
     runtime = await Database(harness).runtime(asks)

@@ -352,8 +352,9 @@ async def test_a_signal_is_checked_against_its_schema_and_the_run_keeps_waiting(
         with pytest.raises(InvalidInput) as refusal:
             await runtime.answer(wait.wait_id, value)
         assert refusal.value.details()["path"] == path
+    no_json: Any = object()
     with pytest.raises(TenutoError, match="plain JSON"):
-        await runtime.answer(wait.wait_id, {"choice": "red", "at": object()})
+        await runtime.answer(wait.wait_id, {"choice": "red", "at": no_json})
     assert len(await runtime.session("s").waits()) == 1
     answered = await runtime.answer(wait.wait_id, {"choice": "blue", "count": 2, "tags": ["x"], "more": None})
     assert answered.outcome is not None

@@ -18,7 +18,7 @@ MARK = {"role": "frame", "frame": "compaction"}
 
 async def a_replica(store: Store, *messages: Any) -> Replica:
     runtime = await opened(store, [echo])
-    seed = {"messages": [], "notes": ["n1"], "mood": "calm", "count": 3}
+    seed: dict[str, Any] = {"messages": [], "notes": ["n1"], "mood": "calm", "count": 3}
     await runtime.create("echo", seed, session_id="s", logs=["notes"])
     record = await store.load("s")
     assert record is not None

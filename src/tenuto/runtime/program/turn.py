@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from tenuto.argument import check_map, check_word, refuse
-from tenuto.codec import JSON, dumps
+from tenuto.codec import dumps
 from tenuto.messages import ContextMessage, Delta, Message, Sendable, SystemMessage, ToolCall, UserMessage, text_of
 from tenuto.model.wait import WaitKind as StoredWaitKind
 from tenuto.runtime.calls import additions, steps, suspension
@@ -36,7 +36,7 @@ from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import USED, Place
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.bounds import check_name, check_timeout
-from tenuto.words import EffectKind, FrameKind, Seconds
+from tenuto.words import JSON, EffectKind, FrameKind, Seconds
 
 T = TypeVar("T")
 StateT = TypeVarWithDefault("StateT", bound=Document, default=Document)
@@ -219,7 +219,7 @@ class Turn(Generic[StateT]):
         signal_id: str,
         *,
         kind: str = StoredWaitKind.SIGNAL,
-        schema: JSON = None,
+        schema: Mapping[str, Any] | None = None,
         timeout: Seconds | None = None,  # noqa: ASYNC109 - of the wait, not of this call
         metadata: Mapping[str, JSON] | None = None,
     ) -> JSON:
@@ -230,7 +230,8 @@ class Turn(Generic[StateT]):
         """
         within = _seconds(timeout)
         wanted = WaitFor(signal_id=signal_id, kind=kind, schema=schema, timeout=within, metadata=metadata or {})
-        return suspension.wait_all(self._context, [wanted])[0]
+        (answer,) = suspension.wait_all(self._context, [wanted])
+        return cast("JSON", answer)
 
     async def wait_all(self, wanted: Sequence[WaitFor], *, partial: bool = False) -> list[JSON]:
         """Return the answers to several waits; until all are settled, the turn suspends here."""
@@ -259,7 +260,7 @@ class Turn(Generic[StateT]):
         if within is not None:
             check_timeout(within)
         wanted, sent = spawning(context, called, message, session_id=session_id, seconds=within, name=name)
-        return ask(context, wanted, sent)
+        return cast("JSON", ask(context, wanted, sent))
 
     def emit(self, chunk: str | Delta) -> None:
         """Emit a part of the reply in progress to the readers of the session's stream.

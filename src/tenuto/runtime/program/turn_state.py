@@ -1,14 +1,15 @@
 """The state of a turn whose program declares none: the fields of its session's document."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from tenuto.codec import JSON
 from tenuto.runtime.calls.arguments import check_fields
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.store.bounds import check_name
+from tenuto.words import JSON
 
 
-class Document(Mapping[str, JSON]):
+class Document(Mapping[str, Any]):
     """Plain fields. A field that is set or deleted is written with the next commit.
 
     A change inside a value is not noticed: set the field to a new value.
@@ -19,7 +20,7 @@ class Document(Mapping[str, JSON]):
     def __init__(self, context: TurnContext) -> None:
         self._context = context
 
-    def __getitem__(self, name: str) -> JSON:
+    def __getitem__(self, name: str) -> Any:
         check_name(name, "a field's name")
         return self._context.replica.document[name]
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tenuto.errors import ClaimLost, InvalidInput, LaneBusy, StreamMoved, WaitNotOpen
 from tenuto.ids import new_id
@@ -49,9 +49,9 @@ class Progress:
     """What was done for a session: whether anything was, and the outcome of each turn with its invocation id."""
 
     worked: bool = False
-    outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
+    outcomes: list[tuple[str, Outcome[Any]]] = field(default_factory=list)
 
-    def outcome_of(self, invocation_id: str) -> Outcome | None:
+    def outcome_of(self, invocation_id: str) -> Outcome[Any] | None:
         """Return the outcome of an invocation's last turn, if one ran here."""
         return next((outcome for found, outcome in reversed(self.outcomes) if found == invocation_id), None)
 
@@ -334,7 +334,7 @@ class Dispatcher:
         """Keep a replica for the session's next turn, whose first commit confirms it."""
         self._replicas.put(replica.key, replica, replica.size)
 
-    async def run(self, turn: TurnContext) -> Outcome:
+    async def run(self, turn: TurnContext) -> Outcome[Any]:
         """Run a turn that has begun to its end, and return its outcome."""
         return (await self._run(turn, None)).outcome
 

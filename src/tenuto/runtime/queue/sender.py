@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from tenuto.codec import JSON
@@ -157,7 +157,7 @@ class Sender:
             self._live.stop(queued.stopped, queued.stop)
         return queued.input
 
-    async def settled(self, key: SessionKey, input_id: str, when_busy: WhenBusy = "queue") -> Outcome:
+    async def settled(self, key: SessionKey, input_id: str, when_busy: WhenBusy = "queue") -> Outcome[Any]:
         """Wait until an input has its outcome, doing what is due before it whenever the session is free.
 
         If the input was refused, its refusal is raised. Errors of other input, or of work that cannot be done here, are
@@ -190,7 +190,7 @@ class Sender:
                     return done.result()
                 pause = min(2 * pause, _LONGEST_POLL)
 
-    async def _outcome(self, input_id: str, tenant: str) -> Outcome:
+    async def _outcome(self, input_id: str, tenant: str) -> Outcome[Any]:
         """Return the current outcome of a sender's input; raise its refusal if it was refused."""
         outcome = await self._outcomes.of_input(input_id, tenant)
         if outcome.status == "failed" and outcome.run_id is None:

@@ -60,7 +60,7 @@ class InputArrived(Exception):
 class Ended(NamedTuple):
     """The outcome of a turn, and the turn that its last commit began, if any."""
 
-    outcome: Outcome
+    outcome: Outcome[Any]
     next_turn: TurnContext | None = None
 
 
@@ -329,7 +329,7 @@ class TurnEnder:
         except Exception as error:
             await self.listeners.tell(HookFailed(key=turn.key, stage="after_save", error=shown(error)))
 
-    async def _outcome(self, turn: TurnContext, end: EndRun, output: JSON) -> Outcome:
+    async def _outcome(self, turn: TurnContext, end: EndRun, output: JSON) -> Outcome[Any]:
         waits: list[Wait] = []
         if end.status is RunStatus.SUSPENDED:
             waits = await self.store.waits.of_session(turn.key, run_id=turn.run_id)

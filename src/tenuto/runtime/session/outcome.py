@@ -7,7 +7,6 @@ from typing import Any, Generic, cast, get_args
 
 from typing_extensions import TypeVar
 
-from tenuto.codec import JSON
 from tenuto.errors import Bucket, InvalidInput, RunFailed, TenutoError, bucket_of_record
 from tenuto.messages import AssistantMessage, text_of
 from tenuto.model.event import EventType
@@ -17,7 +16,7 @@ from tenuto.model.session import LogEnd, Tenant
 from tenuto.model.wait import Wait
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.store.store import Store
-from tenuto.words import OutcomeStatus
+from tenuto.words import JSON, OutcomeStatus
 
 OutT_co = TypeVar("OutT_co", covariant=True, default=JSON)
 
