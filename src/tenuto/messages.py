@@ -1,7 +1,9 @@
 """The one form of a message, as types, and functions that make and read messages."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Any, Literal, NotRequired, TypeAlias
+
+from typing_extensions import TypedDict
 
 from tenuto.words import JSON
 

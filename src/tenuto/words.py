@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
+from typing_extensions import TypeAliasType
+
+if TYPE_CHECKING:
+    JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
+else:  # mypy cannot read the form that Pydantic needs of a recursive type
+    JSON = TypeAliasType("JSON", bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None)
 """A JSON value."""
 
 Seconds: TypeAlias = float | timedelta

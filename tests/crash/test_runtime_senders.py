@@ -183,8 +183,8 @@ async def test_the_outcome_of_an_input_is_known_to_every_process(database: Datab
         queued = await runtime.session("chat").enqueue("two")
         (run,) = await runtime.session("chat").runs()
         running = run.run_id
-        assert await other.do("outcome", input_id=running) == ["running", run.run_id, None]
-        assert await other.do("outcome", input_id=queued) == ["queued", None, None]
+        assert await other.do("outcome", input_id=running) == ["running", run.run_id, ""]
+        assert await other.do("outcome", input_id=queued) == ["queued", None, ""]
         release(database)
         assert (await sender.heard())["status"] == "completed"
         assert await other.do("outcome", input_id=running) == ["completed", run.run_id, "re: one"]

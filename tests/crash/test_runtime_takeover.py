@@ -11,6 +11,7 @@ from tenuto import Store
 from tenuto.errors import StoreUnavailable
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey
+from tenuto.runtime.stream.reader import read_stream
 from tenuto.store.keeper import Keeper
 from tests.crash.line import Line
 from tests.crash.processes import Database
@@ -162,7 +163,7 @@ async def test_a_lost_run_of_a_graph_that_is_no_program_here_is_ended_and_so_is_
             dying.kill()
         run = await _until(ended)
         assert (run.status, run.error["category"]) == (RunStatus.INTERRUPTED, "run_lost")
-        last = [frame async for frame in runtime.session(run.key.session_id).events(run=run.run_id)][-1]
+        last = [item async for item in read_stream(store, run.key, run=run.run_id)][-1]
         assert last.is_end
         assert last.data["status"] == "interrupted"
         async with mates(Mate(database, **plan)) as (other,):
