@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from article import elsewhere, first, graph, press
-
 from tenuto import open_store
 
 

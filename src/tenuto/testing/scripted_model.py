@@ -7,7 +7,7 @@ from tenuto.messages import AssistantMessage, assistant
 
 
 class ScriptedModel:
-    """Replies what it is told, one reply per call: a text, a whole message, or an exception to raise.
+    """Gives its replies in order, one per call: a text, a whole message, or an exception to raise.
 
     `calls` are the arguments of each call. A call past the end of the script is refused.
     """
