@@ -17,11 +17,9 @@ class Scheme(Protocol):
 
     async def open(self, url: str, options: dict[str, Any]) -> Backend:
         """Open the backend at an address."""
-        ...
 
     async def version(self, url: str, options: dict[str, Any]) -> tuple[tuple[Migration, ...], int]:
         """Return all migrations of the tables at an address, and how many of them are done; change nothing."""
-        ...
 
 
 class _Memory:
