@@ -19,7 +19,7 @@ from tenuto.store.rules.lane_row import sealed, view_of
 from tenuto.store.rules.limits import check_count, check_limit, check_name, check_ttl, if_given, within
 from tenuto.store.rules.plan import Ask, Row
 from tenuto.store.rules.records import joined, run_of
-from tenuto.store.rules.rows import RunRow, SessionRow
+from tenuto.store.rules.rows import RunRow, SessionRow, first_row
 from tenuto.store.rules.verbs.lane_rules import decide_acquire, decide_disarm
 from tenuto.store.store_context import StoreContext, transact
 
@@ -109,9 +109,8 @@ class Lanes:
         """Describe the lane, also a lapsed one; None if the id never had one. Nothing blocks or changes."""
         key = as_key(key)
         async with self._store.backend.view() as view:
-            rows = await view.read("session_by_key", *columns_of(key))
+            row = first_row(SessionRow, await view.read("session_by_key", *columns_of(key)))
             ((now,),) = await view.read("lease_moment", self._store.now())
-        row = SessionRow(*rows[0]) if rows else None
         return view_of(row, now) if row and row.generation else None
 
     async def orphans(self, limit: int = 100) -> list[Run]:

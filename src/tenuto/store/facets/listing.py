@@ -15,9 +15,8 @@ from tenuto.store.rules.fields import FILTER
 from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_limit, within
 from tenuto.store.rules.plan import Row
 from tenuto.store.rules.records import summary_of
-from tenuto.store.rules.rows import ProfileRow, SessionRow
+from tenuto.store.rules.rows import ProfileRow, split_row
 
-_SESSION = len(SessionRow._fields)
 _CONDITIONS = frozenset(each.name for each in fields(SessionFilter))
 
 
@@ -45,7 +44,7 @@ async def read_page(
 
 
 def _summary(row: Row) -> SessionSummary:
-    return summary_of(SessionRow(*row[:_SESSION]), ProfileRow(*row[_SESSION:]))
+    return summary_of(*split_row(row, ProfileRow))
 
 
 async def _rows(view: View, wanted: SessionFilter, below: int | None, most: int) -> list[Row]:

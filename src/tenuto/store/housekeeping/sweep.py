@@ -13,7 +13,7 @@ from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneRepor
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import columns_of, family_lock
 from tenuto.store.facets.damage import report as report_damage
-from tenuto.store.rules.rows import SessionRow
+from tenuto.store.rules.rows import SessionRow, first_row
 from tenuto.store.rules.verbs.collect import ROWS_PER_SLICE, decide_collect, gather_family
 from tenuto.store.store_context import StoreContext
 
@@ -68,11 +68,10 @@ class Sweep:
 
     async def deleted(self, key: SessionKey) -> DeleteReport:
         """Remove what a deleted session left behind, and count it."""
-        rows = await self._store.backend.read("session_by_key", *columns_of(key))
-        if not rows:
+        row = first_row(SessionRow, await self._store.backend.read("session_by_key", *columns_of(key)))
+        if row is None:
             return DeleteReport()
         progress, grace = Progress(GcReport()), to_duration(DEFAULT_GRACE)
-        row = SessionRow(*rows[0])
         dropped = await self.family(row.family, grace, progress)
         events = await self.total("sweep_events_of", row.sid)
         mine = sorted({content for session, content in dropped if session == row.sid})

@@ -13,10 +13,9 @@ from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.plan import Draft, Plan, Script, Write
 from tenuto.store.rules.records import RecordReader, key_of, stored_key
-from tenuto.store.rules.rows import OutgoingRow, SessionRow
+from tenuto.store.rules.rows import OutgoingRow, split_row
 
 _FINAL = frozenset({OutgoingStatus.DONE, OutgoingStatus.EXPIRED})
-_SESSION = len(SessionRow._fields)
 
 
 class PackedOutgoing(NamedTuple):
@@ -87,7 +86,7 @@ def gather_outgoing(outbox_id: str, tenant: str | None, now: int | None) -> Scri
     rows = yield "outgoing_by_id", (outbox_id, tenant)
     if not rows:
         return FoundOutgoing(now=at, row=None, key=None)
-    sender, row = SessionRow(*rows[0][:_SESSION]), OutgoingRow(*rows[0][_SESSION:])
+    sender, row = split_row(rows[0], OutgoingRow)
     return FoundOutgoing(now=at, row=row, key=key_of(sender), left_behind=sender.life != row.life)
 
 

@@ -15,7 +15,7 @@ from tenuto.model.wait import WaitKind
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.plan import COUNTED, Ask, Found, Plan, Script, Write, gather
 from tenuto.store.rules.records import key_of
-from tenuto.store.rules.rows import DeletionRow, OutgoingRow, SessionRow
+from tenuto.store.rules.rows import DeletionRow, OutgoingRow, SessionRow, first_row
 from tenuto.store.rules.session_row import session_write
 
 OPEN = "open"
@@ -62,8 +62,7 @@ class FoundTarget:
 def gather_target(key: SessionKey, deletion: DeletionRow, now: int | None) -> Script[FoundTarget]:
     """Read a target of a cascade, and its children after it."""
     found = yield from gather(Ask(key=key, relatives=True), now)
-    rows = yield "deletion_by_target", deletion.target
-    noted = DeletionRow(*rows[0]) if rows else None
+    noted = first_row(DeletionRow, (yield "deletion_by_target", deletion.target))
     rows = yield "children_of", (key.tenant, key.kind, key.session_id, deletion.life, 0)
     return FoundTarget(found=found, deletion=noted, children=[SessionRow(*row) for row in rows])
 
