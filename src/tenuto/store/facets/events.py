@@ -43,7 +43,7 @@ class Events:
             raise InvalidInput("A batch needs at least one event.")
         check_budget(byte_size(body), len(events), self._store.budget)
         ask = Ask(key=lane.key, run_id=run.run_id if run else "")
-        decide = partial(decide_events, lane.key, lane.life, lane.generation, run, after, body, len(events))
+        decide = partial(decide_events, lane, run, after, body, len(events))
         last = await transact(self._store, ask, decide, len(body))
         self._store.backend.announce(lane.key)
         return last

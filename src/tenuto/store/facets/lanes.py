@@ -52,14 +52,15 @@ class Lanes:
         OWNER(owner, "owner")
         if_given(check_count, life, "life")
         check_flag(alive, "alive")
+        decide = partial(decide_acquire, key, owner, nonce, ttl, life, alive)
         try:
-            return await self._acquire(key, owner, nonce, ttl, life, alive, None)
+            return await transact(self._store, Ask(key=key), partial(decide, None))
         except LaneBusy as refusal:
             holder = refusal.holder
             if holder is None or not is_dead(holder.host):
                 raise
             dead = (refusal.generation, holder)
-        return await self._acquire(key, owner, nonce, ttl, life, alive, dead)
+        return await transact(self._store, Ask(key=key), partial(decide, dead))
 
     async def renew(
         self, lanes: Iterable[Lane], *, ttl: float = DEFAULT_TTL, runs: Iterable[RunRef] = (), tenant: Tenant = ""
@@ -83,10 +84,8 @@ class Lanes:
             refs = encode([[run.run_id, run.attempt] for run in runs])
             found = await self._store.backend.write("renew_runs", now, term, refs, within(tenant))
             alive = {run_id for run_id, _ in found}
-        expiries = [row[-1] for row in rows]
-        if expiries:
-            expires_at = min(expiries)
-        else:
+        expires_at = min((row[-1] for row in rows), default=None)
+        if expires_at is None:
             ((moment,),) = await self._store.backend.read("lease_moment", now)
             expires_at = moment + term
         return Renewal(
@@ -121,19 +120,6 @@ class Lanes:
         """
         ask = partial(self._store.backend.read, "orphans", self._store.now())
         return await read_sound(ask, check_limit(limit), _run)
-
-    async def _acquire(
-        self,
-        key: SessionKey,
-        owner: Owner,
-        nonce: str,
-        ttl: float,
-        life: int | None,
-        alive: bool,
-        dead: tuple[int, Owner] | None,
-    ) -> Lane:
-        decide = partial(decide_acquire, key, owner, nonce, ttl, dead, life, alive)
-        return await transact(self._store, Ask(key=key), decide)
 
 
 def _run(row: Row) -> Run:

@@ -13,7 +13,7 @@ from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.plan import Draft, Plan, Script, Write
 from tenuto.store.rules.records import RecordReader, key_of, stored_key
-from tenuto.store.rules.rows import OutgoingRow, split_row
+from tenuto.store.rules.rows import OutgoingRow, SessionRow, split_row
 
 _FINAL = frozenset({OutgoingStatus.DONE, OutgoingStatus.EXPIRED})
 
@@ -45,25 +45,20 @@ def outgoing_meaning(packed: list[PackedOutgoing]) -> list[Any]:
 def outgoing_writes(draft: Draft, packed: list[PackedOutgoing], writes: list[Write]) -> list[str]:
     """Add the writes of what the commit sends; return the minted ids."""
     row, now = draft.row, draft.found.now
-    sent = [
-        OutgoingRow(
-            outbox_id=each.outbox_id,
-            session=row.sid,
-            life=row.life,
-            kind=str(each.given.kind),
-            target_tenant=each.given.target.tenant,
-            target_kind=str(each.given.target.kind),
-            target_id=each.given.target.session_id,
-            body=each.body,
-            status=str(OutgoingStatus.PENDING),
-            attempts=0,
-            due_at=each.due_at if each.due_at is not None else now + to_duration(each.given.delay or 0),
-            created_at=now,
-        )
-        for each in packed
-    ]
+    sent = []
+    for each in packed:
+        due_at = now + to_duration(each.given.delay or 0) if each.due_at is None else each.due_at
+        sent.append(pending_row(each.outbox_id, row, str(each.given.kind), _target(each.given), each.body, due_at, now))
     writes.append(Write("insert_outgoing", sent))
     return [each.outbox_id for each in sent]
+
+
+def pending_row(
+    outbox_id: str, row: SessionRow, kind: str, target: tuple[str, str, str], body: str, due_at: int, now: int
+) -> OutgoingRow:
+    """Return the row of a new item for the session that is known by these columns."""
+    status = str(OutgoingStatus.PENDING)
+    return OutgoingRow(outbox_id, row.sid, row.life, kind, *target, body, status, 0, due_at=due_at, created_at=now)
 
 
 def _target(given: NewOutgoing) -> tuple[str, str, str]:
