@@ -17,7 +17,7 @@ from tenuto.store.rules.parts.outgoing_rules import pending_row
 from tenuto.store.rules.plan import COUNTED, Ask, Found, Plan, Script, Write, gather
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import DeletionRow, OutgoingRow, SessionRow, first_row
-from tenuto.store.rules.session_row import session_write
+from tenuto.store.rules.session_row import HEADLESS, session_write
 
 OPEN = "open"
 DONE = "done"
@@ -140,22 +140,13 @@ def _bury(row: SessionRow, seed: str, found: Found) -> tuple[DeleteReport, list[
     event = next_count(row.event_seq, "the event number")
     tombstone = row._replace(
         life=next_count(row.life, "the life"),
-        alive=0,
         status=str(SessionStatus.DELETED),
         commit_no=next_count(row.commit_no, "the commit number"),
-        resume_count=0,
-        heads="{}",
-        document="{}",
-        held=None,
         event_seq=event,
         event_floor=event,
-        current_run=None,
         generation=next_count(row.generation, "the generation"),
-        armed=0,
-        nonce=None,
-        holder=None,
-        lane_expires_at=None,
         updated_at=max(row.updated_at, found.now),
+        **HEADLESS,
     )
     writes = [
         session_write(found, tombstone),
