@@ -103,6 +103,11 @@ class Sweep:
             if len(rows) < ROWS_PER_SLICE:
                 return
 
+    async def count(self, progress: Progress[Any], what: str, name: str, *params: object) -> None:
+        """Repeat a sliced statement until it finds nothing more; count what each slice removed as it goes."""
+        async for removed in self.slices(name, *params):
+            progress.add(**{what: removed})
+
     async def total(self, name: str, *params: object) -> int:
         """Repeat a sliced statement until it finds nothing more; return how much it removed."""
         return sum([removed async for removed in self.slices(name, *params)])

@@ -146,11 +146,6 @@ def word_of(words: Any, value: str, what: str) -> Any:
         raise StoredDataCorrupt(f"{what} is the unknown word {value!r}.", what=what) from error
 
 
-def ends_text(ends: Ends) -> Mapping[str, list[int]]:
-    """Return log ends as the JSON value they are stored as."""
-    return {name: list(end) for name, end in ends.items()}
-
-
 _READS: dict[Any, Callable[[Any, str], Any]] = {
     bool: lambda number, _: bool(number),
     datetime: time_of,

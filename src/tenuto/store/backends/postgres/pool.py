@@ -210,11 +210,6 @@ class Use:
         self.asked = monotonic()
         return self._connection.fetch(query, *params)
 
-    def fetchval(self, query: str, *params: object) -> Any:
-        """Run a statement; await the first column of its first row."""
-        self.asked = monotonic()
-        return self._connection.fetchval(query, *params)
-
     def execute(self, query: str, *params: object) -> Any:
         """Run a statement that returns nothing, or a script of them."""
         self.asked = monotonic()

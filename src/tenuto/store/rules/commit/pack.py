@@ -27,7 +27,6 @@ from tenuto.store.rules.parts.outgoing_rules import outgoing_meaning, pack_outgo
 from tenuto.store.rules.parts.profile_rules import PROFILE_COLUMNS, new_profile, pack_profile, profile_meaning
 from tenuto.store.rules.parts.usage_rules import usage_meaning
 from tenuto.store.rules.parts.wait_rules import pack_wait, wait_meaning
-from tenuto.store.rules.records import ends_text
 
 HELD_FROM_BYTES = 1024
 """A document value whose JSON text is this long is held by its content hash."""
@@ -291,4 +290,4 @@ def _run_meaning(commit: Commit) -> list[Any] | None:
 
 
 def _ends_meaning(ends: Ends | None) -> Any:
-    return None if ends is None else sorted(ends_text(ends).items())
+    return None if ends is None else sorted(ends.items())
