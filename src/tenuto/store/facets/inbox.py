@@ -64,9 +64,8 @@ class Inbox:
             current_run=interrupts is not None or (new.boundary is not None and new.run_id is None),
             input_keys=(new.key,) if new.key is not None else (),
         )
-        if interrupts is None:
-            decide = partial(decide_enqueue, key, packed)
-        else:
+        decide = partial(decide_enqueue, key, packed)
+        if interrupts is not None:
             decide = partial(decide_interrupt, key, packed, interrupts)
         enqueued = await transact(self._store, ask, decide, len(packed.body))
         if not enqueued.replayed or enqueued.stop is not None:

@@ -13,13 +13,13 @@ from tenuto.model.run import Run, RunRef
 from tenuto.model.session import Key, Kind, SessionKey, Tenant, as_key
 from tenuto.store.backend import columns_of
 from tenuto.store.facets.damage import read_sound
+from tenuto.store.facets.runs import read_run
 from tenuto.store.host import is_dead
 from tenuto.store.rules.fields import LANE, OWNER, RUN_REF
 from tenuto.store.rules.lane_row import sealed, view_of
 from tenuto.store.rules.limits import check_count, check_limit, check_name, check_ttl, if_given, within
-from tenuto.store.rules.plan import Ask, Row
-from tenuto.store.rules.records import joined, run_of
-from tenuto.store.rules.rows import RunRow, SessionRow, first_row
+from tenuto.store.rules.plan import Ask
+from tenuto.store.rules.rows import SessionRow, first_row
 from tenuto.store.rules.verbs.lane_rules import decide_acquire, decide_disarm
 from tenuto.store.store_context import StoreContext, transact
 
@@ -119,8 +119,4 @@ class Lanes:
         reported.
         """
         ask = partial(self._store.backend.read, "orphans", self._store.now())
-        return await read_sound(ask, check_limit(limit), _run)
-
-
-def _run(row: Row) -> Run:
-    return run_of(*joined(RunRow, row))
+        return await read_sound(ask, check_limit(limit), read_run)

@@ -44,7 +44,7 @@ class Runs:
 
         One that cannot be read is passed over and reported.
         """
-        return await read_sound(partial(self._store.backend.read, "running_runs"), check_limit(limit), _run)
+        return await read_sound(partial(self._store.backend.read, "running_runs"), check_limit(limit), read_run)
 
     async def current(self, key: Key) -> Run | None:
         """Return the run last begun under the session's lane, or None."""
@@ -108,12 +108,13 @@ class Runs:
 
     async def _read(self, query: str, *params: object) -> list[Run]:
         rows = await self._store.backend.read(query, *params)
-        return list(map(_run, rows))
+        return list(map(read_run, rows))
 
 
 def _first(rows: Sequence[Row]) -> Run | None:
-    return _run(rows[0]) if rows else None
+    return read_run(rows[0]) if rows else None
 
 
-def _run(row: Row) -> Run:
+def read_run(row: Row) -> Run:
+    """Read a run from its columns, which follow those of its session."""
     return run_of(*joined(RunRow, row))

@@ -89,8 +89,7 @@ class Pool:
                 await asyncio.gather(*(each.close() for each in self._idle), return_exceptions=True)
         for connection in list(self._all):
             connection.terminate()
-        self._all.clear()
-        self._idle.clear()
+        self.forget()
         if self._looking is not None:
             self._looking.cancel()
 

@@ -162,11 +162,8 @@ def _type_text(name: str) -> str:
 
 def check_budget(size: int, rows: int, budget: Budget, fields: int = 0) -> None:
     """Refuse what is over the budget; fields and logs, which all go into one row, are counted by themselves."""
-    for measure, value, limit in (
-        ("bytes", size, budget.max_bytes),
-        ("rows", rows, budget.max_rows),
-        ("fields", fields, budget.max_rows),
-    ):
+    limits = (("bytes", size, budget.max_bytes), ("rows", rows, budget.max_rows), ("fields", fields, budget.max_rows))
+    for measure, value, limit in limits:
         if value > limit:
             raise CommitTooLarge(
                 f"The commit has {value} {measure}, over the budget of {limit}; split it or raise the store's budget.",
@@ -184,9 +181,8 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
     size, rows = packed.document.size, len(packed.document.bodies) + len(packed.commit.events)
     commit = packed.commit
     fields = len(commit.document) + len(packed.items) + len(commit.removed)
-    texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome, *packed.answers]
-    texts += packed.items
-    texts += commit.removed
+    texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome]
+    texts += (*packed.answers, *packed.items, *commit.removed)
     for items in packed.items.values():
         rows += len(items)
         texts += items

@@ -70,8 +70,8 @@ class FoundOutgoing:
     """An outgoing item with its sender's key, whether that was deleted since, and the time."""
 
     now: int
-    row: OutgoingRow | None
-    key: SessionKey | None
+    row: OutgoingRow | None = None
+    key: SessionKey | None = None
     left_behind: bool = False
 
 
@@ -80,7 +80,7 @@ def gather_outgoing(outbox_id: str, tenant: str | None, now: int | None) -> Scri
     ((at,),) = yield "moment", (now,)
     rows = yield "outgoing_by_id", (outbox_id, tenant)
     if not rows:
-        return FoundOutgoing(now=at, row=None, key=None)
+        return FoundOutgoing(now=at)
     sender, row = split_row(rows[0], OutgoingRow)
     return FoundOutgoing(now=at, row=row, key=key_of(sender), left_behind=sender.life != row.life)
 
