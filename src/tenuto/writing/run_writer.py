@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tenuto.codec import JSON
 from tenuto.errors import StoreError, TenutoError, VersionConflict
 from tenuto.ids import new_id
 from tenuto.model.commit import BeginRun, Commit, EndRun, NewCheckpoint, Receipt, SettleWait, TakeRun
@@ -166,7 +167,7 @@ class RunWriter:
             commit["checkpoint"] = NewCheckpoint(
                 step=point.step,
                 cursor=point.cursor,
-                document=self._handles.short(point.document),
+                document=self._short(point.document),
                 schema_version=point.schema_version,
             )
         self._unsure = (operation_id, logs, save, end)
@@ -177,7 +178,8 @@ class RunWriter:
             self._landed(receipt, logs, save, end)
             self.logs.complete()
             for document in (point.document if point else {}, save.document if save else {}):
-                self._handles.remember(document)
+                if document:
+                    self._handles.remember(document)
             return receipt
 
         self._again = land
@@ -276,7 +278,7 @@ class RunWriter:
             "removed": save.removed,
             "schema_version": save.schema_version,
             "expected_version": self.logs.base.version,
-            "document": self._handles.short(save.document),
+            "document": self._short(save.document),
         }
         owned = {} if save.owner is None else {"profile": {"agent": save.owner}}
         try:
@@ -284,10 +286,14 @@ class RunWriter:
         except VersionConflict as conflict:
             if not save.overwrites or self.lane is not None or conflict.expected is None:
                 raise
-        saving |= {"expected_version": None, "document": self._handles.short(save.whole())}
+        saving |= {"expected_version": None, "document": self._short(save.whole())}
         over = {name: self.logs.overwrite(name, logs.get(name)) for name in sorted(save.logs)}
         own = {name: write for name, write in plain.items() if name not in save.logs}
         return await self._commit(operation_id + _OVERWRITES, parts | saving | {"logs": own | over})
+
+    def _short(self, document: Mapping[str, JSON]) -> Mapping[str, Any]:
+        """Return a document with handles in place of big values that the store already holds."""
+        return self._handles.short(document) if document else {}
 
     async def _commit(self, operation_id: str, parts: dict[str, Any]) -> Receipt:
         run = self._first or RunRef(run_id=self.run_id, attempt=self.attempt)
