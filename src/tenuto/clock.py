@@ -23,7 +23,6 @@ class Clock(Protocol):
 
     def now(self) -> int:
         """Return the current time."""
-        ...
 
 
 def to_micros(moment: datetime) -> int:

@@ -18,7 +18,9 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.runtime.session.outcome import FINAL
 from tests.cli.commands import Place, make, refused, tenuto
 
-PATIENCE = 120.0
+pytestmark = pytest.mark.long("each worker is a process of its own")
+
+PATIENCE = 60.0
 """How long a test waits for another process before it gives up."""
 
 MODULE = """
@@ -137,6 +139,7 @@ class Process:
     def abandon(self) -> None:
         self._process.kill()
         self._process.wait()
+        print(self._err.read(), file=sys.stderr)  # shown if the test failed
         self._out.close()
         self._err.close()
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tenuto import Session, program
+from tenuto import Session, actions, program
 from tenuto.errors import InvalidInput, ProgramNotRegistered
-from tenuto.runtime.change import actions
 from tenuto.store.store import Store
 from tests.runtime.runtimes import opened
 

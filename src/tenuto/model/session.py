@@ -219,9 +219,8 @@ class SessionRecord:
     def __post_init__(self) -> None:
         if (head := self.head) is not None:
             check_kind(head, SessionHead, "head")
-            object.__setattr__(self, "version", head.version)
-            object.__setattr__(self, "created_at", head.created_at)
-            object.__setattr__(self, "updated_at", head.updated_at)
+            for name in ("version", "created_at", "updated_at"):
+                object.__setattr__(self, name, getattr(head, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,8 @@ VERSION = version("tenuto")
 
 def cross_cutting(scope: Scope) -> dict[str, Any]:
     """Return the attributes of every span and every log record of an invocation."""
-    found: dict[str, Any] = {"openarmature.correlation_id": scope.correlation_id}
-    if scope.session_id is not None:
-        found["openarmature.session_id"] = scope.session_id
-    return found | user(scope.metadata)
+    ids = {"openarmature.correlation_id": scope.correlation_id, "openarmature.session_id": scope.session_id}
+    return _known(ids) | user(scope.metadata)
 
 
 def user(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,16 +37,14 @@ def of_invocation(entry: str, scope: Scope) -> dict[str, Any]:
 
 def of_place(scope: Scope) -> dict[str, Any]:
     """Return the place of a span: the last name of the namespace, and its attempt, instance and branch."""
-    found: dict[str, Any] = {
+    place = {
         "openarmature.node.name": scope.namespace[-1],
         "openarmature.node.namespace": list(scope.namespace),
         "openarmature.node.attempt_index": scope.attempt_index,
+        "openarmature.node.fan_out_index": scope.fan_out_index,
+        "openarmature.node.branch_name": scope.branch_name,
     }
-    if (index := scope.fan_out_index) is not None:
-        found["openarmature.node.fan_out_index"] = index
-    if (branch := scope.branch_name) is not None:
-        found["openarmature.node.branch_name"] = branch
-    return found
+    return _known(place)
 
 
 def of_node(event: NodeEvent) -> dict[str, Any]:
@@ -80,6 +76,10 @@ def of_suspension(descriptor: SignalDescriptor | None) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {"openarmature.suspension.signal_id": descriptor.signal_id}
     return found | _flat("openarmature.suspension.metadata", descriptor.metadata)
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:

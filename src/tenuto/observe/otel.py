@@ -285,13 +285,10 @@ class OTelObserver:
             done.settle(error)
 
     def _close(self, opened: _Open) -> None:
+        """Forget it, and restore what was current before, unless this is another context (a middleware's task)."""
         self._open.pop(opened.key, None)
         if opened.above is not None:
             opened.above.below.discard(opened)
-        self._leave(opened)
-
-    def _leave(self, opened: _Open) -> None:
-        """Restore what was current before, unless this is another context (a task that a middleware made)."""
         here = self._current.get()
         while here is not None and here is not opened:
             here = here.above

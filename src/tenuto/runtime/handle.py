@@ -1,6 +1,7 @@
 """A session's handle: the verbs of one session."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, overload
@@ -36,6 +37,7 @@ from tenuto.runtime.stream.reader import StreamItem, read_stream
 from tenuto.runtime.tree.answer import Answered
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.replica import Replica
+from tenuto.store.store import Store
 from tenuto.words import JSON, Boundary, Cancelled, Seconds, StopKind, WhenBusy
 
 
@@ -165,7 +167,7 @@ class Session(Generic[OutT_co]):
 
     async def withdraw_stop(self, run_id: str) -> StopReply:
         """Withdraw a stop from a run, as long as the run has not seen it."""
-        return await self._lifetime.parts().store.runs.withdraw_stop(run_id, tenant=self.tenant)
+        return await self._lifetime.parts().store.runs.withdraw_stop(run_id, session=self._key)
 
     async def waits(self) -> Sequence[Wait]:
         """Return what the session waits for."""
@@ -250,7 +252,7 @@ class Session(Generic[OutT_co]):
 
     def events(self, *, after: int = 0, run: str | None = None, live: bool = True) -> AsyncGenerator[StreamItem, None]:
         """Yield the session's stream after a cursor: stored events, `caught_up`, then new ones; see `read_stream`."""
-        return read_stream(self._lifetime.parts().store, self._key, after=after, run=run, live=live)
+        return _stream(self._lifetime.parts().store, self._key, after=after, run=run, live=live)
 
     async def effects_in_doubt(self) -> Sequence[Effect]:
         """Return the session's calls in doubt: it is unknown whether they were carried out."""
@@ -321,3 +323,12 @@ class Forked(Session[OutT_co]):
     def __init__(self, lifetime: Lifetime, key: SessionKey, outcome: Outcome[OutT_co] | None) -> None:
         super().__init__(lifetime, key)
         self.outcome = outcome
+
+
+async def _stream(
+    store: Store, key: SessionKey, *, after: int, run: str | None, live: bool
+) -> AsyncGenerator[StreamItem, None]:
+    await head_of(store, key)
+    async with aclosing(read_stream(store, key, after=after, run=run, live=live)) as items:
+        async for item in items:
+            yield item

@@ -23,7 +23,6 @@ class View(Protocol):
 
     async def read(self, name: str, *params: object) -> list[Row]:
         """Answer one named read."""
-        ...
 
 
 class Lock:
@@ -78,44 +77,33 @@ class Backend(Protocol):
         expected to write; with `warm`, a backend may try first with what the session's last plan left (`Plan.after`)
         instead of reading.
         """
-        ...
 
     async def write(self, name: str, *params: object) -> list[Row]:
         """Run one named statement in its own transaction and return the rows it reports."""
-        ...
 
     async def glance(self, name: str, *params: object) -> list[Row]:
         """Answer one named read of a row by its key, outside any view, in the cheapest way there is."""
-        ...
 
     async def read(self, name: str, *params: object) -> list[Row]:
         """Answer one named read, which sees one instant by itself; several that must see the same need a view."""
-        ...
 
     def view(self, *, at_one_instant: bool = True) -> AbstractAsyncContextManager[View]:
         """Open a view of the store; all its reads see the same instant, unless that is not asked for and costs more."""
-        ...
 
     def watch(self, key: SessionKey) -> AbstractAsyncContextManager[AsyncIterator[None]]:
         """Yield whenever the session's stream may have grown; never busily, and never missing a change for good."""
-        ...
 
     def announce(self, key: SessionKey) -> None:
         """Say that the session's stream has grown; called after the transaction that did it."""
-        ...
 
     def check_use(self) -> None:
         """Refuse use as every other verb does: closed, or outside the event loop and process that opened it."""
-        ...
 
     async def sibling(self) -> "Backend":
         """Open the same data once more, for use in another thread and event loop, with few connections."""
-        ...
 
     async def vacuum(self, pages: int) -> tuple[int, int]:
         """Give free pages back to the file system; return how many, and how many are left."""
-        ...
 
     async def aclose(self) -> None:
         """Finish what is under way and release everything; a second call does nothing."""
-        ...

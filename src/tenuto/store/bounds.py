@@ -8,8 +8,8 @@ from tenuto.store.rules.commit.pack import handle_of
 from tenuto.store.rules.encoding import digest_of
 from tenuto.store.rules.fields import USAGE
 from tenuto.store.rules.limits import (
-    MAX_NAME_BYTES,
     check_delay,
+    check_label,
     check_limit,
     check_moment,
     check_name,
@@ -41,7 +41,7 @@ __all__ = [
 def check_effect(key: str, namespace: str, call_id: str | None) -> None:
     """Refuse names of an effect that no commit would take."""
     check_name(key, "the effect's key")
-    check_text(namespace, "the effect's namespace", MAX_NAME_BYTES)
+    check_label(namespace, "the effect's namespace")
     if call_id is not None:
         check_name(call_id, "the effect's call_id")
 

@@ -22,13 +22,14 @@ def this_process() -> HostProof:
 
 
 def is_dead(holder: HostProof | None) -> bool:
-    """Return whether a holder is proven gone.
+    """Return whether a holder is proven gone: a missing value proves nothing.
 
     Same machine, boot and pid namespace, and no process with its pid and start time.
     """
-    if holder is None or holder.pid is None or not _same_host(holder, this_process()):
+    if holder is None or holder.pid is None or holder.started is None:
         return False
-    return _started(holder.pid) != holder.started
+    place = (holder.machine_id, holder.boot_id, holder.pid_namespace)
+    return None not in place and place == _place() and _started(holder.pid) != holder.started
 
 
 def sealed(host_id: str | None) -> str | None:
@@ -89,15 +90,3 @@ def _link(path: str) -> str | None:
         return os.readlink(path)  # noqa: PTH115 - not a path but a name of a namespace
     except OSError:
         return None
-
-
-def _same_host(holder: HostProof | None, here: HostProof) -> bool:
-    """Return whether a holder ran where we run; a missing value proves nothing."""
-    if holder is None or holder.pid is None or holder.started is None:
-        return False
-    places = (
-        (holder.machine_id, here.machine_id),
-        (holder.boot_id, here.boot_id),
-        (holder.pid_namespace, here.pid_namespace),
-    )
-    return all(theirs is not None and theirs == ours for theirs, ours in places)

@@ -34,15 +34,12 @@ class Renewing(Protocol):
     @property
     def lanes(self) -> Lanes:
         """The store's lanes."""
-        ...
 
     async def sibling(self) -> "Renewing":
         """Open the same data once more."""
-        ...
 
     async def aclose(self) -> None:
         """Release it."""
-        ...
 
 
 class Holding:

@@ -1,5 +1,6 @@
 """The addresses a store may have: one table of schemes, each of which opens a backend and knows its migrations."""
 
+from contextlib import aclosing, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,11 +18,9 @@ class Scheme(Protocol):
 
     async def open(self, url: str, options: dict[str, Any]) -> Backend:
         """Open the backend at an address."""
-        ...
 
     async def version(self, url: str, options: dict[str, Any]) -> tuple[tuple[Migration, ...], int]:
         """Return all migrations of the tables at an address, and how many of them are done; change nothing."""
-        ...
 
 
 class _Memory:
@@ -32,8 +31,7 @@ class _Memory:
 
         check_known(options, ("migrate",), "a memory store")
         yes_or_no(options.get("migrate", True), "migrate")
-        file = memory_file(urlsplit(url).netloc)
-        return SqliteBackend(await in_thread(partial(open_memory, file)))
+        return SqliteBackend(await in_thread(partial(open_memory, memory_file(urlsplit(url).netloc))))
 
     async def version(self, url: str, options: dict[str, Any]) -> tuple[tuple[Migration, ...], int]:  # noqa: ARG002
         return (), 0  # it is made when it is opened
@@ -64,13 +62,10 @@ class _Postgres:
         from tenuto.store.backends.postgres.faults import translated
 
         given = {name: value for name, value in options.items() if name not in {"migrate", "schema", "pool_size"}}
-        pool = make_pool(url, check_schema(options.get("schema", DEFAULT_SCHEMA)), 1, given)
-        try:
+        async with aclosing(make_pool(url, check_schema(options.get("schema", DEFAULT_SCHEMA)), 1, given)) as pool:
             with translated():
                 async with pool.use() as connection:
                     return migrations("postgres"), await version_of(connection)
-        finally:
-            await pool.aclose()
 
 
 _SCHEMES: dict[str, Scheme] = {"memory": _Memory(), "sqlite": _Sqlite(), "postgresql": _Postgres()}
@@ -122,9 +117,5 @@ def _sqlite_version(path: str) -> int:
 
     if not Path(path).exists():
         return 0
-    with translated(path):
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            return version_of(connection, path)
-        finally:
-            connection.close()
+    with translated(path), closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        return version_of(connection, path)

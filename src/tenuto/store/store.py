@@ -63,15 +63,7 @@ from tenuto.store.keeper import Keeper
 from tenuto.store.rules.commit.pack import pack
 from tenuto.store.rules.commit.write import ask_commit, decide_commit, is_warm
 from tenuto.store.rules.fields import RECORD
-from tenuto.store.rules.limits import (
-    MAX_NAME_BYTES,
-    check_count,
-    check_name,
-    check_names,
-    check_text,
-    check_word,
-    if_given,
-)
+from tenuto.store.rules.limits import check_count, check_label, check_name, check_names, check_word, if_given
 from tenuto.store.rules.parts.profile_rules import check_profile
 from tenuto.store.rules.plan import Ask, gather
 from tenuto.store.rules.rows import ReceiptRow
@@ -159,7 +151,7 @@ class Store(StoreContext):
             save=True,
             document={name: value for name, value in state.items() if name not in names},
             logs={name: Append(items=log_items(name, state.get(name, []))) for name in sorted(names)},
-            schema_version=check_text(schema_version, "schema_version", MAX_NAME_BYTES),
+            schema_version=check_label(schema_version, "schema_version"),
             status=None if check_word(status, SessionStatus, "status") == SessionStatus.ACTIVE else status,
             events=check_items(events, "events"),
         )
@@ -180,14 +172,12 @@ class Store(StoreContext):
 
     async def life(self, key: Key) -> int:
         """Return the id's life, also of an absent one; every commit names it."""
-        key = as_key(key)
-        ((life,),) = await self.backend.read("life_of", *columns_of(key))
+        ((life,),) = await self.backend.read("life_of", *columns_of(as_key(key)))
         return int(life)
 
     async def head(self, key: Key) -> SessionHead | None:
         """Return what the session is now, without history or state: one row; None if there is no live session."""
-        key = as_key(key)
-        rows = await self.backend.read("head_by_key", *columns_of(key))
+        rows = await self.backend.read("head_by_key", *columns_of(as_key(key)))
         return read_head(rows[0]) if rows else None
 
     async def stamp(self, key: Key) -> Stamp | None:
@@ -267,9 +257,8 @@ class Store(StoreContext):
 
     async def receipt(self, key: Key, operation_id: str) -> Receipt | None:
         """Return the receipt of an operation of the id's present life, or None if it has not landed (or was pruned)."""
-        key = as_key(key)
-        named = check_name(operation_id, "operation_id")
-        rows = await self.backend.read("receipt_by_id", *columns_of(key), named)
+        named = (*columns_of(as_key(key)), check_name(operation_id, "operation_id"))
+        rows = await self.backend.read("receipt_by_id", *named)
         return receipt_of(ReceiptRow(*rows[0]), replayed=True) if rows else None
 
     async def fork(

@@ -1,12 +1,14 @@
 """An error as it is stored in records, notices and messages: plain data that can always be written."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import Bucket, NotJson, TenutoError, bucket_of, bucket_of_record, cause_of
+
+T = TypeVar("T")
 
 MOST_TEXT = 10_000
 """How many characters of an error's text are stored."""
@@ -26,10 +28,7 @@ def error_record(error: BaseException) -> JSON:
     record: dict[str, JSON] = {"category": category_of(error), "message": text_of(error)}
     if cause := cause_of(error):
         record["cause"] = clipped(cause, _MOST_WORD)
-    try:
-        passes = bucket_of(error) is Bucket.RETRYABLE_TRANSIENT
-    except Exception:  # raised by the error's own category
-        passes = False
+    passes = bool(_told(lambda: bucket_of(error) is Bucket.RETRYABLE_TRANSIENT))
     if passes is not (bucket_of_record(record) is Bucket.RETRYABLE_TRANSIENT):
         record["transient"] = passes
     kept, left_out = _details(error)
@@ -48,22 +47,20 @@ def bare_record(record: JSON) -> JSON:
 
 def category_of(error: BaseException) -> str:
     """Return an error's category: its own, or the name of its class."""
-    category = _attribute(error, "category")
+    category = _told(lambda: getattr(error, "category", None))
     return clipped(category if isinstance(category, str) and category else type(error).__name__, _MOST_WORD)
 
 
 def text_of(error: BaseException) -> str:
     """Return an error's message."""
-    message = _attribute(error, "message")
+    message = _told(lambda: getattr(error, "message", None))
     return clipped(error if message is None else message)
 
 
 def shown(error: BaseException) -> str:
     """Return an error's `repr`: its class and its text."""
-    try:
-        return clipped(repr(error))
-    except Exception:  # raised by the error's own class
-        return f"{category_of(error)}: {text_of(error)}"
+    text = _told(lambda: clipped(repr(error)))
+    return f"{category_of(error)}: {text_of(error)}" if text is None else text
 
 
 def clipped(value: Any, most: int = MOST_TEXT) -> str:
@@ -80,10 +77,7 @@ def clipped(value: Any, most: int = MOST_TEXT) -> str:
 
 def _details(error: BaseException) -> tuple[dict[str, JSON], list[str]]:
     """Return an error's public details, and the names of those that cannot be stored."""
-    try:
-        found = error.public_details() if isinstance(error, TenutoError) else {}
-    except Exception:  # raised by the error's own class
-        found = {}
+    found = _told(lambda: error.public_details() if isinstance(error, TenutoError) else None) or {}
     kept: dict[str, JSON] = {}
     left_out: list[str] = []
     for name, detail in list(found.items())[:_MOST_DETAILS]:
@@ -112,8 +106,9 @@ def _is_plain(value: Any) -> bool:
         return False
 
 
-def _attribute(error: BaseException, name: str) -> Any:
+def _told(read: Callable[[], T]) -> T | None:
+    """Return what an error says of itself; None if its own class raises instead."""
     try:
-        return getattr(error, name, None)
-    except Exception:  # raised by the error's own class
+        return read()
+    except Exception:  # whatever an error's own class raises
         return None

@@ -280,12 +280,11 @@ class RunWriter:
             "removed": save.removed,
             "schema_version": save.schema_version,
             "expected_version": self.logs.base.version,
+            "document": self._short(save.document),
         }
         owned = {} if save.owner is None else {"profile": {"agent": save.owner}}
         try:
-            return await self._commit(
-                operation_id, parts | saving | owned | {"document": self._short(save.document), "logs": plain}
-            )
+            return await self._commit(operation_id, parts | saving | owned | {"logs": plain})
         except VersionConflict as conflict:
             if not save.overwrites or self.lane is not None or conflict.expected is None:
                 raise

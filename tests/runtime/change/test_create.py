@@ -330,3 +330,11 @@ async def test_two_sends_from_two_processes_give_four_messages_in_order(store: S
     trace = {run.trace_id for run in await runtime.session("s").runs()}
     assert len(trace) == 1
     assert len(str(trace.pop())) == 32
+
+
+async def test_what_is_no_program_is_refused_by_name(store: Store) -> None:
+    runtime = await opened(store, [echo])
+    for wrong in (None, 7, object(), [echo]):
+        given: Any = wrong
+        with pytest.raises(InvalidInput, match="is not a program"):
+            await runtime.create(given)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenuto import Store
-from tenuto.errors import StreamDropped
+from tenuto.errors import SessionNotFound, StreamDropped
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
@@ -275,3 +275,10 @@ def test_fold_drops_what_was_taken_back_of_that_run_and_nothing_else() -> None:
     assert [item.seq for item in fold(items)] == [1, 2, 4, 5, 9]
     assert fold(fold(items)) == fold(items)
     assert fold([]) == []
+
+
+async def test_there_is_no_stream_of_a_session_that_is_not_there(store: Store) -> None:
+    runtime = await opened(store)
+    for live in (True, False):
+        with pytest.raises(SessionNotFound):
+            await anext(runtime.session("nobody").events(live=live))

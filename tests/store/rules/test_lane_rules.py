@@ -19,7 +19,7 @@ SECOND = 1_000_000
 
 def acquire(found: Found, nonce: str = "mine", **more: Any) -> Plan[Lane]:
     given = {"dead": None, "life": None, "alive": False, **more}
-    return decide_acquire(KEY, ME, nonce, 2.0, given["dead"], given["life"], given["alive"], found)
+    return decide_acquire(KEY, ME, nonce, 2.0, given["life"], given["alive"], given["dead"], found)
 
 
 def test_a_free_lane_is_granted_under_the_next_generation() -> None:

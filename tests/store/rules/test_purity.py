@@ -130,7 +130,7 @@ DECISIONS: dict[str, tuple[Callable[..., Plan[Any]], tuple[Any, ...]]] = {
     "an interrupt": (decide_interrupt, (KEY, pack_input(MESSAGE, "input"), "why", LANED)),
     "a cancel": (decide_cancel, (["input-1", "input-2"], LANED)),
     "a refusal": (decide_refuse, (KEY, "input-1", {"why": 1}, LANED)),
-    "an acquire": (decide_acquire, (KEY, ME, "mine", 2.0, None, LIFE, True, nothing(session=session()))),
+    "an acquire": (decide_acquire, (KEY, ME, "mine", 2.0, LIFE, True, None, nothing(session=session()))),
     "a disarm": (decide_disarm, (KEY, LIFE, GENERATION, "mine", nothing(session=held(nonce=sealed("mine"))))),
     "a stop": (decide_stop, (KEY, "run-1", StopKind.ABORT, "why", LANED)),
     "a stop taken back": (

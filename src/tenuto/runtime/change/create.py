@@ -139,9 +139,8 @@ class SessionCreator:
         return head.key
 
     def _definition(self, new: NewSession) -> Definition:
-        program = new.program.definition if isinstance(new.program, SessionView) else new.program
-        assert program is not None
-        return self._programs.definition(program)
+        wanted: Any = new.program.definition if isinstance(new.program, SessionView) else new.program
+        return self._programs.definition(wanted)
 
     async def _links(self, parent: SessionKey) -> tuple[dict[str, Any], int]:
         """Return the links of a child to its parent (the root of their tree, the trace), and the parent's life."""

@@ -1,5 +1,7 @@
 """The signals between a transaction and the one who runs it; no caller sees them."""
 
+from collections.abc import Callable
+
 from tenuto.errors import InvalidInput, StoreContended, TenutoError
 
 
@@ -18,6 +20,22 @@ class GuardMissed(Exception):
         if self.taken:
             return InvalidInput(f"An id given for {self.taken} is used already; give another one.", taken=self.taken)
         return StoreContended("Others kept changing what was found; repeat the call unchanged.")
+
+
+class Translating:
+    """The context in which a driver's errors become ours: those for which `translate` returns another one."""
+
+    __slots__ = ("_translate",)
+
+    def __init__(self, translate: Callable[[BaseException], BaseException]) -> None:
+        self._translate = translate
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None and (ours := self._translate(error)) is not error:
+            raise ours from error
 
 
 class Refused(Exception):

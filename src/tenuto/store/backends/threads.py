@@ -71,12 +71,13 @@ def _do(work: Callable[[], T], future: "asyncio.Future[T]") -> None:
     except BaseException as raised:
         error = raised
     try:
-        future.get_loop().call_soon_threadsafe(_answer, future, result, error)
+        future.get_loop().call_soon_threadsafe(answer, future, result, error)
     except RuntimeError:
         return  # the loop was closed: nobody is waiting
 
 
-def _answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+def answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    """Answer a caller, who may have gone."""
     if future.done():
         return
     if isinstance(error, StopIteration):

@@ -45,12 +45,12 @@ class RowMemory:
         except TenutoError:
             return None  # perhaps refused on a stale memory: look, then refuse
 
-    def note(self, plan: Plan[Any]) -> None:
-        """Take note of what landed without having been tried on the memory first."""
+    def note(self, plan: Plan[Any], warm: Warm | None) -> None:
+        """Take note of what landed without having been tried on the memory first, or in vain."""
         if plan.moved:
             self._follow(plan.moved)
         elif plan.after:
-            self.keep(key_of(plan.after.session), plan)
+            self.keep(warm.key if warm else key_of(plan.after.session), plan)
 
     def _follow(self, moved: Moved) -> None:
         """Take note of event numbers given out here, so that the session's next commit does not miss for them.

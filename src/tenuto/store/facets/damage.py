@@ -7,7 +7,7 @@ from typing import TypeVar
 from tenuto.errors import StoredDataCorrupt
 from tenuto.quote import quote
 from tenuto.store.rules.plan import Row
-from tenuto.store.rules.rows import SessionRow
+from tenuto.store.rules.rows import SESSION_COLUMNS, SessionRow
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def report(where: str, error: StoredDataCorrupt) -> str:
 
 def name_of(row: Row) -> str:
     """Name the session whose row the columns begin with, also one whose name cannot be read."""
-    session = SessionRow(*row[: len(SessionRow._fields)])
+    session = SessionRow(*row[:SESSION_COLUMNS])
     tenant = f" of tenant {quote(session.tenant)}" if session.tenant else ""
     return f"{session.kind} {quote(session.session_id)}{tenant}"
 

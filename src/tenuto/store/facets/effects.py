@@ -5,7 +5,7 @@ from tenuto.clock import to_micros
 from tenuto.model.effect import Effect
 from tenuto.model.session import Key, as_key
 from tenuto.store.backend import columns_of
-from tenuto.store.rules.limits import MAX_NAME_BYTES, check_count, check_limit, check_moment, check_name, check_text
+from tenuto.store.rules.limits import check_count, check_label, check_limit, check_moment, check_name
 from tenuto.store.rules.parts.effect_rules import effect_of
 from tenuto.store.rules.plan import Row
 from tenuto.store.rules.records import joined
@@ -23,7 +23,7 @@ class Effects:
         self, key: Key, origin_id: str, effect_key: str, *, step: int = 0, namespace: str = ""
     ) -> Effect | None:
         """Return one effect of a session by its origin, namespace, step and key, or None."""
-        named = check_name(origin_id, "origin_id"), check_text(namespace, "namespace", MAX_NAME_BYTES)
+        named = check_name(origin_id, "origin_id"), check_label(namespace, "namespace")
         place = (*named, check_count(step, "step"), check_name(effect_key, "effect_key"))
         rows = await self._store.backend.read("effect_of_session", *columns_of(as_key(key)), *place)
         return _effect(rows[0]) if rows else None
@@ -57,7 +57,7 @@ def _place(effect: Effect) -> tuple[int, str, str, int, str]:
     return (
         to_micros(check_moment(effect.started_at, "after.started_at")),
         check_name(effect.origin_id, "after.origin_id"),
-        check_text(effect.namespace, "after.namespace", MAX_NAME_BYTES),
+        check_label(effect.namespace, "after.namespace"),
         check_count(effect.step, "after.step"),
         check_name(effect.effect_key, "after.effect_key"),
     )

@@ -15,7 +15,7 @@ from tenuto.store.rules.encoding import byte_size
 from tenuto.store.rules.fields import LANE, RUN_REF
 from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_name, if_given
 from tenuto.store.rules.plan import Ask
-from tenuto.store.rules.rows import EventRow, SessionRow
+from tenuto.store.rules.rows import EventRow, SessionRow, first_row
 from tenuto.store.rules.verbs.event_rules import decide_events, read_events
 from tenuto.store.store_context import StoreContext, transact
 
@@ -43,7 +43,7 @@ class Events:
             raise InvalidInput("A batch needs at least one event.")
         check_budget(byte_size(body), len(events), self._store.budget)
         ask = Ask(key=lane.key, run_id=run.run_id if run else "")
-        decide = partial(decide_events, lane.key, lane.life, lane.generation, run, after, body, len(events))
+        decide = partial(decide_events, lane, run, after, body, len(events))
         last = await transact(self._store, ask, decide, len(body))
         self._store.backend.announce(lane.key)
         return last
@@ -61,8 +61,7 @@ class Events:
         if_given(check_name, run_id, "run_id")
         key = as_key(key)
         async with self._store.backend.view() as view:
-            rows = await view.read("session_by_key", *columns_of(key))
-            row = SessionRow(*rows[0]) if rows else None
+            row = first_row(SessionRow, await view.read("session_by_key", *columns_of(key)))
             tail, floor = (row.event_seq, row.event_floor) if row else (0, 0)
             if after > tail:
                 raise CursorBeyondTail(

@@ -21,7 +21,7 @@ from tenuto.store.rules.limits import check_count, check_ids, check_limit, check
 from tenuto.store.rules.parts.input_rules import PackedInput, pack_input
 from tenuto.store.rules.plan import Ask, Row
 from tenuto.store.rules.records import joined, key_of, maybe_time, owner_of, stored_key
-from tenuto.store.rules.rows import InputRow, SessionRow
+from tenuto.store.rules.rows import InputRow, SessionRow, first_row
 from tenuto.store.rules.verbs.inbox_rules import (
     InboxLook,
     decide_cancel,
@@ -64,9 +64,8 @@ class Inbox:
             current_run=interrupts is not None or (new.boundary is not None and new.run_id is None),
             input_keys=(new.key,) if new.key is not None else (),
         )
-        if interrupts is None:
-            decide = partial(decide_enqueue, key, packed)
-        else:
+        decide = partial(decide_enqueue, key, packed)
+        if interrupts is not None:
             decide = partial(decide_interrupt, key, packed, interrupts)
         enqueued = await transact(self._store, ask, decide, len(packed.body))
         if not enqueued.replayed or enqueued.stop is not None:
@@ -144,10 +143,9 @@ class Inbox:
         now, place = self._store.now(), boundary and str(boundary)
         key = as_key(key)
         async with self._store.backend.view() as view:
-            found = await view.read("session_by_key", *columns_of(key))
-            if not found:
+            session = first_row(SessionRow, await view.read("session_by_key", *columns_of(key)))
+            if session is None:
                 return Takeable(reason=Nothing.EMPTY)
-            session = SessionRow(*found[0])
             run = None if boundary is None else run_id or session.current_run
             ((opened, next_due, command, seq),) = await view.read("inbox_look", now, session.sid, place, run)
             rows = await view.read("due_inputs", now, session.sid, place, run, most)

@@ -13,13 +13,13 @@ from tenuto.model.run import Run, RunRef
 from tenuto.model.session import Key, Kind, SessionKey, Tenant, as_key
 from tenuto.store.backend import columns_of
 from tenuto.store.facets.damage import read_sound
+from tenuto.store.facets.runs import read_run
 from tenuto.store.host import is_dead
 from tenuto.store.rules.fields import LANE, OWNER, RUN_REF
 from tenuto.store.rules.lane_row import sealed, view_of
 from tenuto.store.rules.limits import check_count, check_limit, check_name, check_ttl, if_given, within
-from tenuto.store.rules.plan import Ask, Row
-from tenuto.store.rules.records import joined, run_of
-from tenuto.store.rules.rows import RunRow, SessionRow
+from tenuto.store.rules.plan import Ask
+from tenuto.store.rules.rows import SessionRow, first_row
 from tenuto.store.rules.verbs.lane_rules import decide_acquire, decide_disarm
 from tenuto.store.store_context import StoreContext, transact
 
@@ -52,14 +52,15 @@ class Lanes:
         OWNER(owner, "owner")
         if_given(check_count, life, "life")
         check_flag(alive, "alive")
+        decide = partial(decide_acquire, key, owner, nonce, ttl, life, alive)
         try:
-            return await self._acquire(key, owner, nonce, ttl, life, alive, None)
+            return await transact(self._store, Ask(key=key), partial(decide, None))
         except LaneBusy as refusal:
             holder = refusal.holder
             if holder is None or not is_dead(holder.host):
                 raise
             dead = (refusal.generation, holder)
-        return await self._acquire(key, owner, nonce, ttl, life, alive, dead)
+        return await transact(self._store, Ask(key=key), partial(decide, dead))
 
     async def renew(
         self, lanes: Iterable[Lane], *, ttl: float = DEFAULT_TTL, runs: Iterable[RunRef] = (), tenant: Tenant = ""
@@ -83,10 +84,8 @@ class Lanes:
             refs = encode([[run.run_id, run.attempt] for run in runs])
             found = await self._store.backend.write("renew_runs", now, term, refs, within(tenant))
             alive = {run_id for run_id, _ in found}
-        expiries = [row[-1] for row in rows]
-        if expiries:
-            expires_at = min(expiries)
-        else:
+        expires_at = min((row[-1] for row in rows), default=None)
+        if expires_at is None:
             ((moment,),) = await self._store.backend.read("lease_moment", now)
             expires_at = moment + term
         return Renewal(
@@ -109,9 +108,8 @@ class Lanes:
         """Describe the lane, also a lapsed one; None if the id never had one. Nothing blocks or changes."""
         key = as_key(key)
         async with self._store.backend.view() as view:
-            rows = await view.read("session_by_key", *columns_of(key))
+            row = first_row(SessionRow, await view.read("session_by_key", *columns_of(key)))
             ((now,),) = await view.read("lease_moment", self._store.now())
-        row = SessionRow(*rows[0]) if rows else None
         return view_of(row, now) if row and row.generation else None
 
     async def orphans(self, limit: int = 100) -> list[Run]:
@@ -121,21 +119,4 @@ class Lanes:
         reported.
         """
         ask = partial(self._store.backend.read, "orphans", self._store.now())
-        return await read_sound(ask, check_limit(limit), _run)
-
-    async def _acquire(
-        self,
-        key: SessionKey,
-        owner: Owner,
-        nonce: str,
-        ttl: float,
-        life: int | None,
-        alive: bool,
-        dead: tuple[int, Owner] | None,
-    ) -> Lane:
-        decide = partial(decide_acquire, key, owner, nonce, ttl, dead, life, alive)
-        return await transact(self._store, Ask(key=key), decide)
-
-
-def _run(row: Row) -> Run:
-    return run_of(*joined(RunRow, row))
+        return await read_sound(ask, check_limit(limit), read_run)

@@ -15,9 +15,8 @@ from tenuto.store.rules.fields import FILTER
 from tenuto.store.rules.limits import MAX_LIMIT, check_count, check_limit, within
 from tenuto.store.rules.plan import Row
 from tenuto.store.rules.records import summary_of
-from tenuto.store.rules.rows import ProfileRow, SessionRow
+from tenuto.store.rules.rows import ProfileRow, split_row
 
-_SESSION = len(SessionRow._fields)
 _CONDITIONS = frozenset(each.name for each in fields(SessionFilter))
 
 
@@ -26,11 +25,12 @@ async def read_page(
 ) -> SessionPage:
     """Read one page, or, without a limit, everything; see `Store.list`."""
     wanted, below = _filter(given), read_cursor(after)
+    parameters = _parameters(wanted)
     most = MAX_LIMIT if limit is None else check_limit(limit)
     summaries: list[SessionSummary] = []
     damage: list[str] = []
     while True:
-        rows = await _rows(view, wanted, below, most + 1)
+        rows = await view.read(_list_query(wanted), *parameters, below, most + 1)
         found, bad = sound(rows[:most], _summary)
         summaries += found
         damage += bad
@@ -45,25 +45,15 @@ async def read_page(
 
 
 def _summary(row: Row) -> SessionSummary:
-    return summary_of(SessionRow(*row[:_SESSION]), ProfileRow(*row[_SESSION:]))
+    return summary_of(*split_row(row, ProfileRow))
 
 
-async def _rows(view: View, wanted: SessionFilter, below: int | None, most: int) -> list[Row]:
-    return await view.read(
-        _list_query(wanted),
-        within(wanted.tenant),
-        wanted.kind and str(wanted.kind),
-        moment(wanted.updated_after, "updated_after"),
-        moment(wanted.created_after, "created_after"),
-        wanted.schema_version,
-        wanted.status and str(wanted.status),
-        wanted.agent,
-        wanted.user_id,
-        wanted.tag,
-        wanted.parent,
-        below,
-        most,
-    )
+def _parameters(wanted: SessionFilter) -> tuple[object, ...]:
+    """Return the conditions as parameters, in the order of the filter's fields."""
+    place = (within(wanted.tenant), wanted.kind and str(wanted.kind))
+    times = (moment(wanted.updated_after, "updated_after"), moment(wanted.created_after, "created_after"))
+    words = (wanted.schema_version, wanted.status and str(wanted.status), wanted.agent, wanted.user_id, wanted.tag)
+    return (*place, *times, *words, wanted.parent)
 
 
 def _filter(given: SessionFilter | Mapping[str, Any] | None) -> SessionFilter:

@@ -8,7 +8,7 @@ from tenuto.store.rules.commit.lineage import Segment, clip, segments
 from tenuto.store.rules.fields import check_end
 from tenuto.store.rules.limits import check_count, check_name, if_given
 from tenuto.store.rules.records import ends_of
-from tenuto.store.rules.rows import BranchRow, EntryRow, SessionRow
+from tenuto.store.rules.rows import BranchRow, EntryRow, SessionRow, first_row
 from tenuto.store.store_context import StoreContext
 
 
@@ -90,8 +90,7 @@ async def read_document(view: View, key: SessionKey, inline: str, held: str | No
 
 
 async def _end(view: View, key: SessionKey, log: str, given: LogEnd | None = None) -> LogEnd | None:
-    rows = await view.read("session_by_key", *columns_of(key))
-    row = SessionRow(*rows[0]) if rows else None
+    row = first_row(SessionRow, await view.read("session_by_key", *columns_of(key)))
     if row is None or not (row.alive or given):
         raise SessionNotFound(f"There is no {key}.", key=key)
     if given is not None and given.session != row.sid:
@@ -100,8 +99,7 @@ async def _end(view: View, key: SessionKey, log: str, given: LogEnd | None = Non
 
 
 async def _parts(view: View, end: LogEnd) -> list[Segment]:
-    rows = await view.read("branch_by_id", end.session, end.branch)
-    parts = segments(BranchRow(*rows[0]) if rows else None, end)
+    parts = segments(first_row(BranchRow, await view.read("branch_by_id", end.session, end.branch)), end)
     if any((part.session, part.branch) != (end.session, end.branch) for part in parts):
         places = encode([[part.session, part.branch] for part in parts])
         ((present,),) = await view.read("branches_present", places)

@@ -44,7 +44,7 @@ class Runs:
 
         One that cannot be read is passed over and reported.
         """
-        return await read_sound(partial(self._store.backend.read, "running_runs"), check_limit(limit), _run)
+        return await read_sound(partial(self._store.backend.read, "running_runs"), check_limit(limit), read_run)
 
     async def current(self, key: Key) -> Run | None:
         """Return the run last begun under the session's lane, or None."""
@@ -79,24 +79,23 @@ class Runs:
         check_word(kind, StopKind, "kind")
         if reason is not None:
             check_text(reason, "reason")
-        if session is not None:
-            check_kind(session, SessionKey, "session")
-        run = await self._known(run_id, session.tenant if session else tenant)
-        if session is not None and run.key != session:
-            raise unknown_run(run_id)
+        run = await self._known(run_id, tenant, session)
         return await self._decide(run, partial(decide_stop, run.key, run_id, StopKind(kind), reason))
 
-    async def withdraw_stop(self, run_id: str, *, tenant: Tenant = "") -> StopReply:
+    async def withdraw_stop(self, run_id: str, *, tenant: Tenant = "", session: SessionKey | None = None) -> StopReply:
         """Take a stop back: withdrawn, seen by the run and final, none there, or the run has ended.
 
-        Writes an event `stop_withdrawn`. An unknown or deleted run, or another tenant's, is `RunNotLive`.
+        Writes an event `stop_withdrawn`. An unknown or deleted run is `RunNotLive`, and so is one of another tenant or
+        session, as for `request_stop`.
         """
-        run = await self._known(run_id, tenant)
+        run = await self._known(run_id, tenant, session)
         return await self._decide(run, partial(decide_withdraw, run.key, run_id))
 
-    async def _known(self, run_id: str, tenant: Tenant) -> Run:
+    async def _known(self, run_id: str, tenant: Tenant, session: SessionKey | None) -> Run:
+        if session is not None:
+            tenant = check_kind(session, SessionKey, "session").tenant
         run = await self.get(check_name(run_id, "run_id"), tenant=tenant)
-        if run is None:
+        if run is None or session not in (None, run.key):
             raise unknown_run(run_id)
         return run
 
@@ -108,12 +107,13 @@ class Runs:
 
     async def _read(self, query: str, *params: object) -> list[Run]:
         rows = await self._store.backend.read(query, *params)
-        return list(map(_run, rows))
+        return list(map(read_run, rows))
 
 
 def _first(rows: Sequence[Row]) -> Run | None:
-    return _run(rows[0]) if rows else None
+    return read_run(rows[0]) if rows else None
 
 
-def _run(row: Row) -> Run:
+def read_run(row: Row) -> Run:
+    """Read a run from its columns, which follow those of its session."""
     return run_of(*joined(RunRow, row))

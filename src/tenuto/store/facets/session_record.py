@@ -11,11 +11,10 @@ from tenuto.model.session import SessionHead, SessionKey, SessionRecord
 from tenuto.store.backend import Backend, View, columns_of
 from tenuto.store.facets.logs import read_bodies, read_document
 from tenuto.store.rules.records import ends_of, head_of, run_of
-from tenuto.store.rules.rows import TABLES, ProfileRow, RunRow, SessionRow
+from tenuto.store.rules.rows import SESSION_COLUMNS, TABLES, ProfileRow, RunRow, SessionRow, first_row, split_row
 from tenuto.store.store_context import StoreContext
 
-_SESSION = len(SessionRow._fields)
-_HEAD = _SESSION + len(ProfileRow._fields)
+_HEAD = SESSION_COLUMNS + len(ProfileRow._fields)
 
 Dump: TypeAlias = dict[str, list[dict[str, Any]]]
 """Every row by table, each as a map of column to value."""
@@ -26,14 +25,13 @@ DUMPED = TABLES | {"holding": ("session", "tenant", "hash")}
 
 async def find_session(view: View, key: SessionKey) -> SessionRow | None:
     """Return the row of a live session."""
-    rows = await view.read("session_by_key", *columns_of(key))
-    row = SessionRow(*rows[0]) if rows else None
+    row = first_row(SessionRow, await view.read("session_by_key", *columns_of(key)))
     return row if row and row.alive else None
 
 
 def read_head(columns: Sequence[Any]) -> SessionHead:
     """Read a head from the columns of a session and its profile."""
-    return head_of(SessionRow(*columns[:_SESSION]), ProfileRow(*columns[_SESSION:]))
+    return head_of(*split_row(columns, ProfileRow))
 
 
 async def read_record(view: View, key: SessionKey) -> tuple[SessionRecord, Run | None] | None:
@@ -41,7 +39,7 @@ async def read_record(view: View, key: SessionKey) -> tuple[SessionRecord, Run |
     rows = await view.read("record_by_key", *columns_of(key))
     if not rows:
         return None
-    row, head, run = SessionRow(*rows[0][:_SESSION]), read_head(rows[0][:_HEAD]), rows[0][_HEAD:]
+    row, head, run = SessionRow(*rows[0][:SESSION_COLUMNS]), read_head(rows[0][:_HEAD]), rows[0][_HEAD:]
     state = await read_document(view, key, row.document, row.held, str(key))
     for name, end in head.ends.items():
         bodies = await read_bodies(view, end)

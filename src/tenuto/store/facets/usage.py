@@ -5,7 +5,7 @@ from tenuto.errors import InvalidInput
 from tenuto.model.session import Key, as_key
 from tenuto.model.token_usage import UsageReport
 from tenuto.store.backend import columns_of
-from tenuto.store.rules.limits import check_name
+from tenuto.store.rules.limits import check_name, if_given
 from tenuto.store.rules.parts.usage_rules import report_of
 from tenuto.store.rules.records import key_of
 from tenuto.store.rules.rows import SessionRow
@@ -25,10 +25,9 @@ class Usage:
         so both together are refused. What is unknown has used nothing. A sum beyond 2^53 - 1 is `UsageOutOfRange`.
         """
         check_flag(cascade, "cascade")
-        if run_id is not None:
-            check_name(run_id, "run_id")
-            if cascade:
-                raise InvalidInput("A run belongs to one session and has no children: give run_id or cascade.")
+        if_given(check_name, run_id, "run_id")
+        if cascade and run_id is not None:
+            raise InvalidInput("A run belongs to one session and has no children: give run_id or cascade.")
         waiting, seen, sums = [as_key(key)], set[object](), []
         async with self._store.backend.view() as view:
             while waiting:

@@ -13,7 +13,7 @@ from tenuto.model.report import DeleteReport, ExpiryReport, GcReport, PruneRepor
 from tenuto.model.session import SessionKey
 from tenuto.store.backend import columns_of, family_lock
 from tenuto.store.facets.damage import report as report_damage
-from tenuto.store.rules.rows import SessionRow
+from tenuto.store.rules.rows import SessionRow, first_row
 from tenuto.store.rules.verbs.collect import ROWS_PER_SLICE, decide_collect, gather_family
 from tenuto.store.store_context import StoreContext
 
@@ -68,11 +68,10 @@ class Sweep:
 
     async def deleted(self, key: SessionKey) -> DeleteReport:
         """Remove what a deleted session left behind, and count it."""
-        rows = await self._store.backend.read("session_by_key", *columns_of(key))
-        if not rows:
+        row = first_row(SessionRow, await self._store.backend.read("session_by_key", *columns_of(key)))
+        if row is None:
             return DeleteReport()
         progress, grace = Progress(GcReport()), to_duration(DEFAULT_GRACE)
-        row = SessionRow(*rows[0])
         dropped = await self.family(row.family, grace, progress)
         events = await self.total("sweep_events_of", row.sid)
         mine = sorted({content for session, content in dropped if session == row.sid})
@@ -103,6 +102,11 @@ class Sweep:
             yield sum(int(row[0]) for row in rows)
             if len(rows) < ROWS_PER_SLICE:
                 return
+
+    async def count(self, progress: Progress[Any], what: str, name: str, *params: object) -> None:
+        """Repeat a sliced statement until it finds nothing more; count what each slice removed as it goes."""
+        async for removed in self.slices(name, *params):
+            progress.add(**{what: removed})
 
     async def total(self, name: str, *params: object) -> int:
         """Repeat a sliced statement until it finds nothing more; return how much it removed."""

@@ -66,16 +66,15 @@ class Upkeep:
             progress.add(sessions=await self.finish_deletes())
             await self._sweep.total("sweep_deletions", self._store.now(), term)
             last = 0
-            while families := await self._families(last):
-                for family in families:
+            while families := await self._store.backend.read("families", last, _PAGE):
+                for (family,) in families:
                     try:
                         await self._sweep.family(family, term, progress)
                     except StoredDataCorrupt as error:
                         progress.add(damaged=(report_damage(await self._family_name(family), error),))
-                last = families[-1]
+                ((last,),) = families[-1:]
             await self._sweep_contents(term, progress)
-            async for removed in self._sweep.slices("sweep_events"):
-                progress.add(events=removed)
+            await self._sweep.count(progress, "events", "sweep_events")
         return progress.report
 
     async def finish_deletes(self) -> int:
@@ -107,34 +106,27 @@ class Upkeep:
         it: the same key is then new input, so this age is how long a sender may repeat itself. Outgoing items go that
         long after they were due (or sent, if later) once they are done or expired. Usage stays: it is the ledger.
         """
-        for age in (
-            *(receipts_older_than, events_older_than, chunks_older_than, runs_older_than),
-            *(inputs_older_than, outgoing_older_than),
-        ):
-            if age is not None:
-                _term(age)
+        ages = (receipts_older_than, events_older_than, chunks_older_than, runs_older_than)
+        for age in (*ages, inputs_older_than, outgoing_older_than):
+            if_given(check_delay, age, "an age")
         if_given(check_count, events_keep, "events_keep")
         async with reporting("Pruning", PruneReport()) as progress:
             if receipts_older_than is not None:
-                async for removed in self._sweep.slices("prune_receipts", *self._cut(receipts_older_than)):
-                    progress.add(receipts=removed)
+                await self._sweep.count(progress, "receipts", "prune_receipts", *self._cut(receipts_older_than))
             if events_older_than is not None:
                 await self._store.backend.write("floor_events_by_age", *self._cut(events_older_than))
             if events_keep is not None:
                 await self._store.backend.write("floor_events_by_count", events_keep)
             if events_older_than is not None or events_keep is not None:
-                async for removed in self._sweep.slices("sweep_events"):
-                    progress.add(events=removed)
+                await self._sweep.count(progress, "events", "sweep_events")
             if chunks_older_than is not None:
                 await self._prune_chunks(chunks_older_than, progress)
             if runs_older_than is not None:
                 await self._prune_runs(runs_older_than, progress)
             if inputs_older_than is not None:
-                async for removed in self._sweep.slices("prune_inputs", *self._cut(inputs_older_than)):
-                    progress.add(inputs=removed)
+                await self._sweep.count(progress, "inputs", "prune_inputs", *self._cut(inputs_older_than))
             if outgoing_older_than is not None:
-                async for removed in self._sweep.slices("prune_outgoing", *self._cut(outgoing_older_than)):
-                    progress.add(outgoing=removed)
+                await self._sweep.count(progress, "outgoing", "prune_outgoing", *self._cut(outgoing_older_than))
         return progress.report
 
     async def vacuum(self, *, pages: int = 1000) -> VacuumReport:
@@ -148,9 +140,6 @@ class Upkeep:
         """Return the parameters of a cut-off: the time, if a test gives it, and the age."""
         return self._store.now(), _term(seconds)
 
-    async def _families(self, after: int) -> list[int]:
-        return [family for (family,) in await self._store.backend.read("families", after, _PAGE)]
-
     async def _family_name(self, family: int) -> str:
         rows = await self._store.backend.read("family_name", family)
         return f"the family of {name_of(rows[0])}" if rows else f"family {family}"
@@ -158,8 +147,7 @@ class Upkeep:
     async def _sweep_contents(self, grace: int, progress: Progress[GcReport]) -> None:
         now = self._store.now()
         await self._store.backend.write("mark_contents", now)
-        async for removed in self._sweep.slices("sweep_contents", now, grace):
-            progress.add(contents=removed)
+        await self._sweep.count(progress, "contents", "sweep_contents", now, grace)
         ((waiting,),) = await self._store.backend.read("loose_contents")
         progress.add(waiting=waiting)
 
@@ -168,8 +156,7 @@ class Upkeep:
         while runs := await self._store.backend.read("runs_with_chunks", *cut, *last, _PAGE):
             for session, run_id in runs:
                 with progress.passing_over(f"run {run_id}"):
-                    lock = Lock("lock_run", run_id)
-                    read = partial(gather_run_events, session, run_id)
+                    read, lock = partial(gather_run_events, session, run_id), Lock("lock_run", run_id)
                     progress.add(chunks=await self._store.backend.transact(read, decide_elide, lock))
             last = runs[-1]
 
@@ -178,9 +165,8 @@ class Upkeep:
         while runs := await self._store.backend.read("old_runs", *cut, last, _PAGE):
             for (run_id,) in runs:
                 with progress.passing_over(f"run {run_id}"):
-                    lock = Lock("lock_run", run_id)
-                    counts = await self._store.backend.transact(partial(gather_run, run_id), decide_prune_run, lock)
-                    progress.add(**counts)
+                    read, lock = partial(gather_run, run_id), Lock("lock_run", run_id)
+                    progress.add(**await self._store.backend.transact(read, decide_prune_run, lock))
             ((last,),) = runs[-1:]
         for row in await self._store.backend.read("headless"):
             with progress.passing_over(name_of(row)):

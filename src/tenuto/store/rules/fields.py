@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
 from types import NoneType
 from typing import Any, get_args, get_origin
 
@@ -24,13 +23,12 @@ from tenuto.model.session import Kind, LogEnd, SessionFilter, SessionHead, Sessi
 from tenuto.model.token_usage import NewUsage
 from tenuto.model.wait import WaitStatus
 from tenuto.store.rules.limits import (
-    MAX_NAME_BYTES,
     Check,
     check_count,
     check_delay,
+    check_label,
     check_moment,
     check_name,
-    check_text,
     check_timeout,
     check_ttl,
     within,
@@ -164,8 +162,6 @@ def check_end(end: Any, name: str) -> None:
         check_count(part, f"{name}.{what}")
 
 
-_short = partial(check_text, most=MAX_NAME_BYTES)
-
 _BY_TYPE: dict[Any, Check | None] = {
     str: check_name,
     int: check_count,
@@ -182,7 +178,7 @@ _MAY_BE_EMPTY = (
     *("agent", "user_id", "tag", "parent"),
 )
 _BY_NAME: dict[str, Check | None] = {
-    **dict.fromkeys(_MAY_BE_EMPTY, _short),
+    **dict.fromkeys(_MAY_BE_EMPTY, check_label),
     "ttl": check_ttl,
     "timeout": check_timeout,
     "delay": check_delay,

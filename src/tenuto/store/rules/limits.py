@@ -17,6 +17,7 @@ in bytes of UTF-8, and have neither a NUL character nor a lone surrogate, which 
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, TypeAlias
 
 from tenuto.argument import check_items, refuse, word_of
@@ -132,6 +133,10 @@ def check_text(value: Any, what: str, most: int = MAX_TEXT_BYTES) -> str:
     if not plain and len(text.encode()) > most:
         refuse(what, f"a text of at most {most} bytes", value)
     return text
+
+
+check_label = partial(check_text, most=MAX_NAME_BYTES)
+"""Returns a text of at most a name's size, which may be empty, or refuses it."""
 
 
 def check_moment(value: Any, what: str) -> datetime:

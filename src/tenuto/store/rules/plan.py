@@ -5,7 +5,7 @@ plan's writes, all or none, only if what was found still stands. `gather` is the
 answers its reads.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ from tenuto.model.commit import Commit
 from tenuto.model.session import LogEnd, SessionKey
 from tenuto.store.rules.records import ends_of
 from tenuto.store.rules.rows import (
+    SESSION_COLUMNS,
     BranchRow,
     CheckpointRow,
     EffectRow,
@@ -23,6 +24,7 @@ from tenuto.store.rules.rows import (
     RunRow,
     SessionRow,
     WaitRow,
+    first_row,
 )
 
 T = TypeVar("T")
@@ -96,7 +98,7 @@ class Ask(NamedTuple):
     effects: tuple[EffectPlace, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Found:
     """What stood in the store at one instant; `lease` is the time that leases are measured by.
 
@@ -109,8 +111,8 @@ class Found:
     event_floor: int
     next_sid: int
     session: SessionRow | None
-    receipt: ReceiptRow | None = None
     run: RunRow | None = None
+    receipt: ReceiptRow | None = None
     next_run: RunRow | None = None
     profile: ProfileRow | None = None
     branches: dict[tuple[int, int], BranchRow] = field(default_factory=dict)
@@ -135,7 +137,7 @@ class Found:
 
 
 class Left(NamedTuple):
-    """What a plan's writes leave for a plain read to find."""
+    """What a plan's writes leave for a plain read to find: the first fields of `Found`."""
 
     now: int
     lease: int
@@ -147,15 +149,7 @@ class Left(NamedTuple):
 
     def found(self, now: int, lease: int) -> Found:
         """Return it as what was found at a later time."""
-        return Found(
-            now=now,
-            lease=lease,
-            life_floor=self.life_floor,
-            event_floor=self.event_floor,
-            next_sid=self.next_sid,
-            session=self.session,
-            run=self.run,
-        )
+        return Found(now, lease, *self[2:])
 
 
 @dataclass(slots=True)
@@ -182,8 +176,7 @@ class Draft:
 COUNTED = ("runs", "checkpoints", "waits", "receipts", "inputs", "effects", "usage", "outgoing")
 """What is counted of a session before it goes, and removed with it."""
 
-_SESSION = len(SessionRow._fields)
-_RECEIPT = _SESSION + len(ReceiptRow._fields)
+_TO_RUN = SESSION_COLUMNS + len(ReceiptRow._fields)
 
 
 def gather(ask: Ask, now: int | None) -> Script[Found]:
@@ -191,18 +184,10 @@ def gather(ask: Ask, now: int | None) -> Script[Found]:
     key = ask.key
     (row,) = yield "find_session", (now, key.tenant, key.kind, key.session_id, ask.operation_id, ask.run_id)
     moment, lease, life_floor, event_floor, next_sid, *columns = row
-    session = SessionRow(*columns[:_SESSION]) if columns[0] is not None else None
-    receipt, run = columns[_SESSION:_RECEIPT], columns[_RECEIPT:]
-    found = Found(
-        now=moment,
-        lease=moment if lease is None else lease,
-        life_floor=life_floor,
-        event_floor=event_floor,
-        next_sid=next_sid,
-        session=session,
-        receipt=ReceiptRow(*receipt) if receipt[0] is not None else None,
-        run=RunRow(*run) if run[0] is not None else None,
-    )
+    session = _present(SessionRow, columns[:SESSION_COLUMNS])
+    receipt, run = _present(ReceiptRow, columns[SESSION_COLUMNS:_TO_RUN]), _present(RunRow, columns[_TO_RUN:])
+    lease = moment if lease is None else lease
+    found = Found(moment, lease, life_floor, event_floor, next_sid, session, run, receipt)
     yield from _parts(ask, found)
     if ask.inputs or ask.input_keys or ask.current_run:
         yield from _inbox_parts(ask, found)
@@ -211,15 +196,18 @@ def gather(ask: Ask, now: int | None) -> Script[Found]:
     return found
 
 
+def _present(kind: Callable[..., T], columns: Sequence[Any]) -> T | None:
+    """Return the row of an outer join, or None where nothing was joined."""
+    return kind(*columns) if columns[0] is not None else None
+
+
 def _parts(ask: Ask, found: Found) -> Script[None]:
     session = found.session
     if ask.profile and session:
-        rows = yield "profile_by_session", (session.sid,)
-        found.profile = ProfileRow(*rows[0]) if rows else None
+        found.profile = first_row(ProfileRow, (yield "profile_by_session", (session.sid,)))
     if ask.source:
         source = ask.source
-        rows = yield "session_by_key", (source.tenant, source.kind, source.session_id)
-        found.source = SessionRow(*rows[0]) if rows else None
+        found.source = first_row(SessionRow, (yield "session_by_key", (source.tenant, source.kind, source.session_id)))
         if found.source:
             yield from _source_parts(ask, found, found.source)
     wanted = {(end.session, end.branch) for end in ask.points}
@@ -244,8 +232,8 @@ def _parts(ask: Ask, found: Found) -> Script[None]:
         for row in (yield "bare_run", (ask.next_run,)):
             found.next_run = RunRow(*row)
     if ask.parent:
-        rows = yield "session_by_key", (ask.parent.tenant, ask.parent.kind, ask.parent.session_id)
-        found.parent = SessionRow(*rows[0]) if rows else None
+        parent = ask.parent
+        found.parent = first_row(SessionRow, (yield "session_by_key", (parent.tenant, parent.kind, parent.session_id)))
     if ask.relatives and session:
         yield from _relatives(ask.key, session, found)
 
@@ -263,11 +251,10 @@ def _relatives(key: SessionKey, session: SessionRow, found: Found) -> Script[Non
     rows = yield "forks_of", (session.sid,)
     found.forks = [SessionRow(*row) for row in rows]
     ((found.kin,),) = yield "count_kin", (session.family, session.sid)
-    rows = yield "profile_by_session", (session.sid,)
-    found.profile = ProfileRow(*rows[0]) if rows else None
+    found.profile = first_row(ProfileRow, (yield "profile_by_session", (session.sid,)))
     if found.profile is not None and found.profile.parent is not None:
         rows = yield "waits_of_session", (key.tenant, key.kind, found.profile.parent, None, "open")
-        found.waited_for = [WaitRow(*row[_SESSION:]) for row in rows]
+        found.waited_for = [WaitRow(*row[SESSION_COLUMNS:]) for row in rows]
         rows = yield "debts_of_session", (session.sid,)
         found.debts = [OutgoingRow(*row) for row in rows]
 
@@ -300,12 +287,10 @@ def _effect_parts(ask: Ask, found: Found) -> Script[None]:
 
 
 def _source_parts(ask: Ask, found: Found, source: SessionRow) -> Script[None]:
-    rows = yield "profile_by_session", (source.sid,)
-    found.source_profile = ProfileRow(*rows[0]) if rows else None
+    found.source_profile = first_row(ProfileRow, (yield "profile_by_session", (source.sid,)))
     ends = source.heads
     if ask.checkpoint is not None:
-        rows = yield "checkpoint_by_commit", (source.sid, ask.checkpoint)
-        found.checkpoint = CheckpointRow(*rows[0]) if rows else None
+        found.checkpoint = first_row(CheckpointRow, (yield "checkpoint_by_commit", (source.sid, ask.checkpoint)))
         if found.checkpoint:
             ends = found.checkpoint.ends
         else:

@@ -27,11 +27,9 @@ from tenuto.model.session import (
 )
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
-from tenuto.store.rules.rows import CheckpointRow, ProfileRow, RunRow, SessionRow, WaitRow
+from tenuto.store.rules.rows import CheckpointRow, ProfileRow, RunRow, SessionRow, WaitRow, split_row
 
 R = TypeVar("R")
-
-_SESSION = len(SessionRow._fields)
 
 ROLLED_BACK = 4
 """The mark of a run that a later turn took back."""
@@ -44,7 +42,8 @@ def key_of(row: SessionRow) -> SessionKey:
 
 def joined(kind: Callable[..., R], row: tuple[Any, ...]) -> tuple[R, SessionKey]:
     """Return a row whose columns follow those of its session, and the session's key."""
-    return kind(*row[_SESSION:]), key_of(SessionRow(*row[:_SESSION]))
+    session, other = split_row(row, kind)
+    return other, key_of(session)
 
 
 def stored_key(tenant: str, kind: str, session_id: str) -> SessionKey:
@@ -145,11 +144,6 @@ def word_of(words: Any, value: str, what: str) -> Any:
         return words(value)
     except ValueError as error:
         raise StoredDataCorrupt(f"{what} is the unknown word {value!r}.", what=what) from error
-
-
-def ends_text(ends: Ends) -> Mapping[str, list[int]]:
-    """Return log ends as the JSON value they are stored as."""
-    return {name: list(end) for name, end in ends.items()}
 
 
 _READS: dict[Any, Callable[[Any, str], Any]] = {

@@ -4,7 +4,10 @@ Every backend stores exactly these tuples, so a rule is written once, over rows.
 columns JSON text; `records` says what they mean.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+R = TypeVar("R")
 
 
 class SessionRow(NamedTuple):
@@ -324,6 +327,19 @@ class ContentRow(NamedTuple):
     encoding: str
     body: str
     loose_at: int | None
+
+
+SESSION_COLUMNS = len(SessionRow._fields)
+
+
+def first_row(kind: Callable[..., R], rows: Sequence[tuple[Any, ...]]) -> R | None:
+    """Return the first of the rows that were read, or None."""
+    return kind(*rows[0]) if rows else None
+
+
+def split_row(row: Sequence[Any], kind: Callable[..., R]) -> tuple[SessionRow, R]:
+    """Return the session's row that these columns begin with, and the row of another kind that follows."""
+    return SessionRow(*row[:SESSION_COLUMNS]), kind(*row[SESSION_COLUMNS:])
 
 
 def _columns(row: tuple[Any, ...], first: str, last: str | None = None) -> tuple[Any, ...]:

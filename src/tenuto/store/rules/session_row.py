@@ -1,6 +1,7 @@
 """The session row: how it begins, how it is guarded, and the refusals every verb shares."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from tenuto.clock import to_datetime
 from tenuto.codec import encode, loads_map
@@ -10,6 +11,20 @@ from tenuto.model.session import Ends, SessionKey, SessionStatus
 from tenuto.store.rules.plan import Found, Write
 from tenuto.store.rules.records import ends_of, texts_of
 from tenuto.store.rules.rows import ReceiptRow, SessionRow
+
+HEADLESS: dict[str, Any] = {
+    "alive": 0,
+    "resume_count": 0,
+    "heads": "{}",
+    "document": "{}",
+    "held": None,
+    "current_run": None,
+    "armed": 0,
+    "nonce": None,
+    "holder": None,
+    "lane_expires_at": None,
+}
+"""The columns of a row without a head: of an id that was never saved, and of a tombstone."""
 
 
 def blank_row(key: SessionKey, found: Found) -> SessionRow:
@@ -21,27 +36,18 @@ def blank_row(key: SessionKey, found: Found) -> SessionRow:
         session_id=key.session_id,
         life=found.life_floor,
         family=found.next_sid,
-        alive=0,
         status=str(SessionStatus.ACTIVE),
         version=0,
         commit_no=0,
         schema_version="",
         branch_seq=0,
         run_seq=0,
-        resume_count=0,
-        heads="{}",
-        document="{}",
-        held=None,
         event_seq=found.event_floor,
         event_floor=found.event_floor,
-        current_run=None,
         generation=0,
-        armed=0,
-        nonce=None,
-        holder=None,
-        lane_expires_at=None,
         created_at=found.now,
         updated_at=found.now,
+        **HEADLESS,
     )
 
 

@@ -226,6 +226,18 @@ async def test_a_stop_of_an_unknown_run_is_refused(store: Store) -> None:
                     await call
 
 
+async def test_a_stop_of_another_sessions_run_is_refused_like_one_of_none(store: Store) -> None:
+    """If the session is named; a withdrawal likewise."""
+    key, other = (await a_session(store))[0], (await a_session(store))[0]
+    _, run = await _live_run(store, key)
+    await store.runs.request_stop(run.run_id, session=key)
+    async with unchanged(store):
+        for verb in (store.runs.request_stop, store.runs.withdraw_stop):
+            with pytest.raises(RunNotLive):
+                await verb(run.run_id, session=other)
+    assert (await store.runs.withdraw_stop(run.run_id, session=key)).answer == StopAnswer.WITHDRAWN
+
+
 async def test_a_malformed_stop_is_refused(store: Store) -> None:
     key, _ = await a_session(store)
     _, run = await _live_run(store, key)

@@ -102,24 +102,15 @@ class PostgresBackend:
                     raise refusal.error from None
                 locking = True
             else:
-                if warm:
-                    self._memory.keep(warm.key, plan)
-                else:
-                    self._memory.note(plan)
+                self._memory.note(plan, warm)
                 return plan.result
         raise last.as_error()
 
-    async def write(self, name: str, *params: object) -> list[Row]:
-        """See `Backend.write`."""
-        return await self._fetch(self._pool, name, params)
-
-    async def glance(self, name: str, *params: object) -> list[Row]:
-        """See `Backend.glance`."""
-        return await self._fetch(self._pool, name, params)
-
     async def read(self, name: str, *params: object) -> list[Row]:
-        """See `Backend.read`."""
+        """See `Backend.read`; a statement alone is a transaction, so `glance` and `write` are the same."""
         return await self._fetch(self._pool, name, params)
+
+    glance = write = read
 
     @asynccontextmanager
     async def view(self, *, at_one_instant: bool = True) -> AsyncIterator[View]:

@@ -87,7 +87,7 @@ async def migrate(pool: Pool, schema: str) -> None:
 async def version_of(connection: Any) -> int:
     """Return the version of the tables, 0 if there are none; refuse those newer than this code."""
     with translated():
-        present = await connection.fetchval("SELECT to_regclass('schema_version')")
+        ((present,),) = await connection.fetch("SELECT to_regclass('schema_version')")
         found = [row[0] for row in await connection.fetch("SELECT version FROM schema_version")] if present else []
     version = found[0] if found else 0
     if len(found) > 1 or not isinstance(version, int):

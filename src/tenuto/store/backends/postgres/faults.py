@@ -14,7 +14,7 @@ from tenuto.errors import (
     StoreUnusable,
     TenutoError,
 )
-from tenuto.store.backends.signals import GuardMissed, Refused
+from tenuto.store.backends.signals import GuardMissed, Refused, Translating
 
 GUARD_MISSED = "TN001"
 """What `require` raises, see the first migration."""
@@ -73,38 +73,27 @@ _BY_CLASS: tuple[tuple[type[BaseException], type[TenutoError], str], ...] = (
 _KEY = re.compile(r"Key \(([^)]*)\)=")
 
 
-class _Translated:
-    """Turns driver errors into ours; a broken key means that what was found no longer stands."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is None or isinstance(error, _OURS):
-            return
-        ours = translate(error)
-        if ours is not error:
-            raise ours from error
-
-
-_TRANSLATED = _Translated()
-
-
-def translated() -> _Translated:
+def translated() -> Translating:
     """Return the context in which driver errors become ours."""
     return _TRANSLATED
 
 
 def translate(error: BaseException) -> BaseException:
-    """Return our error for a driver's; what is not the driver's is returned unchanged."""
+    """Return our error for a driver's; what is not the driver's is returned unchanged.
+
+    A broken key means that what was found no longer stands.
+    """
+    if isinstance(error, _OURS):
+        return error
     if isinstance(error, asyncpg.PostgresError):
         return _by_state(error)
     for kind, ours, advice in _BY_CLASS:
         if isinstance(error, kind):
             return ours(f"PostgreSQL: {str(error).strip() or type(error).__name__}; {advice}.")
     return error
+
+
+_TRANSLATED = Translating(translate)
 
 
 def leaves_idle(error: BaseException | None) -> bool:

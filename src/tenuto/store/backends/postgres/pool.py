@@ -89,8 +89,7 @@ class Pool:
                 await asyncio.gather(*(each.close() for each in self._idle), return_exceptions=True)
         for connection in list(self._all):
             connection.terminate()
-        self._all.clear()
-        self._idle.clear()
+        self.forget()
         if self._looking is not None:
             self._looking.cancel()
 
@@ -209,11 +208,6 @@ class Use:
         """Run a statement; await its rows."""
         self.asked = monotonic()
         return self._connection.fetch(query, *params)
-
-    def fetchval(self, query: str, *params: object) -> Any:
-        """Run a statement; await the first column of its first row."""
-        self.asked = monotonic()
-        return self._connection.fetchval(query, *params)
 
     def execute(self, query: str, *params: object) -> Any:
         """Run a statement that returns nothing, or a script of them."""

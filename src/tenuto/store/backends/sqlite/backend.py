@@ -91,10 +91,7 @@ class SqliteBackend:
         for _ in range(_TRIES):
             try:
                 found: Plan[T] = await self._writer.submit(partial(self._execution.transact, read, decide), size)
-                if warm:
-                    self._memory.keep(warm.key, found)
-                else:
-                    self._memory.note(found)
+                self._memory.note(found, warm)
                 return found.result
             except GuardMissed as missed:
                 last = missed

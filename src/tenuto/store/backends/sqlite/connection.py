@@ -39,12 +39,7 @@ FROM pragma_application_id, pragma_user_version
 
 
 def connect(
-    path: str,
-    *,
-    lease_now: Callable[..., int],
-    synchronous: str = "FULL",
-    vfs: str | None = None,
-    readonly: bool = False,
+    path: str, *, lease_now: Callable[..., int], synchronous: str, vfs: str | None, readonly: bool = False
 ) -> apsw.Connection:
     """Open the file, creating it readable by its owner only; its statements ask `lease_now` for the time of leases."""
     _make_private(path)

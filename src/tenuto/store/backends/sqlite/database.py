@@ -77,12 +77,11 @@ def open_database(settings: Settings) -> Database:
     connection = connecting()
     try:
         file = DatabaseFile(path, vfs)
-        if settings.migrate:
-            migrate(connection, path, timeout)
-        else:
-            with translated(path):
-                check_version(version_of(connection, path), "sqlite", path, ready=True)
         with translated(path):
+            if settings.migrate:
+                migrate(connection, path, timeout)
+            else:
+                check_version(version_of(connection, path), "sqlite", path, ready=True)
             patiently(partial(check_tables, connection, path), timeout)
             clock.anchor(connection, timeout)
     except BaseException as error:

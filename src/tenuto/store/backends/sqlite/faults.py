@@ -2,6 +2,7 @@
 
 import errno
 import os
+from functools import partial
 
 import apsw
 
@@ -16,7 +17,7 @@ from tenuto.errors import (
     StoreUnusable,
     TenutoError,
 )
-from tenuto.store.backends.signals import GuardMissed
+from tenuto.store.backends.signals import GuardMissed, Translating
 
 _TAKEN = (apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_ROWID)
 _DAMAGED = (apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_DATA)
@@ -53,23 +54,9 @@ _TABLE: tuple[tuple[type[BaseException], type[TenutoError], str], ...] = (
 )
 
 
-class translated:  # noqa: N801 - used as a function
-    """The context in which driver errors become ours."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is None:
-            return
-        ours = translate(error, self._path)
-        if ours is not error:
-            raise ours from error
+def translated(path: str) -> Translating:
+    """Return the context in which driver errors become ours."""
+    return Translating(partial(translate, path=path))
 
 
 def translate(error: BaseException, path: str) -> BaseException:

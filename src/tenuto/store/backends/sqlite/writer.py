@@ -13,6 +13,7 @@ from tenuto.store.backends.signals import Refused
 from tenuto.store.backends.sqlite.connection import begin, rollback
 from tenuto.store.backends.sqlite.faults import translate
 from tenuto.store.backends.sqlite.file import DatabaseFile
+from tenuto.store.backends.threads import answer
 
 GROUP_AT_MOST = 64
 GROUP_BYTES = 1024 * 1024
@@ -44,15 +45,6 @@ class Job:
             self.error = None
         except Refused as refusal:
             self.error = refusal.error
-
-    def deliver(self) -> None:
-        """Answer the caller, who may have gone."""
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
 
 
 class Writer:
@@ -156,4 +148,4 @@ def _deliver(group: list[Job]) -> None:
 
 def _answer(jobs: list[Job]) -> None:
     for job in jobs:
-        job.deliver()
+        answer(job.future, job.result, job.error)

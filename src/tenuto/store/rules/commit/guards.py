@@ -59,12 +59,8 @@ def _check_run(commit: Commit, row: SessionRow, found: Found) -> RunRow | None:
             return None
         case RunRef() | TakeRun():
             check_run_live(commit.key, wanted, row, run, laned=commit.generation is not None)
-            if (
-                isinstance(wanted, TakeRun)
-                and run
-                and (run.expires_at or 0) > found.lease
-                and not _is_gone(wanted, run)
-            ):
+            renewed = run is not None and (run.expires_at or 0) > found.lease
+            if isinstance(wanted, TakeRun) and run and renewed and (wanted.gone is None or wanted.gone != run.worker):
                 raise RunNotLive(
                     f"Run {run.run_id} of {commit.key} is still renewed by its runner; it cannot be taken over.",
                     key=commit.key,
@@ -84,15 +80,6 @@ def _check_new(begin: BeginRun, known: RunRow | None, found: Found) -> None:
         )
 
 
-def _is_gone(wanted: TakeRun, run: RunRow) -> bool:
-    return wanted.gone is not None and wanted.gone == run.worker
-
-
-def _is_displaced(wanted: RunRef | TakeRun, run: RunRow, row: SessionRow) -> bool:
-    """Return whether a run that is to be taken over has lost its lane, or never had one, so that nobody runs it."""
-    return isinstance(wanted, TakeRun) and run.generation != row.generation
-
-
 def check_run_live(
     key: SessionKey, wanted: RunRef | TakeRun, row: SessionRow, run: RunRow | None, *, laned: bool
 ) -> None:
@@ -108,10 +95,12 @@ def check_run_live(
         state = f"at attempt {run.attempt}"
     elif not laned and run.generation is not None:
         raise lane_lost(key, run.generation, row.generation)
-    elif laned and row.current_run != wanted.run_id and not _is_displaced(wanted, run, row):
-        state = "not the session's current run"
-    else:
+    elif not laned or row.current_run == wanted.run_id:
         return
+    elif isinstance(wanted, TakeRun) and run.generation != row.generation:
+        return  # it has lost its lane, or never had one, so that nobody runs it
+    else:
+        state = "not the session's current run"
     raise RunNotLive(
         f"Run {wanted.run_id} of {key} is {state}, not running at attempt {wanted.attempt}; stop this runner.",
         key=key,

@@ -27,7 +27,6 @@ from tenuto.store.rules.parts.outgoing_rules import outgoing_meaning, pack_outgo
 from tenuto.store.rules.parts.profile_rules import PROFILE_COLUMNS, new_profile, pack_profile, profile_meaning
 from tenuto.store.rules.parts.usage_rules import usage_meaning
 from tenuto.store.rules.parts.wait_rules import pack_wait, wait_meaning
-from tenuto.store.rules.records import ends_text
 
 HELD_FROM_BYTES = 1024
 """A document value whose JSON text is this long is held by its content hash."""
@@ -163,11 +162,8 @@ def _type_text(name: str) -> str:
 
 def check_budget(size: int, rows: int, budget: Budget, fields: int = 0) -> None:
     """Refuse what is over the budget; fields and logs, which all go into one row, are counted by themselves."""
-    for measure, value, limit in (
-        ("bytes", size, budget.max_bytes),
-        ("rows", rows, budget.max_rows),
-        ("fields", fields, budget.max_rows),
-    ):
+    limits = (("bytes", size, budget.max_bytes), ("rows", rows, budget.max_rows), ("fields", fields, budget.max_rows))
+    for measure, value, limit in limits:
         if value > limit:
             raise CommitTooLarge(
                 f"The commit has {value} {measure}, over the budget of {limit}; split it or raise the store's budget.",
@@ -185,9 +181,8 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
     size, rows = packed.document.size, len(packed.document.bodies) + len(packed.commit.events)
     commit = packed.commit
     fields = len(commit.document) + len(packed.items) + len(commit.removed)
-    texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome, *packed.answers]
-    texts += packed.items
-    texts += commit.removed
+    texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome]
+    texts += (*packed.answers, *packed.items, *commit.removed)
     for items in packed.items.values():
         rows += len(items)
         texts += items
@@ -291,4 +286,4 @@ def _run_meaning(commit: Commit) -> list[Any] | None:
 
 
 def _ends_meaning(ends: Ends | None) -> Any:
-    return None if ends is None else sorted(ends_text(ends).items())
+    return None if ends is None else sorted(ends.items())

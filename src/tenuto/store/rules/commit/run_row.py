@@ -32,7 +32,7 @@ def begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWr
     """Return the row of a run this commit begins."""
     commit, end = packed.commit, packed.commit.end
     base_version = row.version if commit.save or begin.base_version is None else begin.base_version
-    stand = _stand_texts(log, end)
+    stand = _stand_texts(log, end, row)
     start = row.event_seq - len(commit.events)
     ended = None if end is None else (str(end.status), int(end.partial), packed.error, packed.outcome)
     return new_run(
@@ -95,7 +95,7 @@ def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: Lo
     commit, now = packed.commit, found.now
     if run is None:
         return None
-    base, ends, own = _stand_texts(log, commit.end)
+    base, ends, own = _stand_texts(log, commit.end, row)
     changes: dict[str, Any] = {"base_ends": base, "ends": ends, "own_logs": own}
     if base is None:
         changes["base_version"] = None
@@ -125,11 +125,12 @@ def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: Lo
     return run._replace(**changes)
 
 
-def _stand_texts(log: LogWriter, end: EndRun | None) -> tuple[str | None, str | None, str | None]:
+def _stand_texts(log: LogWriter, end: EndRun | None, row: SessionRow) -> tuple[str | None, str | None, str | None]:
     """Return base, ends and own logs as a run's row keeps them; a completed run is never resumed and has none."""
     if end is not None and end.status == RunStatus.COMPLETED:
         return None, None, None
-    return encode_ends(log.base), encode_ends(log.ends), encode(sorted(log.own)) if log.own else None
+    base = row.heads if log.base is log.heads else encode_ends(log.base)
+    return base, base if log.ends == log.base else encode_ends(log.ends), encode(sorted(log.own)) if log.own else None
 
 
 def _holds(commit: Commit) -> int:

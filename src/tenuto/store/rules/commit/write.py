@@ -34,10 +34,8 @@ def ask_commit(packed: PackedCommit) -> Ask:
     """Say what the rule needs to see for this commit."""
     commit = packed.commit
     points = [w.base if isinstance(w, Append) else w.keep for w in commit.logs.values()]
-    begin = commit.run if isinstance(commit.run, BeginRun) else None
     following = commit.next_run
-    if following:
-        begin = following.begin
+    begin = following.begin if following else commit.run if isinstance(commit.run, BeginRun) else None
     if isinstance(commit.run, BeginRun | TakeRun):
         points += [*(commit.run.base_ends or {}).values(), *(commit.run.ends or {}).values()]
     return Ask(
@@ -122,8 +120,11 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
         changes["status"] = str(commit.status)
     if commit.count_resume:
         changes["resume_count"] = next_count(old.resume_count, "the resume count")
-    if commit.rearm or commit.disarm:
-        changes |= _lane_changes(commit, found.lease)
+    if commit.rearm:
+        expires_at = found.lease + to_duration(commit.rearm.ttl)
+        changes |= {"armed": 1, "nonce": sealed(commit.rearm.nonce), "lane_expires_at": expires_at}
+    if commit.disarm:
+        changes["armed"] = 0
     if begin:
         changes["run_seq"] = next_count(old.run_seq, "the run number")
     if commit.generation is not None and isinstance(commit.run, BeginRun | TakeRun):
@@ -171,7 +172,10 @@ def _add_parts(
         writes += _profile_writes(packed, draft)
     if commit.checkpoint:
         writes.append(Write("insert_checkpoints", [_checkpoint_row(packed, draft, log)]))
-    told = [_event_row(packed.events, draft)] if packed.events else []
+    told = []
+    if packed.events:
+        run_id, last = draft.run.run_id if draft.run else None, draft.row.event_seq
+        told.append(EventRow(draft.row.sid, draft.old.event_seq + 1, last, run_id, draft.found.now, packed.events))
     if following and following.told:
         told.append(following.told)
     if told:
@@ -249,30 +253,15 @@ def _head_changes(packed: PackedCommit, row: SessionRow, log: LogWriter, now: in
     return changes
 
 
-def _lane_changes(commit: Commit, now: int) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    if commit.rearm:
-        expires_at = now + to_duration(commit.rearm.ttl)
-        changes = {"armed": 1, "nonce": sealed(commit.rearm.nonce), "lane_expires_at": expires_at}
-    if commit.disarm:
-        changes["armed"] = 0
-    return changes
-
-
 def content_writes(row: SessionRow, documents: list[PackedDocument]) -> list[Write]:
     """Return the writes that keep documents' big values and say which session holds them."""
     bodies = {content: text for document in documents for content, text in document.bodies.items()}
     known = {content for document in documents for content in document.known} - bodies.keys()
-    held = sorted(bodies.keys() | known)
-    writes = []
-    if bodies:
-        kept = [(row.tenant, content, "json", text) for content, text in sorted(bodies.items())]
-        writes.append(Write("hold_contents", kept))
-    if known:
-        writes.append(Write("touch_contents", [(row.tenant, content) for content in sorted(known)], must=True))
-    if held:
-        writes.append(Write("insert_holdings", [(row.sid, row.tenant, content) for content in held]))
-    return writes
+    kept = [(row.tenant, content, "json", text) for content, text in sorted(bodies.items())]
+    touched = [(row.tenant, content) for content in sorted(known)]
+    holdings = [(row.sid, row.tenant, content) for content in sorted(bodies.keys() | known)]
+    writes = [Write("hold_contents", kept), Write("touch_contents", touched, must=True)]
+    return [*(write for write in writes if write.rows), Write("insert_holdings", holdings)]
 
 
 def _profile_writes(packed: PackedCommit, draft: Draft) -> list[Write]:
@@ -293,6 +282,10 @@ def _checkpoint_row(packed: PackedCommit, draft: Draft, log: LogWriter) -> Check
     else:
         inline, held = encode(document.inline), encode(document.held) if document.held else None
         schema = checkpoint.schema_version
+    if checkpoint.before:
+        ends = before.ends if (before := draft.found.run) and before.ends is not None else draft.old.heads
+    else:
+        ends = encode_ends(log.ends if draft.run else log.heads)
     return CheckpointRow(
         session=draft.row.sid,
         commit_no=draft.row.commit_no,
@@ -302,23 +295,7 @@ def _checkpoint_row(packed: PackedCommit, draft: Draft, log: LogWriter) -> Check
         cursor=packed.cursor,
         document=inline,
         held=held,
-        ends=_ends_before(draft) if checkpoint.before else encode_ends(log.ends if draft.run else log.heads),
+        ends=ends,
         schema_version=schema,
         created_at=draft.found.now,
-    )
-
-
-def _ends_before(draft: Draft) -> str:
-    run = draft.found.run
-    return draft.old.heads if run is None or run.ends is None else run.ends
-
-
-def _event_row(body: str, draft: Draft) -> EventRow:
-    return EventRow(
-        session=draft.row.sid,
-        first_seq=draft.old.event_seq + 1,
-        last_seq=draft.row.event_seq,
-        run_id=draft.run.run_id if draft.run else None,
-        at=draft.found.now,
-        body=body,
     )

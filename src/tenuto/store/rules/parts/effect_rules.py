@@ -89,22 +89,14 @@ def places_of(commit: Commit) -> tuple[EffectPlace, ...]:
     return tuple({_place(each, runner): None for each in commit.effects})
 
 
-def origin_of(commit: Commit, run: RunRow | None) -> str:
-    """Return the origin of a commit's run: the first invocation of its resume chain."""
-    match commit.run:
-        case BeginRun() as begin:
-            return begin.origin_id or begin.invocation_id
-        case _:
-            return (run.origin_id or run.invocation_id) if run else ""
-
-
 def _runner_of(commit: Commit, run: RunRow | None) -> _Runner:
-    origin = origin_of(commit, run)
+    """Return who writes a commit's effects; the origin is the first invocation of the run's resume chain."""
+    origin = (run.origin_id or run.invocation_id) if run else ""
     match commit.run:
         case None:
             return _Runner("", 0, origin)
         case BeginRun() as begin:
-            return _Runner(begin.run_id, 1, origin)
+            return _Runner(begin.run_id, 1, begin.origin_id or begin.invocation_id)
         case TakeRun() as take:
             return _Runner(take.run_id, take.attempt + 1, origin)
         case ref:
@@ -127,7 +119,14 @@ def check_effects(packed: list[PackedEffect], commit: Commit, run: RunRow | None
             case StartEffect():
                 state = here.get(place) or (known.status if known else None)
                 if known and known.digest != each.digest:
-                    raise _mismatch(commit.key, place, known.digest, each.digest)
+                    raise EffectMismatch(
+                        f"Effect {place.key!r} of {commit.key} (step {place.step}) was started with another request "
+                        f"({known.digest[:12]}, now {each.digest[:12]}); give another call another key.",
+                        key=commit.key,
+                        place=place,
+                        found=known.digest,
+                        given=each.digest,
+                    )
                 fits = place not in here and state in (None, EffectStatus.STARTED)
                 here[place] = EffectStatus.STARTED
             case FinishEffect() if place in here or found.effects is None:
@@ -148,17 +147,6 @@ def check_effects(packed: list[PackedEffect], commit: Commit, run: RunRow | None
                 place=place,
                 found=state,
             )
-
-
-def _mismatch(key: SessionKey, place: EffectPlace, found: str, given: str) -> EffectMismatch:
-    return EffectMismatch(
-        f"Effect {place.key!r} of {key} (step {place.step}) was started with another request "
-        f"({found[:12]}, now {given[:12]}); give another call another key.",
-        key=key,
-        place=place,
-        found=found,
-        given=given,
-    )
 
 
 def effect_writes(draft: Draft, packed: list[PackedEffect], writes: list[Write]) -> None:
@@ -202,12 +190,9 @@ def _started(
     each: PackedEffect, given: StartEffect, place: EffectPlace, row: SessionRow, runner: _Runner, now: int
 ) -> EffectRow:
     return EffectRow(
-        session=row.sid,
-        life=row.life,
-        origin_id=place.origin_id,
-        namespace=place.namespace,
-        step=place.step,
-        key=place.key,
+        row.sid,
+        row.life,
+        *place,
         kind=str(given.kind),
         digest=each.digest,
         request=each.request,

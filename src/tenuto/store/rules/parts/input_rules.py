@@ -125,6 +125,13 @@ def check_same_content(known: InputRow, given: PackedInput) -> None:
         )
 
 
+def input_row(packed: PackedInput, row: SessionRow, seq: int, now: int, **state: Any) -> InputRow:
+    """Return the row of a new input; `state` has the columns that say how far it has come."""
+    given = packed.given
+    content = (str(given.kind), given.key, packed.digest)
+    return InputRow(packed.input_id, row.sid, row.life, seq, *content, rolled_back=0, created_at=now, **state)
+
+
 def input_writes(draft: Draft, packed: list[PackedInput], writes: list[Write]) -> list[str]:
     """Add the writes of the commit's input; return the ids minted for what arrived with it.
 
@@ -134,14 +141,11 @@ def input_writes(draft: Draft, packed: list[PackedInput], writes: list[Write]) -
     run_id = draft.run.run_id if draft.run else None
     over = commit.end is not None or run_id is None
     arrived = [
-        InputRow(
-            input_id=each.input_id,
-            session=row.sid,
-            life=row.life,
-            seq=row.event_seq,
-            kind=str(each.given.kind),
-            key=each.given.key,
-            digest=each.digest,
+        input_row(
+            each,
+            row,
+            row.event_seq,
+            now,
             body=None if over or each.given.spent else each.body,
             boundary=None,
             due_at=None,
@@ -149,8 +153,6 @@ def input_writes(draft: Draft, packed: list[PackedInput], writes: list[Write]) -
             run_id=run_id,
             log=each.given.log,
             position=draft.position(each.given.log, each.given.item),
-            rolled_back=0,
-            created_at=now,
             settled_at=now,
         )
         for each in packed

@@ -13,10 +13,9 @@ from tenuto.store.rules.encoding import moment
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.plan import Draft, Plan, Script, Write
 from tenuto.store.rules.records import RecordReader, key_of, stored_key
-from tenuto.store.rules.rows import OutgoingRow, SessionRow
+from tenuto.store.rules.rows import OutgoingRow, SessionRow, split_row
 
 _FINAL = frozenset({OutgoingStatus.DONE, OutgoingStatus.EXPIRED})
-_SESSION = len(SessionRow._fields)
 
 
 class PackedOutgoing(NamedTuple):
@@ -46,25 +45,20 @@ def outgoing_meaning(packed: list[PackedOutgoing]) -> list[Any]:
 def outgoing_writes(draft: Draft, packed: list[PackedOutgoing], writes: list[Write]) -> list[str]:
     """Add the writes of what the commit sends; return the minted ids."""
     row, now = draft.row, draft.found.now
-    sent = [
-        OutgoingRow(
-            outbox_id=each.outbox_id,
-            session=row.sid,
-            life=row.life,
-            kind=str(each.given.kind),
-            target_tenant=each.given.target.tenant,
-            target_kind=str(each.given.target.kind),
-            target_id=each.given.target.session_id,
-            body=each.body,
-            status=str(OutgoingStatus.PENDING),
-            attempts=0,
-            due_at=each.due_at if each.due_at is not None else now + to_duration(each.given.delay or 0),
-            created_at=now,
-        )
-        for each in packed
-    ]
+    sent = []
+    for each in packed:
+        due_at = now + to_duration(each.given.delay or 0) if each.due_at is None else each.due_at
+        sent.append(pending_row(each.outbox_id, row, str(each.given.kind), _target(each.given), each.body, due_at, now))
     writes.append(Write("insert_outgoing", sent))
     return [each.outbox_id for each in sent]
+
+
+def pending_row(
+    outbox_id: str, row: SessionRow, kind: str, target: tuple[str, str, str], body: str, due_at: int, now: int
+) -> OutgoingRow:
+    """Return the row of a new item for the session that is known by these columns."""
+    status = str(OutgoingStatus.PENDING)
+    return OutgoingRow(outbox_id, row.sid, row.life, kind, *target, body, status, 0, due_at=due_at, created_at=now)
 
 
 def _target(given: NewOutgoing) -> tuple[str, str, str]:
@@ -76,8 +70,8 @@ class FoundOutgoing:
     """An outgoing item with its sender's key, whether that was deleted since, and the time."""
 
     now: int
-    row: OutgoingRow | None
-    key: SessionKey | None
+    row: OutgoingRow | None = None
+    key: SessionKey | None = None
     left_behind: bool = False
 
 
@@ -86,8 +80,8 @@ def gather_outgoing(outbox_id: str, tenant: str | None, now: int | None) -> Scri
     ((at,),) = yield "moment", (now,)
     rows = yield "outgoing_by_id", (outbox_id, tenant)
     if not rows:
-        return FoundOutgoing(now=at, row=None, key=None)
-    sender, row = SessionRow(*rows[0][:_SESSION]), OutgoingRow(*rows[0][_SESSION:])
+        return FoundOutgoing(now=at)
+    sender, row = split_row(rows[0], OutgoingRow)
     return FoundOutgoing(now=at, row=row, key=key_of(sender), left_behind=sender.life != row.life)
 
 

@@ -10,12 +10,8 @@ from tenuto.errors import CommitRefused, InvalidInput
 from tenuto.ids import MAX_ID_BYTES, check_id
 from tenuto.model.session import ForkPoint, Profile
 from tenuto.store.rules.encoding import byte_size, moment
-from tenuto.store.rules.limits import MAX_METADATA_BYTES, MAX_NAME_BYTES, MAX_TAGS, check_count, check_text
+from tenuto.store.rules.limits import MAX_METADATA_BYTES, MAX_TAGS, check_count, check_label, check_text
 from tenuto.store.rules.rows import ProfileRow, SessionRow
-
-
-def _name(value: Any, what: str) -> str:
-    return check_text(value, what, MAX_NAME_BYTES)
 
 
 def _tags(value: Any, what: str) -> str | None:
@@ -35,23 +31,36 @@ def _metadata(value: Any, what: str) -> str | None:
     return text
 
 
+def _point(value: Any, what: str) -> str:
+    fork = check_kind(value, ForkPoint, what)
+    point = {
+        "session_id": check_id(fork.session_id, f"{what}.session_id"),
+        "commit_number": check_count(fork.commit_number, f"{what}.commit_number"),
+        "version": check_count(fork.version, f"{what}.version"),
+    }
+    return encode(point)
+
+
 _PACKERS: dict[str, Callable[[Any, str], Any]] = {
-    "agent": _name,
+    "agent": check_label,
     "title": check_text,
     "preview": check_text,
-    "user_id": _name,
+    "user_id": check_label,
     "tags": _tags,
     "metadata": _metadata,
     "definition": dumps,
     "policy": dumps,
-    "mode": _name,
+    "mode": check_label,
     "workspace": check_text,
     "failure_reason": check_text,
     "trace": dumps,
     "expires_at": moment,
+    "parent": check_label,
+    "root": check_label,
+    "forked_from": _point,
 }
 
-PROFILE_COLUMNS = frozenset(_PACKERS)
+PROFILE_COLUMNS = frozenset(_PACKERS) - {"parent", "root", "forked_from"}
 """The fields a commit may change; parent, root and forked_from are fixed by the create."""
 
 
@@ -70,17 +79,9 @@ def new_profile(
 ) -> ProfileRow:
     """Return the row of a new session's profile; it is a child of its parent in the life that has now."""
     check_kind(profile, Profile, "profile")
-    changes = {f.name: getattr(profile, f.name) for f in fields(profile) if f.name in PROFILE_COLUMNS}
-    point = None if profile.forked_from is None else _point(profile.forked_from)
-    return ProfileRow(
-        session=sid,
-        parent=_fixed(profile.parent, "parent"),
-        root=_fixed(profile.root, "root"),
-        forked_from=encode(point) if point else None,
-        forked_sid=forked_sid,
-        parent_life=parent.life if parent and parent.alive else None,
-        **pack_profile(changes),
-    )
+    packed = pack_profile({each.name: getattr(profile, each.name) for each in fields(profile)})
+    parent_life = parent.life if parent and parent.alive else None
+    return ProfileRow(session=sid, forked_sid=forked_sid, parent_life=parent_life, **packed)
 
 
 def profile_meaning(profile: Profile) -> Sequence[Any]:
@@ -93,16 +94,3 @@ def changed_profile(row: ProfileRow, changes: Mapping[str, Any]) -> ProfileRow:
     if row.mode is not None and changes.get("mode", row.mode) != row.mode:
         raise CommitRefused(f"mode is {row.mode!r} and can be set only once.", field="mode", found=row.mode)
     return row._replace(**changes)
-
-
-def _point(fork: ForkPoint) -> dict[str, Any]:
-    check_kind(fork, ForkPoint, "forked_from")
-    return {
-        "session_id": check_id(fork.session_id, "forked_from.session_id"),
-        "commit_number": check_count(fork.commit_number, "forked_from.commit_number"),
-        "version": check_count(fork.version, "forked_from.version"),
-    }
-
-
-def _fixed(value: str | None, what: str) -> str | None:
-    return None if value is None else check_text(value, what, MAX_NAME_BYTES)

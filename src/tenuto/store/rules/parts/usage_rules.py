@@ -1,6 +1,7 @@
 """The usage of a commit, and sums over it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 from tenuto.errors import UsageOutOfRange
@@ -10,6 +11,7 @@ from tenuto.store.rules.plan import Draft, Row, Write
 from tenuto.store.rules.rows import UsageRow
 
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
+_tokens: Callable[[NewUsage], tuple[int, ...]] = attrgetter(*TOKENS)
 
 SPLIT = 2**26
 """Sums are made of high and low halves, so that no database's own arithmetic overflows."""
@@ -29,10 +31,6 @@ def usage_writes(draft: Draft, writes: list[Write]) -> None:
         for ordinal, each in enumerate(commit.usage)
     ]
     writes.append(Write("insert_usage", rows))
-
-
-def _tokens(each: NewUsage) -> tuple[int, int, int, int, int]:
-    return each.input, each.output, each.cache_read, each.cache_write, each.reasoning
 
 
 def report_of(rows: Iterable[Row], sessions: int) -> UsageReport:

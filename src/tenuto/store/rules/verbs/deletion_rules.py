@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 from tenuto.codec import encode, loads
 from tenuto.errors import StoredDataCorrupt
 from tenuto.ids import derived_id
-from tenuto.model.outgoing_item import CHILD_LOST, OutboxKind, OutgoingStatus
+from tenuto.model.outgoing_item import CHILD_LOST, OutboxKind
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import Kind, SessionKey, SessionStatus
 from tenuto.model.wait import WaitKind
 from tenuto.store.rules.limits import next_count
+from tenuto.store.rules.parts.outgoing_rules import pending_row
 from tenuto.store.rules.plan import COUNTED, Ask, Found, Plan, Script, Write, gather
 from tenuto.store.rules.records import key_of
-from tenuto.store.rules.rows import DeletionRow, OutgoingRow, SessionRow
-from tenuto.store.rules.session_row import session_write
+from tenuto.store.rules.rows import DeletionRow, OutgoingRow, SessionRow, first_row
+from tenuto.store.rules.session_row import HEADLESS, session_write
 
 OPEN = "open"
 DONE = "done"
@@ -62,8 +63,7 @@ class FoundTarget:
 def gather_target(key: SessionKey, deletion: DeletionRow, now: int | None) -> Script[FoundTarget]:
     """Read a target of a cascade, and its children after it."""
     found = yield from gather(Ask(key=key, relatives=True), now)
-    rows = yield "deletion_by_target", deletion.target
-    noted = DeletionRow(*rows[0]) if rows else None
+    noted = first_row(DeletionRow, (yield "deletion_by_target", deletion.target))
     rows = yield "children_of", (key.tenant, key.kind, key.session_id, deletion.life, 0)
     return FoundTarget(found=found, deletion=noted, children=[SessionRow(*row) for row in rows])
 
@@ -100,14 +100,11 @@ def decide_done(swept: DeleteReport, target: FoundTarget) -> Plan[None]:
 
 def summed(reports: Iterable[DeleteReport]) -> DeleteReport:
     """Return the sum of reports; the children are those of the first."""
-    total = None
-    for each in reports:
-        if total is None:
-            total = each
-            continue
+    total, *others = [*reports] or [DeleteReport()]
+    for each in others:
         counts = {f.name: getattr(total, f.name) + getattr(each, f.name) for f in fields(each) if f.name != "children"}
         total = replace(total, **counts)
-    return total or DeleteReport()
+    return total
 
 
 def report_of(text: str) -> DeleteReport:
@@ -143,22 +140,13 @@ def _bury(row: SessionRow, seed: str, found: Found) -> tuple[DeleteReport, list[
     event = next_count(row.event_seq, "the event number")
     tombstone = row._replace(
         life=next_count(row.life, "the life"),
-        alive=0,
         status=str(SessionStatus.DELETED),
         commit_no=next_count(row.commit_no, "the commit number"),
-        resume_count=0,
-        heads="{}",
-        document="{}",
-        held=None,
         event_seq=event,
         event_floor=event,
-        current_run=None,
         generation=next_count(row.generation, "the generation"),
-        armed=0,
-        nonce=None,
-        holder=None,
-        lane_expires_at=None,
         updated_at=max(row.updated_at, found.now),
+        **HEADLESS,
     )
     writes = [
         session_write(found, tombstone),
@@ -184,22 +172,9 @@ def _owed(row: SessionRow, seed: str, found: Found) -> list[OutgoingRow]:
             continue
         assert found.profile is not None
         assert found.profile.parent is not None
-        owed.append(
-            OutgoingRow(
-                outbox_id=derived_id(seed, wait.wait_id),
-                session=row.sid,
-                life=row.life,
-                kind=OutboxKind.RESULT,
-                target_tenant=row.tenant,
-                target_kind=row.kind,
-                target_id=found.profile.parent,
-                body=encode({"token": token, "child": row.session_id, "status": "deleted", "error": told}),
-                status=str(OutgoingStatus.PENDING),
-                attempts=0,
-                due_at=found.now,
-                created_at=found.now,
-            )
-        )
+        body = encode({"token": token, "child": row.session_id, "status": "deleted", "error": told})
+        parent, outbox_id = (row.tenant, row.kind, found.profile.parent), derived_id(seed, wait.wait_id)
+        owed.append(pending_row(outbox_id, row, OutboxKind.RESULT, parent, body, found.now, found.now))
     return owed
 
 

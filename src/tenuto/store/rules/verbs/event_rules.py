@@ -7,8 +7,8 @@ from tenuto.clock import to_datetime
 from tenuto.codec import encode, loads
 from tenuto.errors import StoredDataCorrupt, StreamMoved
 from tenuto.model.event import Event, EventType
+from tenuto.model.lane import Lane
 from tenuto.model.run import RunRef
-from tenuto.model.session import SessionKey
 from tenuto.store.rules.commit.guards import check_run_live
 from tenuto.store.rules.lane_row import lane_lost
 from tenuto.store.rules.limits import next_count
@@ -17,21 +17,13 @@ from tenuto.store.rules.rows import EventRow
 from tenuto.store.rules.session_row import blank_row, check_life
 
 
-def decide_events(
-    key: SessionKey,
-    life: int,
-    generation: int,
-    run: RunRef | None,
-    after: int | None,
-    body: str,
-    count: int,
-    found: Found,
-) -> Plan[int]:
+def decide_events(lane: Lane, run: RunRef | None, after: int | None, body: str, count: int, found: Found) -> Plan[int]:
     """Append a batch under the lane and return the stream's new last number."""
+    key = lane.key
     row = found.session or blank_row(key, found)
-    check_life(key, life, row)
-    if row.generation != generation or not row.armed:
-        raise lane_lost(key, generation, row.generation)
+    check_life(key, lane.life, row)
+    if row.generation != lane.generation or not row.armed:
+        raise lane_lost(key, lane.generation, row.generation)
     if run is not None:
         check_run_live(key, run, row, found.run, laned=True)
     if after is not None and after != row.event_seq:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tenuto.clock import to_datetime, to_duration
 from tenuto.codec import JSON, encode
@@ -12,10 +13,12 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.store.rules.lane_row import view_of
 from tenuto.store.rules.limits import next_count
-from tenuto.store.rules.parts.input_rules import HOLDS_INPUT, PackedInput, check_same_content
+from tenuto.store.rules.parts.input_rules import HOLDS_INPUT, PackedInput, check_same_content, input_row
 from tenuto.store.rules.plan import Found, Moved, Plan, Write
 from tenuto.store.rules.records import RecordReader, json_of, word_of
 from tenuto.store.rules.rows import EventRow, InputRow, RunRow, SessionRow
+
+T = TypeVar("T")
 
 
 def decide_enqueue(key: SessionKey, packed: PackedInput, found: Found) -> Plan[Enqueued]:
@@ -32,27 +35,20 @@ def decide_enqueue(key: SessionKey, packed: PackedInput, found: Found) -> Plan[E
         raise StatusRefused(f"{key} is {row.status}; input needs an active session.", key=key, found=row.status)
     run = _run_meant(key, packed, row, found.run)
     new = queued_row(packed, row, found.now, run)
-    writes = [
-        *event_writes(row, found.now, EventType.INPUT_QUEUED, told_of(new), new.run_id),
-        Write("insert_inputs", [new]),
-    ]
+    plan = Plan(Enqueued(input=input_of(new, key), lane=lane), [Write("insert_inputs", [new])])
     if run:
-        writes.append(Write("hold_runs", [(HOLDS_INPUT, run.run_id)], must=True))
-    moved = Moved(key, row.life, row.event_seq, new.seq, new.run_id)
-    return Plan(Enqueued(input=input_of(new, key), lane=lane), writes, moved=moved)
+        plan.writes.append(Write("hold_runs", [(HOLDS_INPUT, run.run_id)], must=True))
+    return with_event(plan, key, row, found.now, EventType.INPUT_QUEUED, told_of(new), new.run_id)
 
 
 def queued_row(packed: PackedInput, row: SessionRow, now: int, run: RunRow | None = None) -> InputRow:
     """Return the row of an input that takes the session's next event number and waits for a turn, or for a run."""
     given = packed.given
-    return InputRow(
-        input_id=packed.input_id,
-        session=row.sid,
-        life=row.life,
-        seq=next_count(row.event_seq, "the event number"),
-        kind=str(given.kind),
-        key=given.key,
-        digest=packed.digest,
+    return input_row(
+        packed,
+        row,
+        next_count(row.event_seq, "the event number"),
+        now,
         body=packed.body,
         boundary=str(given.boundary) if given.boundary and run else None,
         due_at=now + to_duration(given.delay) if given.delay is not None else packed.due_at,
@@ -60,8 +56,6 @@ def queued_row(packed: PackedInput, row: SessionRow, now: int, run: RunRow | Non
         run_id=run.run_id if run else None,
         log=None,
         position=None,
-        rolled_back=0,
-        created_at=now,
         settled_at=None,
     )
 
@@ -84,13 +78,16 @@ def _run_meant(key: SessionKey, packed: PackedInput, row: SessionRow, run: RunRo
     return run if run and mine and run.status == RunStatus.RUNNING else None
 
 
-def event_writes(row: SessionRow, now: int, kind: str, data: Mapping[str, JSON], run_id: str | None) -> list[Write]:
-    """Return the writes of one event outside a commit and without a lane.
+def with_event(
+    plan: Plan[T], key: SessionKey, row: SessionRow, now: int, kind: str, data: Mapping[str, JSON], run_id: str | None
+) -> Plan[T]:
+    """Return a plan with one event before its writes, outside a commit and without a lane.
 
     Its number is taken on the session's row, so every commit notices it.
     """
     event = event_row(row, now, kind, data, run_id)
-    return [take_number(row, event.last_seq), Write("insert_events", [event])]
+    writes = [take_number(row, event.last_seq), Write("insert_events", [event]), *plan.writes]
+    return Plan(plan.result, writes, moved=Moved(key, row.life, row.event_seq, event.last_seq, run_id))
 
 
 def take_number(row: SessionRow, number: int) -> Write:
@@ -136,11 +133,8 @@ def decide_refuse(key: SessionKey, input_id: str, error: JSON, found: Found) -> 
         return Plan(False)
     if known.status != InputStatus.OPEN:
         return Plan(False)
-    writes = [
-        *event_writes(row, found.now, EventType.INPUT_REFUSED, {**told_of(known), "error": error}, None),
-        Write("refuse_inputs", [(encode(error), found.now, input_id)], must=True),
-    ]
-    return Plan(True, writes, moved=Moved(key, row.life, row.event_seq, row.event_seq + 1, known.run_id))
+    plan = Plan(True, [Write("refuse_inputs", [(encode(error), found.now, input_id)], must=True)])
+    return with_event(plan, key, row, found.now, EventType.INPUT_REFUSED, {**told_of(known), "error": error}, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,7 @@ from tenuto.model.session import SessionKey
 from tenuto.store.rules.lane_row import busy, is_live, lane_lost, sealed
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.plan import Found, Plan, found_after
-from tenuto.store.rules.records import key_of, owner_of
-from tenuto.store.rules.rows import SessionRow
+from tenuto.store.rules.records import owner_of
 from tenuto.store.rules.session_row import blank_row, check_life, session_write
 
 
@@ -20,9 +19,9 @@ def decide_acquire(
     owner: Owner,
     nonce: str,
     ttl: float,
-    dead: tuple[int, Owner] | None,
     life: int | None,
     alive: bool,
+    dead: tuple[int, Owner] | None,
     found: Found,
 ) -> Plan[Lane]:
     """Grant the lane, re-enter it by its nonce, or refuse as busy.
@@ -35,26 +34,35 @@ def decide_acquire(
         check_life(key, life, row)
     if alive and not row.alive:
         raise SessionNotFound(f"There is no {key}; create it first.", key=key)
-    expires_at = now + to_duration(ttl)
+    expires_at, until = now + to_duration(ttl), row.lane_expires_at or 0
     holder, since = owner_of(row.holder) if row.armed and row.holder else (None, now)
-    if row.armed and row.nonce == sealed(nonce):
-        expires_at = max(expires_at, row.lane_expires_at or 0)
-        granted = row._replace(lane_expires_at=expires_at)
-        lane = _lane(granted, owner, nonce, since, None)
-        return Plan(lane, [session_write(found, granted)], found_after(found, granted))
-    if is_live(row, now) and dead != (row.generation, holder):
-        raise busy(key, row)
     displaced = None
-    if holder:
-        displaced = Displaced(owner=holder, generation=row.generation, expires_at=to_datetime(row.lane_expires_at or 0))
-    granted = row._replace(
-        generation=next_count(row.generation, "the generation"),
-        armed=1,
-        nonce=sealed(nonce),
-        holder=encode(asdict(owner) | {"claimed_at": now}),
-        lane_expires_at=expires_at,
+    if row.armed and row.nonce == sealed(nonce):
+        expires_at = max(expires_at, until)
+        granted = row._replace(lane_expires_at=expires_at)
+    elif is_live(row, now) and dead != (row.generation, holder):
+        raise busy(key, row)
+    else:
+        if holder:
+            displaced = Displaced(owner=holder, generation=row.generation, expires_at=to_datetime(until))
+        since = now
+        granted = row._replace(
+            generation=next_count(row.generation, "the generation"),
+            armed=1,
+            nonce=sealed(nonce),
+            holder=encode(asdict(owner) | {"claimed_at": now}),
+            lane_expires_at=expires_at,
+        )
+    lane = Lane(
+        key=key,
+        life=row.life,
+        generation=granted.generation,
+        nonce=nonce,
+        owner=owner,
+        claimed_at=to_datetime(since),
+        expires_at=to_datetime(expires_at),
+        displaced=displaced,
     )
-    lane = _lane(granted, owner, nonce, now, displaced)
     return Plan(lane, [session_write(found, granted)], found_after(found, granted))
 
 
@@ -65,17 +73,3 @@ def decide_disarm(key: SessionKey, life: int, generation: int, nonce: str, found
     if row.generation != generation or row.nonce != sealed(nonce) or not row.armed:
         raise lane_lost(key, generation, row.generation)
     return Plan(None, [session_write(found, row._replace(armed=0))])
-
-
-def _lane(row: SessionRow, owner: Owner, nonce: str, claimed_at: int, displaced: Displaced | None) -> Lane:
-    assert row.lane_expires_at is not None
-    return Lane(
-        key=key_of(row),
-        life=row.life,
-        generation=row.generation,
-        nonce=nonce,
-        owner=owner,
-        claimed_at=to_datetime(claimed_at),
-        expires_at=to_datetime(row.lane_expires_at),
-        displaced=displaced,
-    )

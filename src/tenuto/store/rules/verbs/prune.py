@@ -6,7 +6,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionStatus
 from tenuto.store.rules.lane_row import is_live
 from tenuto.store.rules.plan import Found, Plan, Script, Write
-from tenuto.store.rules.rows import RunRow
+from tenuto.store.rules.rows import RunRow, first_row
 
 
 @dataclass(slots=True)
@@ -22,8 +22,7 @@ class OldRun:
 
 def gather_run(run_id: str) -> Script[OldRun]:
     """Read a run and count what hangs on it."""
-    rows = yield "bare_run", (run_id,)
-    run = RunRow(*rows[0]) if rows else None
+    run = first_row(RunRow, (yield "bare_run", (run_id,)))
     chain = (yield "runs_by_invocation", (run.tenant, run.invocation_id)) if run else []
     last = max((RunRow(*row) for row in chain), key=lambda each: each.chain, default=run)
     ((checkpoints, waits, effects),) = yield "counts_of_run", (run_id,)

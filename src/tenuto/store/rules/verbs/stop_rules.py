@@ -11,7 +11,7 @@ from tenuto.store.rules.parts.input_rules import PackedInput
 from tenuto.store.rules.plan import Found, Moved, Plan, Write
 from tenuto.store.rules.records import stop_of
 from tenuto.store.rules.rows import RunRow, SessionRow
-from tenuto.store.rules.verbs.inbox_rules import decide_enqueue, event_writes, take_number
+from tenuto.store.rules.verbs.inbox_rules import decide_enqueue, take_number, with_event
 
 STOP_REQUESTED = "stop_requested"
 STOP_WITHDRAWN = "stop_withdrawn"
@@ -28,12 +28,9 @@ def decide_stop(key: SessionKey, run_id: str, kind: StopKind, reason: str | None
         return Plan(StopReply(answer=StopAnswer.ALREADY, stop=known, status=status))
     text = encode({"kind": kind, "reason": reason, "at": found.now, "seen_at": None})
     told: dict[str, JSON] = {"run_id": run_id, "kind": str(kind), "reason": reason}
-    writes = [
-        *event_writes(row, found.now, STOP_REQUESTED, told, run_id),
-        Write("stop_runs", [(text, run_id)], must=True),
-    ]
     reply = StopReply(answer=StopAnswer.RECORDED, stop=stop_of(text, f"run {run_id} stop"), status=status)
-    return Plan(reply, writes, moved=Moved(key, row.life, row.event_seq, row.event_seq + 1, run_id))
+    plan = Plan(reply, [Write("stop_runs", [(text, run_id)], must=True)])
+    return with_event(plan, key, row, found.now, STOP_REQUESTED, told, run_id)
 
 
 def decide_interrupt(key: SessionKey, packed: PackedInput, reason: str, found: Found) -> Plan[Enqueued]:
@@ -71,12 +68,9 @@ def decide_withdraw(key: SessionKey, run_id: str, found: Found) -> Plan[StopRepl
         return Plan(StopReply(answer=StopAnswer.NONE, stop=None, status=status))
     if known.seen_at is not None:
         return Plan(StopReply(answer=StopAnswer.SEEN, stop=known, status=status))
-    writes = [
-        *event_writes(row, found.now, STOP_WITHDRAWN, {"run_id": run_id}, run_id),
-        Write("stop_runs", [(None, run_id)], must=True),
-    ]
     reply = StopReply(answer=StopAnswer.WITHDRAWN, stop=None, status=status)
-    return Plan(reply, writes, moved=Moved(key, row.life, row.event_seq, row.event_seq + 1, run_id))
+    plan = Plan(reply, [Write("stop_runs", [(None, run_id)], must=True)])
+    return with_event(plan, key, row, found.now, STOP_WITHDRAWN, {"run_id": run_id}, run_id)
 
 
 def _live(key: SessionKey, run_id: str, found: Found) -> tuple[SessionRow, RunRow]:
