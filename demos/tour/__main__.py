@@ -1,12 +1,14 @@
 """A guided tour on a SQLite file, started by `make run`: it uses a real store and really kills processes."""
 
 import asyncio
+import getpass
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from demos.tour import runtime_scenes, store_scenes
-from demos.tour.stage import title
+from demos.tour.stage import say, title
 
 ROLES = {**runtime_scenes.ROLES, "write": store_scenes.write_until_killed}
 
@@ -21,6 +23,11 @@ async def tour(folder: Path) -> None:
     title("3. A process is killed in a turn, and another finishes it")
     await runtime_scenes.takeover(url)
     await store_scenes.underneath(url)
+    command = Path(sys.executable).parent / "tenuto"
+    title("8. Now look for yourself: the file stays until the next tour")
+    say(f"{command} session show refund-7 --store {url}")
+    say(f"{command} session list --store {url} --limit 3")
+    say("README.md goes on with a program of your own, docs/runtime.md with everything else")
 
 
 def main() -> None:
@@ -28,8 +35,10 @@ def main() -> None:
     if len(sys.argv) > 1:
         asyncio.run(ROLES[sys.argv[1]](sys.argv[2]))
         return
-    with tempfile.TemporaryDirectory(prefix="tenuto-") as folder:
-        asyncio.run(tour(Path(folder)))
+    folder = Path(tempfile.gettempdir()) / f"tenuto-tour-{getpass.getuser()}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    asyncio.run(tour(folder))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,12 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the tour prints, once for all tests of it."""
-    begun = processor_time()
+    begun, folder = processor_time(), tmp_path_factory.mktemp("tour")
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-m", "demos.tour"],
-        cwd=tmp_path_factory.mktemp("tour"),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths, "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=180,
@@ -83,3 +84,11 @@ def test_make_run_runs_the_tour() -> None:
         ["make", "--no-print-directory", "--dry-run", "run"], cwd=root, capture_output=True, text=True, check=True
     )
     assert planned.stdout.splitlines()[-1] == ".venv/bin/python -m demos.tour"
+
+
+def test_what_it_says_to_look_at_is_there(told: str) -> None:
+    commands = [line.split() for line in scene(told, 8) if " session " in line]
+    assert len(commands) == 2
+    for command in commands:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (ended.returncode, ended.stderr) == (0, "")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tenuto import SessionRuntime, Turn, open_store, program
-from tenuto.errors import InvalidInput, NotOpen, SessionExists, StoreUnavailable, StoreUnusable, WrongLoop
+from tenuto.errors import InvalidInput, LaneBusy, NotOpen, SessionExists, StoreUnavailable, StoreUnusable, WrongLoop
 from tenuto.model.lane import LaneTiming
 from tests.runtime.gates import GatedProgram
 from tests.runtime.seams import leave_event_loop
@@ -314,3 +314,14 @@ async def test_an_existing_session_is_returned_if_it_is_of_the_same_program(url:
             await both.create(greets, session_id="s")
         handles = await asyncio.gather(*(both.create(greets, session_id="t", exists_ok=True) for _ in range(5)))
         assert len(set(handles)) == 1
+
+
+async def test_a_worker_has_the_name_it_was_given(url: str) -> None:
+    gate = GatedProgram()
+    async with SessionRuntime(url, gate, worker_name="till-7") as named, named.using(url) as other:
+        run = await (await named.create("gate", session_id="s")).start("hold it")
+        with pytest.raises(LaneBusy) as refused:
+            await other.send("s", "me too")
+        gate.let_go("hold it")
+        assert (await run.wait()).completed
+    assert refused.value.owner == "till-7"
