@@ -27,7 +27,7 @@ async def tour(folder: Path) -> None:
     title("8. Now look for yourself: the file stays until the next tour")
     say(f"{command} session show refund-7 --store {url}")
     say(f"{command} session list --store {url} --limit 3")
-    say("README.md goes on with a program of your own, docs/runtime.md with everything else")
+    say("next: README.md for your first program, docs/runtime.md for everything else")
 
 
 def main() -> None:

@@ -141,7 +141,7 @@ async def test_a_turn_whose_lane_is_taken_is_stopped_and_says_so(store: Store) -
         out = await line(says("old"), robbed, store=store, concurrency="exclusive").run(session_id="s")
     task = asyncio.current_task()
     assert task is not None
-    assert (ended(out), task.cancelling()) == ("errored: session_execution_lease_lost", 0)
+    assert (ended(out), task.cancelling()) == ("failed: session_execution_lease_lost", 0)
     assert await held(store) == {}
 
 
