@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tenuto import Store, program
+from tenuto import SessionRuntime, Store, program
 from tenuto.errors import InvalidInput, RunFailed
+from tenuto.graph import END, GraphBuilder, State
 from tenuto.runtime.program.turn import Turn
 from tests.runtime.runtimes import opened
 
@@ -40,3 +41,28 @@ async def test_what_is_no_program_is_refused(store: Store) -> None:
     wrong: Any = object()
     with pytest.raises(InvalidInput):
         await opened(store, [wrong])
+
+
+async def test_a_graph_and_a_function_that_are_no_programs_yet_are_told_how_to_become_one() -> None:
+    class Empty(State):
+        pass
+
+    async def node(state: Empty) -> dict[str, object]:
+        return {}
+
+    graph: Any = GraphBuilder(Empty).add_node("node", node).add_edge("node", END).set_entry("node").compile()
+    with pytest.raises(InvalidInput, match="as_program"):
+        SessionRuntime("memory://", [graph])
+    bare: Any = node
+    with pytest.raises(InvalidInput, match="@program"):
+        SessionRuntime("memory://", [bare])
+
+
+async def test_a_plain_function_says_so_when_it_runs(store: Store) -> None:
+    def plain(turn: Turn) -> Any:
+        return "done"
+
+    runtime = await opened(store, [program(plain)])
+    await runtime.create("plain", session_id="s")
+    outcome = await runtime.send("s", "hi")
+    assert outcome.error["message"] == "The program plain is a plain function; declare it with `async def`."

@@ -1,7 +1,7 @@
 """Programs: what a turn runs. A compiled graph is one, and so is any async function."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, Protocol, TypeAlias, overload, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, cast, overload, runtime_checkable
 
 from typing_extensions import TypeVar
 
@@ -65,7 +65,10 @@ class FunctionProgram(Generic[OutT_co]):
 
     async def run(self, turn: Turn) -> OutT_co:
         """See `Program.run`."""
-        return await self._function(turn)
+        result: Any = self._function(turn)
+        if not isinstance(result, Awaitable):
+            raise InvalidInput(f"The program {self.name} is a plain function; declare it with `async def`.")
+        return cast(OutT_co, await result)
 
 
 @overload
@@ -98,7 +101,8 @@ class Programs:
         self._latest: dict[str, Program[Any]] = {}
         for each in programs:
             if not isinstance(each, Program):
-                raise InvalidInput(f"{each!r} is not a program: it needs a name, a version and an async `run(turn)`.")
+                way = "call its `as_program()`" if hasattr(each, "as_program") else "decorate a function with @program"
+                raise InvalidInput(f"{quote(each)} is not a program: {way}.")
             if (each.name, each.version) in self._programs:
                 raise InvalidInput(f"The program {each.name}@{each.version} is registered twice.")
             self._programs[each.name, each.version] = each
