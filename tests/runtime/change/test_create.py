@@ -338,3 +338,32 @@ async def test_what_is_no_program_is_refused_by_name(store: Store) -> None:
         given: Any = wrong
         with pytest.raises(InvalidInput, match="is not a program"):
             await runtime.create(given)
+
+
+async def test_a_draft_is_created_as_it_is(store: Store) -> None:
+    runtime = await opened(store, [echo])
+    draft = SessionView.draft(Definition(name="echo"), "drafted")
+    draft = draft.with_fields(mood="calm").appended("messages", {"role": "user", "content": "hello"})
+    draft = draft.with_metadata(shop="north").with_profile(title="Drafted", user_id="u-1")
+    assert (draft.is_draft, draft.version, draft.created_at) == (True, 0, None)
+    session = await runtime.for_tenant("acme").create(draft, key="once")
+    assert await runtime.for_tenant("acme").create(draft, key="once") == session
+    view = await session.get()
+    assert (view.session_id, view.tenant, view.is_draft, view.version) == ("drafted", "acme", False, 1)
+    assert (view.document, view.messages) == ({"mood": "calm"}, [{"role": "user", "content": "hello"}])
+    assert (view.metadata, view.profile.title, view.profile.user_id) == ({"shop": "north"}, "Drafted", "u-1")
+    assert (await session.send("again")).completed
+
+
+async def test_a_draft_has_its_own_parts_and_a_stored_session_is_none(store: Store) -> None:
+    runtime = await opened(store, [echo])
+    draft = SessionView.draft(Definition(name="echo"))
+    with pytest.raises(InvalidInput, match="its own title"):
+        await runtime.create(draft, title="Another")
+    session = await runtime.create(draft)
+    with pytest.raises(InvalidInput, match="is stored already"):
+        await runtime.create(await session.get())
+    with pytest.raises(ProgramNotRegistered):
+        await runtime.create(SessionView.draft(Definition(name="nobody's")))
+    with pytest.raises(SessionExists):
+        await runtime.create(draft)

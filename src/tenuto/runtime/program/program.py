@@ -65,7 +65,7 @@ class FunctionProgram(Generic[OutT_co]):
 
     async def run(self, turn: Turn) -> OutT_co:
         """See `Program.run`."""
-        result: Any = self._function(turn)
+        result = self._function(turn)
         if not isinstance(result, Awaitable):
             raise InvalidInput(f"The program {self.name} is a plain function; declare it with `async def`.")
         return cast(OutT_co, await result)
@@ -101,8 +101,7 @@ class Programs:
         self._latest: dict[str, Program[Any]] = {}
         for each in programs:
             if not isinstance(each, Program):
-                way = "call its `as_program()`" if hasattr(each, "as_program") else "decorate a function with @program"
-                raise InvalidInput(f"{quote(each)} is not a program: {way}.")
+                raise _no_program(each)
             if (each.name, each.version) in self._programs:
                 raise InvalidInput(f"The program {each.name}@{each.version} is registered twice.")
             self._programs[each.name, each.version] = each
@@ -168,3 +167,8 @@ class Programs:
     def _unknown(self, name: str | None, what: str) -> ProgramNotRegistered:
         registered = ", ".join(self.names) or "none"
         return ProgramNotRegistered(f"{what}. Registered: {registered}.", program=name, registered=self.names)
+
+
+def _no_program(given: object) -> InvalidInput:
+    way = "call its `as_program()`" if hasattr(given, "as_program") else "decorate an async function with @program"
+    return InvalidInput(f"{quote(given)} is not a program: {way}.")
