@@ -1,7 +1,7 @@
 """Programs: what a turn runs. A compiled graph is one, and so is any async function."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, Protocol, TypeAlias, cast, overload, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, overload, runtime_checkable
 
 from typing_extensions import TypeVar
 
@@ -68,7 +68,7 @@ class FunctionProgram(Generic[OutT_co]):
         result = self._function(turn)
         if not isinstance(result, Awaitable):
             raise InvalidInput(f"The program {self.name} is a plain function; declare it with `async def`.")
-        return cast(OutT_co, await result)
+        return await result
 
 
 @overload
