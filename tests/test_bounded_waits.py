@@ -28,6 +28,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/events/event_queue.py:Delivery.around",
         "graph/events/event_queue.py:Delivery.wait_for",
         "runtime/stream/notices.py:_fault",
+        "runtime/program/program.py:FunctionProgram.run",
         "runtime/program/tools.py:_held_back",
         "runtime/program/tools.py:_side_by_side",
     ),
