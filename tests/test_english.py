@@ -222,6 +222,7 @@ def modules(*, all_rooms: bool = False) -> list[Path]:
     return [path for path in sorted(SOURCE.rglob("*.py")) if all_rooms or room_of(path) not in NOT_YET]
 
 
+@pytest.mark.long("it reads every sentence of the sources and the documents")
 def test_every_sentence_is_plain_english() -> None:
     hits = [str(hit) for hit in hits_of([*sources(), *DOCUMENTS]) if hit.room not in NOT_YET]
     assert not hits, "\n".join(hits)
