@@ -37,6 +37,7 @@ from tenuto.runtime.stream.reader import StreamItem, read_stream
 from tenuto.runtime.tree.answer import Answered
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.replica import Replica
+from tenuto.store.held_lanes import refuse_nested
 from tenuto.store.store import Store
 from tenuto.words import JSON, Boundary, Cancelled, Seconds, StopKind, WhenBusy
 
@@ -83,6 +84,8 @@ class Session(Generic[OutT_co]):
         raised; `outcome.result()` raises.
         """
         policy = self._policy(when_busy)
+        if policy == "queue":  # its turn begins only once the turn that would wait for it has ended
+            refuse_nested(self._lifetime.parts().store, self._key, "Call `start` or `enqueue`, which do not wait.")
         return await self._finish(await self._begin(message, key, policy), policy)
 
     async def start(

@@ -23,13 +23,15 @@ class HeldLane:
         self.key: SessionKey | None = None
 
     def hold(self, store: Any, held: Lane | RunRef | SessionKey) -> None:
-        """Note that the running code, and the tasks it creates, run under this lane; a run alone has none."""
+        """Note what is held; a run alone has no lane."""
         if not isinstance(held, RunRef):
             self.store, self.key = store, held if isinstance(held, SessionKey) else held.key
-            self.enter()
 
     def enter(self) -> None:
-        """Note the same in the task that runs the program, if that is another one."""
+        """Note that the running code, and the tasks it creates, run under this lane.
+
+        That is the code of the program: whoever began the turn may do something else meanwhile.
+        """
         above = _held.get()
         if self.key is not None and self not in above:
             _held.set((*(each for each in above if each.key is not None), self))
@@ -42,11 +44,13 @@ class HeldLane:
 _held: ContextVar[tuple[HeldLane, ...]] = ContextVar("tenuto_held_lanes", default=())
 
 
-def refuse_nested(store: Any, key: SessionKey) -> None:
-    """Refuse to wait for a lane that a run around the running code holds."""
+_SUBGRAPH = "Make the inner graph a subgraph of the outer one, or name another concurrency for it."
+
+
+def refuse_nested(store: Any, key: SessionKey, instead: str = _SUBGRAPH) -> None:
+    """Refuse to wait for a lane that a run around the running code holds; `instead` says what to do."""
     if any(each.store is store and each.key == key for each in _held.get()):
         raise NestedSession(
-            f"A run on {key} was started within a run on the same session, which holds it until it ends. Make the "
-            "inner graph a subgraph of the outer one, or name another concurrency for it.",
+            f"A run on {key} was started within a run on the same session, which holds it until it ends. {instead}",
             key=key,
         )

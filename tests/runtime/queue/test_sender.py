@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tenuto import SessionRuntime, Store, Turn, program
-from tenuto.errors import LaneBusy
+from tenuto.errors import LaneBusy, NestedSession
 from tenuto.runtime.change.hooks import on
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import Notice, RunStarted
@@ -121,3 +121,24 @@ async def test_many_cold_senders_all_get_their_turn_in_the_order_of_their_number
     order = [str(each.input_key) for each in sorted((each for each in found if each), key=lambda each: each.seq)]
     assert said(await runtimes[0].get("a")) == [text for word in order for text in (word, f"re: {word}")]
     assert sorted(order) == words
+
+
+async def test_a_turn_does_not_wait_for_a_message_that_waits_for_it(store: Store) -> None:
+    async def inner(turn: Turn) -> str:
+        if turn.text != "go":
+            return turn.text
+        own, other = runtime.session(turn.session_id), runtime.session("other")
+        with pytest.raises(NestedSession, match="`start` or `enqueue`"):
+            await own.send("to myself", when_busy="queue")
+        with pytest.raises(NestedSession):
+            await asyncio.create_task(own.send("from a task", when_busy="queue"))
+        await own.start("later", when_busy="queue")
+        return (await other.send("to another", when_busy="queue")).text
+
+    runtime = await opened(store, [program(inner), echo])
+    await runtime.create("inner", session_id="s")
+    await runtime.create("echo", session_id="other")
+    assert (await runtime.send("s", "go")).completed
+    await runtime.drain()
+    said = [message["content"] for message in (await runtime.get("s")).messages]
+    assert said == ["go", "later"]

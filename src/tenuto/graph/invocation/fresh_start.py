@@ -74,6 +74,7 @@ async def _writer_on(plan: SessionPlan, store: Store, key: SessionKey, stack: As
         deadline = asyncio.get_running_loop().time() + plan.lane_wait
         await stack.enter_async_context(in_line(store, key, deadline))
         writer = RunWriter.under(store, await take_lane(store, key, deadline=deadline))
+        writer.runs_in(asyncio.current_task())
     stack.push_async_callback(writer.abandon)
     return writer
 

@@ -219,6 +219,7 @@ async def _writer_under_lane(
         wait = graph.session.lane_wait
     deadline = asyncio.get_running_loop().time() + wait
     writer = RunWriter.under(store, await take_lane(store, key, deadline=deadline, meanwhile=meanwhile))
+    writer.runs_in(asyncio.current_task())
     stack.push_async_callback(writer.abandon)
     return writer
 

@@ -104,6 +104,7 @@ async def lock_foreign(plan: SessionPlan, key: SessionKey, stack: AsyncExitStack
         raise SessionLoadFailed(f"{key} could not be locked: {error!r}", key=key) from error
     held = HeldLane()
     held.hold(plan.store, key)
+    held.enter()
     stack.push_async_callback(_unlock, plan, key, held)
 
 
