@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from tenuto.cli.app import app
 from tests.cli.commands import refused, reported, tenuto
 
+pytestmark = pytest.mark.long("it starts processes")
+
 MODULE = """
 from tenuto import SessionRuntime, program
 from tenuto.graph import END, GraphBuilder, State

@@ -28,6 +28,8 @@ from tenuto.model.session import ANY_TENANT, Profile, SessionKey
 from tests.runtime.runtimes import opened
 from tests.servers import SCHEMA
 
+pytestmark = pytest.mark.long("it starts processes")
+
 MODULE = """
 import os, signal
 from typing import Annotated, Any, ClassVar
