@@ -35,8 +35,8 @@ def repair(messages: Iterable[Message]) -> Repaired:
         check_message(message, f"message {index}")
         found.append(message)
     work = _Repair(found)
-    for index, message in enumerate(found):
-        work.take(index, message)
+    for index, each in enumerate(found):
+        work.take(index, each)
     work.close(len(found))
     for index in sorted(work.unplaced):
         work.note(index, f"dropped the result of {_id(found[index])!r}, which answers no open call")

@@ -131,7 +131,7 @@ def _from_part(part: Mapping[str, Any]) -> list[Any]:
         case {"type": "file", "file": {"file_data": str(url), **rest}} if len(part) == 2:
             found = data_url(url)
             if found and found[0].partition("/")[0] not in ("image", "audio") and rest.keys() <= {"filename"}:
-                return [file_part(url, found[0], rest.get("filename"))]
+                return [file_part(url, found[0], part["file"].get("filename"))]
         case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(form), **rest}}:
             if form in _AUDIO and not rest and len(part) == 2:
                 return [file_part(f"data:{_AUDIO[form]};base64,{data}", _AUDIO[form])]

@@ -105,7 +105,8 @@ class _Reply:
 
 
 def _from_input(item: Mapping[str, Any]) -> ContextMessage:
-    role, content = item.get("role"), item.get("content")
+    role = item.get("role")
+    content: Any = item.get("content")
     if role not in ("user", "system", "developer", "assistant") or not isinstance(content, str | list):
         raise InvalidInput(f"This is not a message item of OpenAI's Responses: {quote(item)}.")
     own = without(item, "type", "role", "content") | ({"role": role} if role == "developer" else {})
@@ -118,7 +119,7 @@ def _from_input(item: Mapping[str, Any]) -> ContextMessage:
 
 
 def _from_result(item: Mapping[str, Any]) -> ContextMessage:
-    content = item.get("output") or ""
+    content: Any = item.get("output") or ""
     own = without(item, "type", "call_id", "output")
     own |= {} if item["type"] == _RESULTS[0] else {"type": item["type"]}
     is_text = isinstance(content, str)

@@ -71,7 +71,7 @@ class Sent:
     @classmethod
     def of(cls, message: Mapping[str, Any], provider: str) -> "Sent":
         """Read a message. Parts of other providers are left out; the result of a tool may be any JSON."""
-        content = message.get("content")
+        content: Any = message.get("content")
         if isinstance(content, str):
             return cls([Entry(text_part(content))], was_text=True)
         if not _are_parts(content):

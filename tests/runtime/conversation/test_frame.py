@@ -81,7 +81,8 @@ _ROUGH = st.lists(
 def test_no_result_is_seen_without_its_call_wherever_the_frame_stands(
     before: list[Any], after: list[Any], keep: int
 ) -> None:
-    whole = repair([*before, {"role": "frame"}, *after])
+    mark: Any = {"role": "frame"}
+    whole: list[Any] = [*repair([*before, mark, *after])]
     at = next(index for index, message in enumerate(whole) if message["role"] == "frame")
     seen = framed(whole[:at], whole[at + 1 :], summary="s", keep=keep)
     made = {call["id"] for message in seen for call in calls_of(message)}

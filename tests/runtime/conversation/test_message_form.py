@@ -116,7 +116,8 @@ async def test_a_sender_and_a_seed_are_told_of_it_and_an_applications_own_part_i
     with pytest.raises(MessageRefused, match="from_openai`"):
         await runtime.create("agent", {"messages": [NATIVE["openai"]]}, session_id="seeded")
     await runtime.create("agent", session_id="s")
-    for native in (NATIVE["anthropic result"], NATIVE["item"], LibraryObject()):
+    natives: list[Any] = [NATIVE["anthropic result"], NATIVE["item"], LibraryObject()]
+    for native in natives:
         with pytest.raises(MessageRefused) as refusal:
             await runtime.send("s", native)
         assert refusal.value.converter in str(refusal.value)
