@@ -6,13 +6,23 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from tenuto.errors import InvalidInput
 from tenuto.messages.context_order import in_order, quoted_data
 from tenuto.messages.message import AssistantMessage, ContextMessage, Delta, text_of
-from tenuto.messages.provider_fields import Entry, Sent, data_url, fields, file_part, other, text_part, without
+from tenuto.messages.provider_fields import (
+    Entry,
+    Sent,
+    data_url,
+    fields,
+    file_part,
+    other,
+    text_part,
+    with_fields,
+    without,
+)
 from tenuto.messages.provider_object import Native, ProviderObject, plain
 from tenuto.messages.tool_arguments import arguments_of
 from tenuto.quote import quote
 
 if TYPE_CHECKING:
-    from anthropic.types import MessageParam, RawMessageStreamEvent
+    from anthropic.types import MessageParam
 
 PROVIDER = "anthropic"
 _ROLES = ("system", "user", "assistant")
@@ -70,9 +80,9 @@ def to_anthropic(messages: Iterable[ContextMessage]) -> list["MessageParam"]:
 
 
 async def stream_anthropic(
-    events: AsyncIterable["RawMessageStreamEvent"], emit: Callable[[Delta], None] | None = None
+    events: AsyncIterable[Native], emit: Callable[[Delta], None] | None = None
 ) -> AssistantMessage:
-    """Assemble the message of a stream of Anthropic's, calling `emit` with each delta as it arrives.
+    """Assemble the message of a stream of `RawMessageStreamEvent`s, calling `emit` with each delta as it arrives.
 
     A stream that ends before its last event is a `ConnectionError`: its message would not be whole.
     """
@@ -129,12 +139,10 @@ def _from_call(block: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def _from_result(block: Mapping[str, Any]) -> ContextMessage:
-    content, extra = block.get("content") or "", without(block, "type", "tool_use_id", "content")
-    parts: Any = content if isinstance(content, str) else [part for each in content for part in _from_block(each)]
-    if extra:
-        mark = fields(PROVIDER, "message", extra, **({"content": "text"} if isinstance(content, str) else {}))
-        parts = [*([text_part(content)] if content else []), mark] if isinstance(content, str) else [*parts, mark]
-    return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": parts}
+    content: Any = block.get("content") or ""
+    parts = content if isinstance(content, str) else [part for each in content for part in _from_block(each)]
+    own = without(block, "type", "tool_use_id", "content")
+    return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": with_fields(PROVIDER, parts, own)}
 
 
 def _from_block(block: Mapping[str, Any]) -> list[Any]:

@@ -6,13 +6,23 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from tenuto.errors import InvalidInput
 from tenuto.messages.context_order import in_order, quoted_data
 from tenuto.messages.message import AssistantMessage, ContextMessage, Delta
-from tenuto.messages.provider_fields import Entry, Sent, data_url, fields, file_part, other, text_part, without
+from tenuto.messages.provider_fields import (
+    Entry,
+    Sent,
+    data_url,
+    fields,
+    file_part,
+    other,
+    text_part,
+    with_fields,
+    without,
+)
 from tenuto.messages.provider_object import Native, ProviderObject, plain
 from tenuto.messages.tool_arguments import UNPARSED, arguments_of, text_of_arguments
 from tenuto.quote import quote
 
 if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
+    from openai.types.chat import ChatCompletionMessageParam
 
 PROVIDER = "openai"
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
@@ -48,10 +58,8 @@ def to_openai(messages: Iterable[ContextMessage]) -> list["ChatCompletionMessage
     return cast("list[ChatCompletionMessageParam]", found)
 
 
-async def stream_openai(
-    chunks: AsyncIterable["ChatCompletionChunk"], emit: Callable[[Delta], None] | None = None
-) -> AssistantMessage:
-    """Assemble the message of a streamed chat completion, calling `emit` with each delta as it arrives.
+async def stream_openai(chunks: AsyncIterable[Native], emit: Callable[[Delta], None] | None = None) -> AssistantMessage:
+    """Assemble the message of a stream of `ChatCompletionChunk`s, calling `emit` with each delta as it arrives.
 
     A stream that ends without a finish reason is a `ConnectionError`: its message would not be whole.
     """
@@ -79,9 +87,8 @@ def _from_one(given: Any) -> ContextMessage:
     left = without(given, "role", "content", "tool_calls", "tool_call_id")
     if given["role"] == "developer":
         left["role"] = "developer"
-    content = given.get("content")
-    is_text = content is None or isinstance(content, str)
-    parts = [part for each in content for part in _from_part(each)] if not is_text else [text_part(content or "")]
+    content = given.get("content") or ""
+    parts = content if isinstance(content, str) else [part for each in content for part in _from_part(each)]
     calls: list[Any] = []
     more: list[Any] = []
     for index, call in enumerate(given.get("tool_calls") or ()):
@@ -89,16 +96,9 @@ def _from_one(given: Any) -> ContextMessage:
         calls.append(made)
         if extra:
             more.append(fields(PROVIDER, "tool_call", extra, index=index))
-    message: dict[str, Any] = {"role": role}
+    message: dict[str, Any] = {"role": role, "content": with_fields(PROVIDER, parts, left, *more)}
     if role == "tool":
         message["tool_call_id"] = given["tool_call_id"]
-    if is_text and not (left or more):
-        message["content"] = content or ""
-    elif left or more:
-        mark = fields(PROVIDER, "message", left, **({"content": "text"} if is_text else {}))
-        message["content"] = [*([] if is_text and not content else parts), mark, *more]
-    else:
-        message["content"] = parts
     if calls:
         message["tool_calls"] = calls
     return cast("ContextMessage", message)

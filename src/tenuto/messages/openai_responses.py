@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any, cast
 from tenuto.errors import InvalidInput
 from tenuto.messages.context_order import in_order, quoted_data
 from tenuto.messages.message import ContextMessage
-from tenuto.messages.provider_fields import Entry, Sent, data_url, fields, file_part, other, text_part, without
+from tenuto.messages.provider_fields import (
+    Entry,
+    Sent,
+    data_url,
+    fields,
+    file_part,
+    other,
+    text_part,
+    with_fields,
+    without,
+)
 from tenuto.messages.provider_object import Native, ProviderObject, plain
 from tenuto.messages.tool_arguments import UNPARSED, arguments_of, text_of_arguments
 from tenuto.quote import quote
@@ -67,7 +77,7 @@ def to_openai_responses(messages: Iterable[ContextMessage]) -> list["ResponseInp
 
 
 def _is_output(item: Mapping[str, Any]) -> bool:
-    """Return whether a message item is of a reply, with parts of texts, and not in the easy form of input."""
+    """Return whether a message item is one of a reply, with a list of parts, and not in the easy form of input."""
     content = item.get("content")
     return item.get("role") == "assistant" and isinstance(content, list)
 
@@ -111,23 +121,16 @@ def _from_input(item: Mapping[str, Any]) -> ContextMessage:
         raise InvalidInput(f"This is not a message item of OpenAI's Responses: {quote(item)}.")
     own = without(item, "type", "role", "content") | ({"role": role} if role == "developer" else {})
     parts: Any = content if isinstance(content, str) else [part for each in content for part in _from_part(each)]
-    if own:
-        is_text = isinstance(content, str)
-        mark = fields(PROVIDER, "message", own, **({"content": "text"} if is_text else {}))
-        parts = [*([text_part(content)] if is_text else parts), mark]
-    return cast("ContextMessage", {"role": "system" if role == "developer" else role, "content": parts})
+    ours = {"role": "system" if role == "developer" else role, "content": with_fields(PROVIDER, parts, own)}
+    return cast("ContextMessage", ours)
 
 
 def _from_result(item: Mapping[str, Any]) -> ContextMessage:
     content: Any = item.get("output") or ""
     own = without(item, "type", "call_id", "output")
     own |= {} if item["type"] == _RESULTS[0] else {"type": item["type"]}
-    is_text = isinstance(content, str)
-    parts: Any = content if is_text else [part for each in content for part in _from_part(each)]
-    if own:
-        mark = fields(PROVIDER, "message", own, **({"content": "text"} if is_text else {}))
-        parts = [*([text_part(content)] if is_text else parts), mark]
-    return {"role": "tool", "tool_call_id": item["call_id"], "content": parts}
+    parts: Any = content if isinstance(content, str) else [part for each in content for part in _from_part(each)]
+    return {"role": "tool", "tool_call_id": item["call_id"], "content": with_fields(PROVIDER, parts, own)}
 
 
 def _from_part(part: Mapping[str, Any]) -> list[Any]:

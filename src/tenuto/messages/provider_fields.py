@@ -26,6 +26,15 @@ def fields(provider: str, of: str, values: Mapping[str, Any], **more: Any) -> Ot
     return other(provider, {"of": of, "fields": values, **more})
 
 
+def with_fields(provider: str, content: Any, own: Mapping[str, Any], *more: OtherPart) -> Any:
+    """Return a content, a text or parts, with further fields of its message beside it if there are any."""
+    if not own and not more:
+        return content
+    is_text = isinstance(content, str)
+    parts = content if not is_text else [text_part(content)] if content else []
+    return [*parts, fields(provider, "message", own, **({"content": "text"} if is_text else {})), *more]
+
+
 def text_part(text: str) -> TextPart:
     """Return a text as a part."""
     return {"type": "text", "text": text}

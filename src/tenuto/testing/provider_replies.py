@@ -122,7 +122,7 @@ def _response(said: Said) -> dict[str, Any]:
         "tools": [],
         "usage": {
             "input_tokens": said.input_tokens,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": said.output_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": said.input_tokens + said.output_tokens,
