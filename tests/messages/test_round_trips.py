@@ -1,11 +1,14 @@
 """What goes to a provider and comes back is the same: in both directions, for all three forms."""
 
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenuto.errors import InvalidInput
 from tenuto.messages import (
     from_anthropic,
     from_openai,
@@ -103,6 +106,38 @@ def test_items_of_responses_come_back_whole(items: Any) -> None:
     before = [item_meaning(item) for item in items]
     assert [each for each in back if is_system(each)] == [each for each in before if is_system(each)]
     assert [each for each in back if not is_system(each)] == [each for each in before if not is_system(each)]
+
+
+JUNK = st.sampled_from([None, 7, "text", [], {}, [7], {"type": "text"}, {"type": "file"}, {"id": 7}])
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: st.SearchStrategy[Any]) -> Any:
+    """Draw a value of which one thing somewhere inside is left out or replaced."""
+    value = draw(whole)
+    if not isinstance(value, dict | list) or not value or draw(st.integers(0, 3)) == 0:
+        return draw(JUNK)
+    place: Any = draw(st.sampled_from(list(value) if isinstance(value, dict) else range(len(value))))
+    copy: Any = value.copy()
+    if draw(st.booleans()):
+        copy[place] = draw(damaged(st.just(value[place])))
+    else:
+        del copy[place]
+    return copy
+
+
+@pytest.mark.parametrize(
+    "whole", [st.lists(CHAT, max_size=2), claude(), ITEMS, ours()], ids=["chat", "claude", "items", "ours"]
+)
+@given(data=st.data())
+def test_what_is_damaged_is_converted_or_refused_with_a_typed_error(whole: Any, data: st.DataObject) -> None:
+    messages = data.draw(damaged(whole))
+    inwards: list[Any] = [from_openai, from_anthropic, from_openai_responses]
+    outwards: list[Any] = [to_openai, to_anthropic, to_openai_responses]
+    for convert in inwards + outwards:
+        if convert in inwards or isinstance(messages, list):
+            with suppress(InvalidInput):
+                convert(messages)
 
 
 def is_system(item: Any) -> bool:

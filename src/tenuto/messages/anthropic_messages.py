@@ -17,7 +17,7 @@ from tenuto.messages.provider_fields import (
     with_fields,
     without,
 )
-from tenuto.messages.provider_object import Native, ProviderObject, plain
+from tenuto.messages.provider_object import Native, ProviderObject, plain, understood_as
 from tenuto.messages.tool_arguments import arguments_of
 from tenuto.quote import quote
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from anthropic.types import MessageParam
 
 PROVIDER = "anthropic"
+_FORM = "a message of Anthropic's"
 _ROLES = ("system", "user", "assistant")
 _PDF = "application/pdf"
 _BEFORE = "(The conversation begins before this.)"
@@ -42,9 +43,10 @@ def from_anthropic(message: ProviderObject | Mapping[str, object] | Iterable[Nat
     A message that has results of tools is several of ours: give it in a list.
     """
     given = plain(message)
+    with understood_as(_FORM, given):
+        found = [each for one in (given if isinstance(given, list) else [given]) for each in _from_one(one)]
     if isinstance(given, list):
-        return [each for one in given for each in _from_one(one)]
-    found = _from_one(given)
+        return found
     if len(found) != 1:
         raise InvalidInput(
             f"This message of Anthropic's is {len(found)} of ours, one for each result and one for the rest; "
@@ -67,7 +69,8 @@ def to_anthropic(messages: Iterable[ContextMessage]) -> list["MessageParam"]:
     """
     found: list[dict[str, Any]] = []
     for message in in_order(messages):
-        role, content = _to_one(message)
+        with understood_as("a message that can be sent", message):
+            role, content = _to_one(message)
         if not content:
             continue
         if not found and role == "assistant":
@@ -99,7 +102,7 @@ def _from_one(given: Any) -> list[ContextMessage]:
     role = given.get("role") if isinstance(given, dict) else None
     content = given.get("content") if isinstance(given, dict) else None
     if role not in _ROLES or not isinstance(content, str | list):
-        raise InvalidInput(f"This is not a message of Anthropic's: {quote(given)}.")
+        raise InvalidInput(f"This is not {_FORM}: {quote(given)}.")
     if isinstance(content, str):
         return [cast("ContextMessage", {"role": role, "content": content})]
     results: list[ContextMessage] = []

@@ -17,7 +17,7 @@ from tenuto.messages.provider_fields import (
     with_fields,
     without,
 )
-from tenuto.messages.provider_object import Native, ProviderObject, plain
+from tenuto.messages.provider_object import Native, ProviderObject, plain, understood_as
 from tenuto.messages.tool_arguments import UNPARSED, arguments_of, text_of_arguments
 from tenuto.quote import quote
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionMessageParam
 
 PROVIDER = "openai"
+_FORM = "a message of OpenAI's chat completions"
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _REASONING = ("reasoning_content", "reasoning")
@@ -42,7 +43,8 @@ def from_openai(message: ProviderObject | Mapping[str, object] | Iterable[Native
     Of a completion with several choices it is the first. What only OpenAI understands becomes `other` parts.
     """
     given = plain(message)
-    return [_from_one(each) for each in given] if isinstance(given, list) else _from_one(given)
+    with understood_as(_FORM, given):
+        return [_from_one(each) for each in given] if isinstance(given, list) else _from_one(given)
 
 
 def to_openai(messages: Iterable[ContextMessage]) -> list["ChatCompletionMessageParam"]:
@@ -52,7 +54,8 @@ def to_openai(messages: Iterable[ContextMessage]) -> list["ChatCompletionMessage
     """
     found: list[dict[str, Any]] = []
     for message in in_order(messages):
-        found.append(_to_one(message))
+        with understood_as("a message that can be sent", message):
+            found.append(_to_one(message))
         if (quoted := quoted_data(message)) is not None:
             found.append({"role": "user", "content": quoted})
     return cast("list[ChatCompletionMessageParam]", found)
@@ -83,7 +86,7 @@ def _from_one(given: Any) -> ContextMessage:
         given = next((choice["message"] for choice in given["choices"] or ()), None)
     role = _ROLES.get(str(given.get("role"))) if isinstance(given, dict) else None
     if role is None:
-        raise InvalidInput(f"This is not a message of OpenAI's chat completions: {quote(given)}.")
+        raise InvalidInput(f"This is not {_FORM}: {quote(given)}.")
     left = without(given, "role", "content", "tool_calls", "tool_call_id")
     if given["role"] == "developer":
         left["role"] = "developer"

@@ -17,7 +17,7 @@ from tenuto.messages.provider_fields import (
     with_fields,
     without,
 )
-from tenuto.messages.provider_object import Native, ProviderObject, plain
+from tenuto.messages.provider_object import Native, ProviderObject, plain, understood_as
 from tenuto.messages.tool_arguments import UNPARSED, arguments_of, text_of_arguments
 from tenuto.quote import quote
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from openai.types.responses import ResponseInputItemParam
 
 PROVIDER = "openai_responses"
+_FORM = "an item of OpenAI's Responses"
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
@@ -36,23 +37,10 @@ def from_openai_responses(items: ProviderObject | Mapping[str, object] | Iterabl
     understands becomes `other` parts.
     """
     given = plain(items)
-    if isinstance(given, dict):
-        given = given["output"] if given.get("object") == "response" else [given]
-    found: list[ContextMessage] = []
-    reply: _Reply | None = None
-    for item in given:
-        if not isinstance(item, dict):
-            raise InvalidInput(f"This is not an item of OpenAI's Responses: {quote(item)}.")
-        kind = item.get("type", "message")
-        is_input = kind in _RESULTS or (kind == "message" and not _is_output(item))
-        if is_input:
-            found += [] if reply is None else [reply.message()]
-            reply = None
-            found.append(_from_result(item) if kind in _RESULTS else _from_input(item))
-        else:
-            reply = reply or _Reply()
-            reply.add(kind, item)
-    return found + ([] if reply is None else [reply.message()])
+    with understood_as(_FORM, given):
+        if isinstance(given, dict):
+            given = given["output"] if given.get("object") == "response" else [given]
+        return _from_items(given)
 
 
 def to_openai_responses(messages: Iterable[ContextMessage]) -> list["ResponseInputItemParam"]:
@@ -62,18 +50,26 @@ def to_openai_responses(messages: Iterable[ContextMessage]) -> list["ResponseInp
     """
     found: list[Mapping[str, Any]] = []
     for message in in_order(messages):
-        match message["role"]:
-            case "tool":
-                found.append(_to_result(message))
-            case "assistant":
-                found += _to_output(message)
-            case role:
-                sent = Sent.of(message, PROVIDER)
-                content = sent.text() if sent.as_text else [_to_part(each) for each in sent.entries]
-                found.append({"type": "message", "role": role, "content": content, **sent.fields})
+        with understood_as("a message that can be sent", message):
+            found += _to_items(message)
         if (quoted := quoted_data(message)) is not None:
             found.append({"type": "message", "role": "user", "content": quoted})
     return cast("list[ResponseInputItemParam]", found)
+
+
+def _from_items(items: Iterable[Any]) -> list[ContextMessage]:
+    found: list[ContextMessage] = []
+    reply: _Reply | None = None
+    for item in items:
+        kind = item.get("type", "message")
+        if kind in _RESULTS or (kind == "message" and not _is_output(item)):
+            found += [] if reply is None else [reply.message()]
+            reply = None
+            found.append(_from_result(item) if kind in _RESULTS else _from_input(item))
+        else:
+            reply = reply or _Reply()
+            reply.add(kind, item)
+    return found + ([] if reply is None else [reply.message()])
 
 
 def _is_output(item: Mapping[str, Any]) -> bool:
@@ -147,6 +143,18 @@ def _from_part(part: Mapping[str, Any]) -> list[Any]:
             if found and not found[0].startswith("image/") and not without(part, "type", "file_data", "filename"):
                 return [file_part(url, found[0], part.get("filename"))]
     return [other(PROVIDER, part)]
+
+
+def _to_items(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    match message["role"]:
+        case "tool":
+            return [_to_result(message)]
+        case "assistant":
+            return _to_output(message)
+        case role:
+            sent = Sent.of(message, PROVIDER)
+            content = sent.text() if sent.as_text else [_to_part(each) for each in sent.entries]
+            return [{"type": "message", "role": role, "content": content, **sent.fields}]
 
 
 def _to_part(entry: Entry) -> Mapping[str, Any]:

@@ -1,9 +1,12 @@
 """What a provider's library returns, as plain data; that library is not imported."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 from tenuto.argument import MAPPING, refuse
+from tenuto.errors import InvalidInput
+from tenuto.quote import quote
 
 
 class ProviderObject(Protocol):
@@ -16,6 +19,15 @@ class ProviderObject(Protocol):
 
 Native: TypeAlias = ProviderObject | Mapping[str, object]
 """A message in a provider's form: an object of its library, or a mapping of the same fields."""
+
+
+@contextmanager
+def understood_as(what: str, value: Any) -> Iterator[None]:
+    """Refuse a value in whose place something else was expected within it."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidInput(f"This is not {what}: {quote(value)}.") from error
 
 
 def plain(value: Any) -> Any:
