@@ -15,6 +15,7 @@ USER: Any = {"role": "user", "content": "hello"}
 SYSTEM: Any = {"role": "system", "content": "be kind"}
 REPLY: Any = {"role": "assistant", "content": "hi"}
 FRAME: Any = {"role": "frame", "frame": "compaction"}
+BUFFERED: Any = {**FRAME, "buffer": 1}
 
 
 def calling(*ids: str) -> Any:
@@ -73,6 +74,15 @@ def test_a_result_is_not_taken_from_a_later_call_of_the_same_id() -> None:
     assert [each.get("content") for each in fixed] == ["", "Not executed: the result was lost.", "", "of the second"]
 
 
+def test_the_buffer_of_a_frame_begins_where_it_began() -> None:
+    mark: Any = {"role": "frame", "frame": "compaction", "buffer": 3}
+    fixed: Any = repair([result("stray"), result("stray"), calling("a"), USER, REPLY, mark])
+    assert [each["role"] for each in fixed] == ["assistant", "tool", "user", "assistant", "frame"]
+    assert fixed[4]["buffer"] == 2
+    assert fixed.changes[1] == "Message 5: its buffer now begins at message 2, not 3."
+    assert repair(fixed).changes == ()
+
+
 def test_a_providers_own_form_is_refused_with_the_index_and_the_converter() -> None:
     native: Any = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]}
     with pytest.raises(MessageRefused, match=r"message 1 .*tenuto\.messages\.from_anthropic"):
@@ -81,7 +91,7 @@ def test_a_providers_own_form_is_refused_with_the_index_and_the_converter() -> N
 
 _IDS = st.sampled_from(["a", "b", "a_2", "c"])
 _MESSAGES = st.one_of(
-    st.sampled_from([USER, SYSTEM, REPLY, FRAME]),
+    st.sampled_from([USER, SYSTEM, REPLY, FRAME, BUFFERED]),
     st.lists(_IDS, max_size=3).map(lambda ids: calling(*ids)),
     st.builds(result, _IDS, st.text(max_size=2)),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
 from tenuto.messages.message import Message
-from tenuto.messages.message_form import calls_of, check_message, with_unique_calls
+from tenuto.messages.message_form import FRAME, calls_of, check_message, with_unique_calls
 from tenuto.messages.tool_result import not_executed
 
 _LOST = "the result was lost"
@@ -54,6 +54,7 @@ class _Repair:
         self._at = 0  # of the message whose calls are open
         self._open: list[tuple[str, str]] = []  # the id before, and now
         self._used: set[str] = set()
+        self._places: dict[int, int] = {}  # of the messages that keep their order, the index in `fixed`
         self._results: dict[str, list[int]] = {}
         self._made: dict[str, list[int]] = {}
         for index, message in enumerate(found):
@@ -68,11 +69,15 @@ class _Repair:
         if message["role"] == "tool":
             at = next((at for at, (before, _) in enumerate(self._open) if before == _id(message)), None)
             if at is not None and index in self.unplaced:
+                self._places[index] = len(self.fixed)
                 self._place(index, self._open.pop(at)[1])
             return
         if message["role"] != "system":
             self.close(index)
             self._at = index
+        self._places[index] = len(self.fixed)
+        if message["role"] == FRAME:
+            message = self._with_its_buffer(index, message)
         unique = with_unique_calls(message, self._used) if calls_of(message) else message
         for old, new in zip(calls_of(message), calls_of(unique), strict=True):
             if old["id"] != new["id"]:
@@ -92,6 +97,17 @@ class _Repair:
                 self._place(late, now)
                 self.note(late, f"moved the result of the call {now!r} up, before message {index}")
         self._open = []
+
+    def _with_its_buffer(self, index: int, mark: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a frame's mark whose buffer begins at the message at which it began before."""
+        before = mark.get("buffer")
+        if not isinstance(before, int) or not 0 <= before <= index:
+            return mark
+        now = next(self._places[at] for at in range(before, index + 1) if at in self._places)
+        if now == before:
+            return mark
+        self.note(index, f"its buffer now begins at message {now}, not {before}")
+        return {**mark, "buffer": now}
 
     def note(self, index: int, change: str) -> None:
         """Note what was changed of a message."""
