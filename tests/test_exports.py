@@ -9,10 +9,11 @@ import pytest
 import tenuto
 import tenuto.graph
 import tenuto.graph.middleware
+import tenuto.messages
 import tenuto.testing
 
 ROOT = Path(__file__).parent.parent
-FACES = [tenuto, tenuto.graph, tenuto.graph.middleware, tenuto.testing]
+FACES = [tenuto, tenuto.graph, tenuto.graph.middleware, tenuto.messages, tenuto.testing]
 UNDOCUMENTED: set[str] = set()
 """What is still to be said in the docs. A name is taken out of here once it is; none is added."""
 

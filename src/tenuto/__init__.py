@@ -6,7 +6,7 @@ One identity, one typed state, one transcript, across turns, crashes, deploys an
 from importlib.metadata import version as _version
 
 from tenuto.errors import TenutoError
-from tenuto.messages import Message
+from tenuto.messages.message import Message
 from tenuto.model.wait import Wait
 from tenuto.runtime.change.hooks import on
 from tenuto.runtime.handle import Session

@@ -56,9 +56,13 @@ class InvalidHistory(InvalidInput):
 
 
 class MessageRefused(InvalidInput):
-    """The session's program, or a controller, does not take this message; it began no turn."""
+    """The session's program does not take this message, or it is in a provider's own form; nothing was added.
+
+    `converter` names the function of `tenuto.messages` that converts it.
+    """
 
     category = "message_refused"
+    converter: Public[str]
 
 
 class ActionNotRegistered(InvalidInput):

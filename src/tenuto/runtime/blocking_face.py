@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Generic, overload
 
-from tenuto.messages import Message, Sendable
+from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopReply

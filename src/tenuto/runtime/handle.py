@@ -8,7 +8,7 @@ from typing import Any, Generic, overload
 
 from tenuto.argument import check_word, word_of
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
-from tenuto.messages import Message, Sendable
+from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.input import Boundary as InputBoundary
 from tenuto.model.input import Input, NewInput

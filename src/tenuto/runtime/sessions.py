@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, TypeVar, overload
 
 from tenuto.errors import SessionExists
-from tenuto.messages import Sendable
+from tenuto.messages.message import Sendable
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopReply
 from tenuto.model.session import Page, SessionFilter, SessionSummary, session_key

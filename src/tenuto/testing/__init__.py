@@ -2,6 +2,7 @@
 
 from tenuto.testing.fake_clock import FakeClock
 from tenuto.testing.memory_runtime import memory_runtime
+from tenuto.testing.provider import Answer, Provider, provider
 from tenuto.testing.scripted_model import ScriptedModel
 
-__all__ = ["FakeClock", "ScriptedModel", "memory_runtime"]
+__all__ = ["Answer", "FakeClock", "Provider", "ScriptedModel", "memory_runtime", "provider"]

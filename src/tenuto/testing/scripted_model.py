@@ -3,7 +3,7 @@
 from typing import Any
 
 from tenuto.errors import InvalidInput
-from tenuto.messages import AssistantMessage, assistant
+from tenuto.messages.message import AssistantMessage, assistant
 
 
 class ScriptedModel:

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from tenuto import Store
 from tenuto.messages import AssistantMessage, ToolCall, ToolMessage, assistant, user
+from tenuto.messages.history_repair import repair
+from tenuto.messages.message_form import calls_of
 from tenuto.runtime.conversation.frame import frame_mark, seen_since
-from tenuto.runtime.conversation.history import History, calls_of, repaired
+from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.turn.replica import is_frame
@@ -79,7 +81,8 @@ _ROUGH = st.lists(
 def test_no_result_is_seen_without_its_call_wherever_the_frame_stands(
     before: list[Any], after: list[Any], keep: int
 ) -> None:
-    whole = repaired([*before, {"role": "frame"}, *after])
+    mark: Any = {"role": "frame"}
+    whole: list[Any] = [*repair([*before, mark, *after])]
     at = next(index for index, message in enumerate(whole) if message["role"] == "frame")
     seen = framed(whole[:at], whole[at + 1 :], summary="s", keep=keep)
     made = {call["id"] for message in seen for call in calls_of(message)}

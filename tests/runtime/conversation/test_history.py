@@ -3,19 +3,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tenuto.errors import InvalidHistory
-from tenuto.runtime.conversation.history import (
-    NOT_EXECUTED,
-    History,
-    check_message,
-    not_executed,
-    outcome_unknown,
-    repaired,
-    with_unique_calls,
-)
+from tenuto.messages.history_repair import repair
+from tenuto.messages.message_form import check_message, with_unique_calls
+from tenuto.messages.tool_result import not_executed, outcome_unknown
+from tenuto.runtime.conversation.history import History
 
 USER = {"role": "user", "content": "hello"}
 SYSTEM = {"role": "system", "content": "be kind"}
@@ -129,7 +122,7 @@ def test_what_is_no_message_is_refused_everywhere(message: Any) -> None:
     with pytest.raises(InvalidHistory):
         History().judged([message])
     with pytest.raises(InvalidHistory):
-        repaired([message])
+        repair([message])
     with pytest.raises(InvalidHistory):
         with_unique_calls(message, set())
 
@@ -147,66 +140,3 @@ def test_results_that_say_what_became_of_a_call_are_results() -> None:
     assert History().judged(said).open == {}
     with pytest.raises(InvalidHistory):
         History().judged(said[:2])
-
-
-def test_a_broken_history_is_repaired_with_each_result_at_its_call() -> None:
-    found = [
-        result("stray"),
-        USER,
-        calling("a", "b"),
-        USER,
-        result("b", "of b"),
-        calling("a"),
-        result("a", "of the second a"),
-        result("a", "too many"),
-    ]
-    fixed = repaired(found)
-    assert [message.get("tool_call_id", message["role"]) for message in fixed] == [
-        "user",
-        "assistant",
-        "a",
-        "b",
-        "user",
-        "assistant",
-        "a_2",
-    ]
-    assert fixed[2]["metadata"][NOT_EXECUTED] == "the result was lost"
-    assert (fixed[3]["content"], fixed[6]["content"]) == ("of b", "of the second a")
-
-
-def test_calls_of_one_message_under_one_id_get_their_results_in_order() -> None:
-    fixed = repaired([calling("a", "a"), result("a", "first"), result("a", "second")])
-    assert [(each["tool_call_id"], each["content"]) for each in fixed[1:]] == [("a", "first"), ("a_2", "second")]
-
-
-_IDS = st.sampled_from(["a", "b", "a_2", "c"])
-_MESSAGES = st.one_of(
-    st.sampled_from([USER, SYSTEM, REPLY, FRAME]),
-    st.lists(_IDS, max_size=3).map(lambda ids: calling(*ids)),
-    st.builds(result, _IDS, st.text(max_size=2)),
-)
-
-
-@given(st.lists(_MESSAGES, max_size=12))
-def test_whatever_comes_from_elsewhere_becomes_valid_and_then_stays_the_same(messages: list[dict[str, Any]]) -> None:
-    before = [dict(message) for message in messages]
-    fixed = repaired(messages)
-    assert not History().judged(fixed).open
-    assert repaired(fixed) == fixed
-    assert messages == before
-    others = [message for message in messages if message["role"] != "tool"]
-    assert [m["role"] for m in fixed if m["role"] != "tool"] == [m["role"] for m in others]
-    given_results = [message["content"] for message in messages if message["role"] == "tool"]
-    kept = [m["content"] for m in fixed if m["role"] == "tool" and "metadata" not in m]
-    for content in kept:
-        given_results.remove(content)  # none is used twice
-
-
-@given(st.lists(_MESSAGES, max_size=12))
-def test_a_valid_history_is_left_as_it_is_but_for_the_order_of_results(messages: list[dict[str, Any]]) -> None:
-    try:
-        History().judged(messages)
-    except InvalidHistory:
-        return
-    key = repr
-    assert sorted(repaired(messages), key=key) == sorted(messages, key=key)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tenuto.messages import text_of
+from tenuto.messages.tool_result import result_message
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus
 from tenuto.runtime.calls.effect_call import call_effect
-from tenuto.runtime.conversation.history import History, result_message
+from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tools import Tool, run_tools
 from tenuto.runtime.program.turn import Turn, context_of

@@ -6,6 +6,7 @@ from tenuto.errors import (
     InvalidHistory,
     InvocationExists,
     LaneLost,
+    MessageRefused,
     RunNotLive,
     SessionDeleted,
     SessionMoved,
@@ -18,7 +19,7 @@ from tenuto.model.session import SessionKey
 
 def save_error(error: TenutoError, key: SessionKey, operation_id: str, state: Any, repeat: Any) -> TenutoError:
     """Return the error of a failed save, with the final state; a conflict keeps its type."""
-    if isinstance(error, LaneLost | RunNotLive | InvalidHistory):
+    if isinstance(error, LaneLost | RunNotLive | InvalidHistory | MessageRefused):
         return error  # another runner resumes it, or no repeat can succeed
     if isinstance(error, VersionConflict | SessionDeleted | InvocationExists):  # repeating will not help
         return type(error)(error.message, **error.details(), final_state=state, operation_id=operation_id)

@@ -4,11 +4,12 @@ from typing import Any
 
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON
+from tenuto.messages.message_form import calls_of, check_message, with_unique_calls
 from tenuto.model.effect import EffectKind
 from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.runtime.calls.arguments import check_log, check_once, check_values
 from tenuto.runtime.conversation.frame import frame_mark
-from tenuto.runtime.conversation.history import as_message, calls_of, check_message, with_unique_calls
+from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.session.session_view import MESSAGES, changes_between
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import ONCE, Place

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 from tenuto.codec import JSON, dumps, encode, loads
 from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidHistory, InvalidInput, KeyRepeated, StoreError
+from tenuto.messages.tool_result import result_message
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls.arguments import check_callable, sized
 from tenuto.runtime.calls.suspension import wait_all
-from tenuto.runtime.conversation.history import result_message
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext, leave_call
 from tenuto.runtime.turn.effect_journal import Known, Place, check_same, failed, place_of, replayed

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON, dumps, loads
 from tenuto.errors import ActionNotRegistered, InvalidInput
-from tenuto.messages import Sendable
+from tenuto.messages.message import Sendable
 from tenuto.model.input import InputKind
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.conversation.history import as_message

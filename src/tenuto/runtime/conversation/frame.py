@@ -7,7 +7,7 @@ it, and the start of the buffer: the last messages before the mark that the prog
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenuto.runtime.conversation.history import FRAME, calls_of
+from tenuto.messages.message_form import FRAME, calls_of
 from tenuto.words import FrameKind
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from tenuto.codec import JSON, encode
 from tenuto.errors import EffectFailed
+from tenuto.messages.tool_result import not_executed, outcome_unknown, result_message
 from tenuto.model.effect import EffectKind
 from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.runtime.calls.additions import append
 from tenuto.runtime.calls.effect_call import call_effect, in_doubt_error, settle, start_call
 from tenuto.runtime.calls.suspension import spawning, suspend
-from tenuto.runtime.conversation.history import not_executed, outcome_unknown, result_message
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Known, Place

@@ -13,7 +13,16 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 
 from tenuto.argument import check_map, check_word, refuse
 from tenuto.codec import dumps
-from tenuto.messages import ContextMessage, Delta, Message, Sendable, SystemMessage, ToolCall, UserMessage, text_of
+from tenuto.messages.message import (
+    ContextMessage,
+    Delta,
+    Message,
+    Sendable,
+    SystemMessage,
+    ToolCall,
+    UserMessage,
+    text_of,
+)
 from tenuto.model.wait import WaitKind as StoredWaitKind
 from tenuto.runtime.calls import additions, steps, suspension
 from tenuto.runtime.calls.additions import hand_off

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tenuto.messages.tool_result import not_executed, outcome_unknown
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.change.rewind import rewind
-from tenuto.runtime.conversation.history import not_executed, outcome_unknown
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.debts import Abandoned, abandon_run

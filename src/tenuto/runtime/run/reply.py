@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tenuto.codec import JSON
+from tenuto.messages.tool_result import not_executed, outcome_unknown, result_message
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import Stop
 from tenuto.model.wait import Wait
-from tenuto.runtime.conversation.history import not_executed, outcome_unknown, result_message
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import EffectJournal

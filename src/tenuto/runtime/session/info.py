@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tenuto.argument import refuse
 from tenuto.errors import SessionNotFound
-from tenuto.messages import Message
+from tenuto.messages.message import Message
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import Page, SessionHead, SessionKey
 from tenuto.model.token_usage import UsageReport

@@ -8,7 +8,7 @@ from typing import Any, Generic, cast, get_args
 from typing_extensions import TypeVar
 
 from tenuto.errors import Bucket, InvalidInput, RunFailed, TenutoError, bucket_of_record
-from tenuto.messages import AssistantMessage, text_of
+from tenuto.messages.message import AssistantMessage, text_of
 from tenuto.model.event import EventType
 from tenuto.model.input import Input, InputStatus
 from tenuto.model.run import Run, RunStatus

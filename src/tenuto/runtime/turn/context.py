@@ -14,13 +14,13 @@ from typing import Any
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, StoreError, TenutoError
+from tenuto.messages.message_form import calls_of
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import Boundary
 from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import Stop, StopKind
 from tenuto.model.session import SessionKey
-from tenuto.runtime.conversation.history import calls_of
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.chunks import Chunks

@@ -7,10 +7,10 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import WaitExpired
+from tenuto.messages.tool_result import not_executed, result_message
 from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
-from tenuto.runtime.conversation.history import not_executed, result_message
 
 STEP = "/step"
 """The name under which a wait's metadata store the step that asked for it."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
+from tenuto.messages.message_form import calls_of
 from tenuto.model.commit import OpenWait, Receipt
 from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
@@ -12,7 +13,7 @@ from tenuto.model.input import Consume, NewInput
 from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.session import LogEnd, Profile, SessionStatus
 from tenuto.model.token_usage import NewUsage
-from tenuto.runtime.conversation.history import Judged, calls_of
+from tenuto.runtime.conversation.history import Judged
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, SessionView, profile_after
 from tenuto.runtime.turn.replica import Replica

@@ -9,11 +9,12 @@ from typing import Any
 
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON, encode
+from tenuto.messages.message_form import FRAME
 from tenuto.model.commit import Receipt
 from tenuto.model.input import Input
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
-from tenuto.runtime.conversation.history import FRAME, History
+from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, LogView, SessionView, profile_after
 from tenuto.writing.changes import Base

@@ -103,7 +103,10 @@ Sendable: TypeAlias = str | UserMessage | SystemMessage
 
 
 class Delta(TypedDict, total=False):
-    """A part of a reply in progress; only `text` is text of the reply."""
+    """A part of a reply in progress; only `text` is text of the reply.
+
+    Of a tool call it is the call's `index`, its `id` and `name` when it begins, and the next piece of its `arguments`.
+    """
 
     text: str
     reasoning: str
