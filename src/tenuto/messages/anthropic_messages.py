@@ -180,15 +180,15 @@ def _to_one(message: Mapping[str, Any]) -> tuple[str, Any]:
     sent, calls = Sent.of(message, PROVIDER), message.get("tool_calls") or ()
     if role == "tool":
         content: Any = sent.text() if sent.as_text else [_to_block(each) for each in sent.entries]
-        result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": content, **sent.fields}
-        return "user", [result]
+        result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": content}
+        return "user", [{**sent.fields, **result}]
     if sent.as_text and not calls:
         return role, sent.text()
     blocks: list[Any] = []
     for entry, call in sent.with_calls(calls):
         if call is not None:
             given = dict(call.get("arguments") or {})
-            blocks.append({"type": "tool_use", "id": call["id"], "name": call["name"], "input": given, **entry.fields})
+            blocks.append({**entry.fields, "type": "tool_use", "id": call["id"], "name": call["name"], "input": given})
         elif entry.part.get("type") != "text" or entry.part["text"]:
             blocks.append(_to_block(entry))
     return role, blocks
@@ -197,7 +197,7 @@ def _to_one(message: Mapping[str, Any]) -> tuple[str, Any]:
 def _to_block(entry: Entry) -> Mapping[str, Any]:
     part = entry.part
     if part.get("type") == "text" or "media_type" not in part:
-        return {**part, **entry.fields}
+        return {**entry.fields, **part}
     media_type, url = part["media_type"], part["url"]
     found = data_url(url)
     source = {"type": "base64", "media_type": found[0], "data": found[1]} if found else {"type": "url", "url": url}

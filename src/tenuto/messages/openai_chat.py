@@ -151,21 +151,23 @@ def _to_one(message: Mapping[str, Any]) -> dict[str, Any]:
     if calls:
         extra = {entry.call: entry.fields for entry in sent.entries if entry.call is not None}
         written["tool_calls"] = [_to_call(call, extra.get(index, {})) for index, call in enumerate(calls)]
-    return written | sent.fields
+    if role == "system" and sent.fields.get("role") == "developer":
+        written["role"] = "developer"
+    return {**sent.fields, **written}
 
 
 def _to_call(call: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     name, text = call["name"], text_of_arguments(call.get("arguments"))
     if extra.get("type") == "custom":
-        return {"id": call["id"], "custom": {"name": name, "input": text}, **extra}
-    function = {"name": name, "arguments": text, **extra.get("function", {})}
-    return {"id": call["id"], "type": "function", **extra, "function": function}
+        return {**extra, "id": call["id"], "custom": {"name": name, "input": text}}
+    function = {**extra.get("function", {}), "name": name, "arguments": text}
+    return {**extra, "id": call["id"], "type": "function", "function": function}
 
 
 def _to_part(entry: Entry, role: str) -> Mapping[str, Any]:
     part = entry.part
     if part.get("type") == "text" or "media_type" not in part:
-        return {**part, **entry.fields}
+        return {**entry.fields, **part}
     media_type, url = part["media_type"], part["url"]
     found = data_url(url)
     if role == "user":

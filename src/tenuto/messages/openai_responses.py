@@ -154,13 +154,15 @@ def _to_items(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         case role:
             sent = Sent.of(message, PROVIDER)
             content = sent.text() if sent.as_text else [_to_part(each) for each in sent.entries]
-            return [{"type": "message", "role": role, "content": content, **sent.fields}]
+            if role == "system" and sent.fields.get("role") == "developer":
+                role = "developer"
+            return [{**sent.fields, "type": "message", "role": role, "content": content}]
 
 
 def _to_part(entry: Entry) -> Mapping[str, Any]:
     part = entry.part
     if part.get("type") == "text":
-        return {"type": "input_text", "text": part["text"], **entry.fields}
+        return {**entry.fields, "type": "input_text", "text": part["text"]}
     if "media_type" not in part:
         return part
     url = part["url"]
@@ -173,7 +175,8 @@ def _to_part(entry: Entry) -> Mapping[str, Any]:
 def _to_result(message: Mapping[str, Any]) -> dict[str, Any]:
     sent = Sent.of(message, PROVIDER)
     output = sent.text() if sent.as_text else [_to_part(each) for each in sent.entries]
-    return {"type": _RESULTS[0], "call_id": message["tool_call_id"], "output": output, **sent.fields}
+    kind = _RESULTS[1] if sent.fields.get("type") == _RESULTS[1] else _RESULTS[0]
+    return {**sent.fields, "type": kind, "call_id": message["tool_call_id"], "output": output}
 
 
 def _to_output(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -187,16 +190,17 @@ def _to_output(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
             found.append(_to_call(call, entry.fields))
         elif own is not None:
             is_text = part.get("type") == "text"
-            text = {"type": "output_text", "text": part.get("text"), "annotations": [], **entry.fields.get("part", {})}
+            own_fields = {"annotations": [], **entry.fields.get("part", {})}
+            text = {**own_fields, "type": "output_text", "text": part.get("text")}
             content = text if is_text else part["content"]
             if before == own:
                 found[-1]["content"].append(content)
             else:
-                found.append({"type": "message", "role": "assistant", "content": [content], **own})
+                found.append({**own, "type": "message", "role": "assistant", "content": [content]})
             latest = own
         elif part.get("type") == "text":
             if part["text"]:
-                found.append({"type": "message", "role": "assistant", "content": part["text"], **sent.fields})
+                found.append({**sent.fields, "type": "message", "role": "assistant", "content": part["text"]})
         elif "media_type" in part:
             raise InvalidInput(f"OpenAI's Responses take no file from an assistant: {quote(part['url'])}.")
         else:
@@ -206,5 +210,5 @@ def _to_output(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _to_call(call: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     text = text_of_arguments(call.get("arguments"))
-    kind = str(extra.get("type", "function_call"))
-    return {"type": kind, "call_id": call["id"], "name": call["name"], _CALLS[kind]: text, **extra}
+    kind = "custom_tool_call" if extra.get("type") == "custom_tool_call" else "function_call"
+    return {**extra, "type": kind, "call_id": call["id"], "name": call["name"], _CALLS[kind]: text}
