@@ -144,7 +144,8 @@ def test_a_sender_cannot_put_on_another_role_or_another_content_by_a_providers_f
                 given.append({"type": "other", "provider": provider, "data": {"of": of, "fields": stolen}})
             message: Any = {"role": role, "content": given, **({"tool_call_id": "a"} if role == "tool" else {})}
             sent: Any = convert([message])
-            plain: Any = convert([{**message, "content": [{"type": "text", "text": "hi"}]}])
+            bare: Any = {**message, "content": [{"type": "text", "text": "hi"}]}
+            plain: Any = convert([bare])
             for name in plain[0].keys() - {"content", "output"}:
                 assert sent[0][name] == plain[0][name]
             assert text_within(sent[0]) == text_within(plain[0]) == "hi"
