@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tenuto import Store
 from tenuto.messages import text_of
 from tenuto.messages.tool_result import result_message
 from tenuto.model.effect import EffectStatus
@@ -20,7 +21,7 @@ from tenuto.runtime.turn.effect_journal import Place
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.polling import until
-from tests.runtime.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting
+from tests.runtime.runtimes import Database, Gate, agent, contents, counting, in_memory, opened, results, waiting
 
 
 async def history_of(runtime: SessionRuntime, session_id: str = "s") -> list[Any]:
@@ -570,3 +571,26 @@ async def test_the_model_is_not_asked_before_every_call_has_its_result(harness: 
     assert (outcome.error["category"], outcome.error["details"]["call_id"]) == ("history_invalid", "c1")
     assert asked == []
     assert [message["role"] for message in await history_of(runtime)] == ["user"]
+
+
+async def test_a_program_that_ends_before_an_approved_call_is_made_fails_and_blocks_nothing(store: Store) -> None:
+    paid: list[Any] = []
+
+    @program
+    async def hasty(turn: Turn) -> str:
+        if turn.text == "go" and not turn.resumed:
+            message: Any = calls(("c1", "pay", {}))
+            turn.append(message)
+            await run_tools(turn, [Tool(name="pay", run=counting(paid), needs_approval=True)])
+        return "done"
+
+    runtime = await opened(store, [hasty])
+    session = await runtime.create(hasty, session_id="s")
+    (wait,) = (await session.send("go")).waits
+    answered = await session.answer(wait, True)
+    assert answered.outcome is not None
+    assert (answered.outcome.status, answered.outcome.error["category"]) == ("failed", "history_invalid")
+    assert "run_tools" in answered.outcome.error["message"]
+    assert (await session.send("next")).completed
+    assert results((await session.get()).messages).keys() == {"c1"}
+    assert not paid

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
 from tenuto.errors import (
+    InvalidHistory,
     InvalidInput,
     LaneLost,
     RunNotLive,
@@ -75,6 +76,11 @@ class TurnEnder:
     async def completed(self, turn: TurnContext, output: JSON, plan_next: PlanNext | None = None) -> Ended:
         """End a turn whose program completed; an earlier stop wins. `plan_next` returns the turn to begin with it."""
         try:
+            if left := turn.pending.open_calls():
+                raise InvalidHistory(
+                    f"The program ended while call {min(left)!r} has no result; call run_tools, or append its result.",
+                    call_id=min(left),
+                )
             await self._settle_hooks(turn)
             end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(turn, output))
             planned = plan_next(turn) if plan_next is not None else None
