@@ -76,7 +76,7 @@ class TurnEnder:
     async def completed(self, turn: TurnContext, output: JSON, plan_next: PlanNext | None = None) -> Ended:
         """End a turn whose program completed; an earlier stop wins. `plan_next` returns the turn to begin with it."""
         try:
-            if left := turn.pending.open_calls():
+            if not turn.traits.resumes and (left := turn.pending.open_calls()):
                 raise InvalidHistory(
                     f"The program ended while call {min(left)!r} has no result; call run_tools, or append its result.",
                     call_id=min(left),
