@@ -21,6 +21,7 @@ def on_pages(found: Sequence[str], modules: Sequence[Module]) -> list[str]:
     return [re.sub(r"^.*?(\w+\.py)(?=:)", lambda file: pages.get(file[1], file[0]), line) for line in found]
 
 
+@pytest.mark.long("mypy reads the package and every page")
 def test_the_pages_pass_mypy(tmp_path: Path) -> None:
     found = mypy(write(tmp_path, MODULES), [tmp_path], cache="pages")
     assert not found, "\n".join(on_pages(found, MODULES))

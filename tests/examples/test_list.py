@@ -28,6 +28,7 @@ def test_programs_that_run_are_checked_with_the_source() -> None:
 
 
 @pytest.mark.skipif(FACE is None, reason=NOWHERE)
+@pytest.mark.long("mypy reads the planned signatures")
 def test_planned_programs_fit_the_planned_signatures() -> None:
     planned = [each.path for each in LIST if each.due is NOT_YET and each.path.suffix == ".py"]
     assert FACE is not None

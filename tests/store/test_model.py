@@ -322,6 +322,7 @@ def _run(examples: int, steps: int, *, anew: bool = False) -> None:
     )
 
 
+@pytest.mark.long("many histories on two databases")
 def test_both_databases_do_what_the_model_does() -> None:
     _run(examples=12, steps=30)
 
