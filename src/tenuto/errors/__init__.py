@@ -45,6 +45,7 @@
     │   ├── EffectFailed
     │   ├── EffectInDoubt
     │   ├── EffectResultDropped
+    │   ├── ReplayMismatch
     │   ├── StepBudgetExceeded
     │   ├── WaitExpired
     │   ├── RunFailed

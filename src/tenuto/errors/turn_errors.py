@@ -33,6 +33,14 @@ class EffectResultDropped(TurnError):
     place: Public[Any]
 
 
+class ReplayMismatch(TurnError):
+    """A program that runs a step again adds something else than before; nothing of it is pending."""
+
+    category = "replay_mismatch"
+    log: Public[str]
+    entry: Public[int]
+
+
 class StepBudgetExceeded(TurnError):
     """A turn took all the steps it may take; the next turn has a new budget."""
 

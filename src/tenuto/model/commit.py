@@ -172,6 +172,7 @@ class Commit:
     consumed. `rolls_back` marks the runs of an earlier run's invocation, and the input they consumed, as rolled back.
     While a stop is requested, the run can end neither as completed nor as suspended; `sees_stop` marks the request as
     seen, and it can no longer be withdrawn.
+    `additions` replaces what the run's row says of the entries that its program added in its open step; None leaves it.
     `effects` are journaled for the run's origin, whose completion drops their bodies; `outgoing` starts nothing by
     itself: the outbox delivers it. With `next_run`, the session moves from the ended run to the next one in this
     commit, so that no reader sees it in between.
@@ -203,6 +204,7 @@ class Commit:
     profile: Mapping[str, JSON] = field(default_factory=dict)
     count_resume: bool = False
     steps: int | None = None
+    additions: Mapping[str, JSON] | None = None
     end: EndRun | None = None
     checkpoint: NewCheckpoint | None = None
     open_waits: tuple[OpenWait, ...] = ()

@@ -1,6 +1,7 @@
 """Runs, each one stretch of executing an invocation, and the requests to stop them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -69,7 +70,8 @@ class Run:
 
     `ends` are the log ends as the run sees them and `own_logs` the logs it writes on its own branches; `base_version`
     and `base_ends` are the head after its last save, or at its start. A completed run has none of them.
-    `commit_number` is the commit that began it; `rolled_back` means that a later turn rolled it back.
+    `commit_number` is the commit that began it; `rolled_back` means that a later turn rolled it back. `additions` are
+    the positions, in pairs of first and last by log, of the entries that its program added in the step that is open.
     """
 
     run_id: str
@@ -98,3 +100,4 @@ class Run:
     stop: Stop | None = None
     commit_number: int = 0
     rolled_back: bool = False
+    additions: Mapping[str, JSON] = field(default_factory=dict)

@@ -158,8 +158,11 @@ class Turn(Generic[StateT]):
 
     @property
     def open_calls(self) -> Sequence[ToolCall]:
-        """The tool calls of the conversation that have no result yet."""
-        return cast("list[ToolCall]", self._context.open_calls)
+        """The tool calls of the conversation that have no result yet; a step that runs again continues from them."""
+        calls = self._context.open_calls
+        if calls:
+            additions.pass_calls(self._context, calls)
+        return cast("list[ToolCall]", calls)
 
     @property
     def state(self) -> StateT:
@@ -174,14 +177,15 @@ class Turn(Generic[StateT]):
     def append(self, *messages: str | Message, once: str | None = None) -> list[Message]:
         """Add messages to the conversation and return them as they will be stored, with unique call ids.
 
-        A text is a message of the assistant. With `once`, a program that runs again does not add them again: the key is
-        journaled with them.
+        A text is a message of the assistant. A program that runs a step again does not add anything twice: its n-th
+        message of the step is the n-th stored, and a different one raises `ReplayMismatch`. `once` names an addition
+        whose place among the others may change.
         """
         said = ({"role": "assistant", "content": each} if isinstance(each, str) else each for each in messages)
-        return additions.append(self._context, *said, once=once)
+        return additions.say(self._context, *said, once=once)
 
     def add(self, log: str, *items: JSON, once: str | None = None) -> None:
-        """Add items to a log that is not the conversation."""
+        """Add items to a log that is not the conversation; as in `append`, a step that runs again adds none twice."""
         additions.add(self._context, log, *items, once=once)
 
     def log(self, name: str) -> Sequence[JSON]:
@@ -302,7 +306,7 @@ class Turn(Generic[StateT]):
         context = self._context
         check_frame(summary, keep, context.writer.store.budget)
         word = check_word(kind, FrameKind, "kind")
-        additions.append(context, frame_mark(word, context.replica.messages, summary=summary, keep=keep))
+        additions.begin_frame(context, frame_mark(word, context.replica.messages, summary=summary, keep=keep))
 
     def hand_off(
         self, program: str | Named, *, summary: str | None = None, keep: int = 0, message: Sendable | None = None

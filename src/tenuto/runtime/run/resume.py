@@ -19,6 +19,7 @@ from tenuto.runtime.turn.effect_journal import EffectJournal
 from tenuto.runtime.turn.invocation import Invocation, reply_to
 from tenuto.runtime.turn.invocation_waits import ANSWERS_CALLS, STEP, answer_message
 from tenuto.runtime.turn.replica import Replica
+from tenuto.runtime.turn.step_additions import StepAdditions
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 from tenuto.writing.run_writer import RunWriter
@@ -93,6 +94,7 @@ async def rebuild(
     )
     journal = EffectJournal(effects, run_id=writer.run_id, attempt=writer.attempt)
     turn = factory.build(replica, writer, invocation, journal)
+    turn.additions = StepAdditions.of(run.additions, is_stored=resumes is None)
     if resumes is None:
         turn.steps, turn.stop = run.steps, run.stop
     return turn

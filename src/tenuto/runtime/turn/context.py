@@ -19,7 +19,7 @@ from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import Boundary
 from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
-from tenuto.model.run import Stop, StopKind
+from tenuto.model.run import RunStatus, Stop, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
@@ -29,6 +29,7 @@ from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
 from tenuto.runtime.turn.pending_changes import Pending
 from tenuto.runtime.turn.replica import Replica
+from tenuto.runtime.turn.step_additions import StepAdditions
 from tenuto.words import InDoubt
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.lost_reply import ask_again
@@ -75,11 +76,13 @@ class TurnContext:
     store_failure: StoreError | None = None
     tools_under_way: int = 0
     called: dict[Place, object] = field(default_factory=dict)
+    additions: StepAdditions = field(default_factory=StepAdditions)
     engine: Any = None
     is_boundary: bool = False
     stream_start: int = 0
     last_receipt: Receipt | None = None
     _ends_step: bool | None = None
+    _adding: dict[str, JSON] | None = None
     _task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
@@ -233,6 +236,10 @@ class TurnContext:
             self._ends_step = pending.ends_step(self.step_over)
             if self._ends_step is not self.step_over:
                 parts.setdefault("steps", self.steps + self._ends_step)
+        if end is None or end.status is not RunStatus.COMPLETED:
+            over = self.step_over or bool(self._ends_step) or parts.get("steps", 0) > self.steps
+            if (added := self.additions.unwritten(step_over=over)) is not None:
+                self._adding = parts["additions"] = added
         return parts
 
     def _wake(self, wait: OpenWait) -> NewOutgoing:
@@ -246,6 +253,9 @@ class TurnContext:
         self.last_receipt = receipt
         if self._ends_step is not None:
             self.step_over, self._ends_step = self._ends_step, None
+        if self._adding is not None:
+            self.additions.landed(self._adding)
+            self._adding = None
         if self.is_boundary:
             self.is_boundary = False
             self.chunks.mark(receipt.event_seq)
@@ -273,6 +283,7 @@ class TurnContext:
         """Undo changes that are not written yet; the results of calls to the outside stay."""
         self.pending.effects = self.journal.undo(self.pending.effects)
         self.pending.discard()
+        self.additions.discard(self.pending.written)
 
     def discard_chunks(self) -> None:
         """Mark chunks since the last finished step as superseded."""
@@ -284,6 +295,7 @@ class TurnContext:
         self.steps += 1
         self.in_step = self.step_over = False
         self.pending.steps = self.steps
+        self.additions.clear()
 
     async def open_waits(self, waits: Sequence[OpenWait]) -> None:
         """Open waits now, in one commit with everything pending, while the turn continues."""

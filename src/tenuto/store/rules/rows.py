@@ -95,7 +95,8 @@ class RunRow(NamedTuple):
     """One run. A null origin or correlation id means the invocation's own id.
 
     `holds` says what the commit that ends it has to look after: 1 for input, 2 for effects; 4 marks one that was taken
-    back. `commit_no` is the commit that began it.
+    back. `commit_no` is the commit that began it. `additions` says where the entries are that the program added in its
+    open step.
     """
 
     run_id: str
@@ -126,6 +127,7 @@ class RunRow(NamedTuple):
     holds: int = 0
     stop: str | None = None
     commit_no: int = 0
+    additions: str | None = None
 
     @property
     def changes(self) -> tuple[Any, ...]:

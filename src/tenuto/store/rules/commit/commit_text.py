@@ -58,6 +58,7 @@ class PackedCommit:
     next_run: PackedNext | None = None
     error: str | None = None
     outcome: str | None = None
+    additions: str | None = None
     profile: dict[str, Any] = field(default_factory=dict)
     holders: list[PackedDocument] = field(default_factory=list)
     size: int = 0

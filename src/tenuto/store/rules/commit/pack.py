@@ -70,6 +70,8 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
     if commit.end:
         packed.error = maybe_json(commit.end.error, "end.error")
         packed.outcome = maybe_json(commit.end.outcome, "end.outcome")
+    if commit.additions:
+        packed.additions = dumps(dict(commit.additions), "additions")
     if commit.profile:
         packed.profile = pack_profile(commit.profile)
     _measure(packed, budget)
@@ -101,8 +103,8 @@ def _check_combination(commit: Commit) -> None:
         if commit.logs and commit.run is None:
             raise InvalidInput("Log writes belong to a head or to a run: set save=True or name the run.")
     run_parts = commit.end or commit.steps is not None or commit.open_waits or commit.sees_stop
-    if commit.run is None and run_parts:
-        raise InvalidInput("end, steps, open_waits and sees_stop belong to a run: name it.")
+    if commit.run is None and (run_parts or commit.additions is not None):
+        raise InvalidInput("end, steps, additions, open_waits and sees_stop belong to a run: name it.")
     if commit.run is None and any("/" in name for name in commit.logs):
         raise InvalidInput("A log with a slash in its name belongs to a run: name it.")
     if commit.rearm and (commit.generation is None or commit.expected_commit is None):
@@ -181,7 +183,7 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
     size, rows = packed.document.size, len(packed.document.bodies) + len(packed.commit.events)
     commit = packed.commit
     fields = len(commit.document) + len(packed.items) + len(commit.removed)
-    texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome]
+    texts: list[str | None] = [packed.cursor, packed.events, packed.error, packed.outcome, packed.additions]
     texts += (*packed.answers, *packed.items, *commit.removed)
     for items in packed.items.values():
         rows += len(items)
@@ -253,6 +255,8 @@ def _intent(packed: PackedCommit) -> str:
         meaning.append(next_meaning(commit.next_run, packed.next_run))
     if commit.sees_stop:
         meaning.append(["sees_stop"])
+    if commit.additions is not None:
+        meaning.append(["additions", packed.additions])
     if commit.carries:
         meaning.append(["carries"])
     return intent_of(meaning, [text for name in sorted(packed.items) for text in packed.items[name]])

@@ -35,9 +35,10 @@ def begun_run(packed: PackedCommit, begin: BeginRun, row: SessionRow, log: LogWr
     stand = _stand_texts(log, end, row)
     start = row.event_seq - len(commit.events)
     ended = None if end is None else (str(end.status), int(end.partial), packed.error, packed.outcome)
-    return new_run(
+    run = new_run(
         begin, row, found, commit.generation, start, base_version, stand, _holds(commit), commit.steps or 0, ended
     )
+    return run._replace(additions=packed.additions) if packed.additions else run
 
 
 def new_run(
@@ -107,6 +108,8 @@ def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: Lo
         changes["stop"] = seen(run.stop, now)
     if commit.steps is not None:
         changes["steps"] = commit.steps
+    if commit.additions is not None:
+        changes["additions"] = packed.additions
     if isinstance(commit.run, TakeRun):
         laned = commit.generation is not None
         changes |= {"attempt": run.attempt + 1, "generation": commit.generation, "worker": commit.run.worker}
@@ -114,6 +117,8 @@ def run_after(packed: PackedCommit, run: RunRow | None, row: SessionRow, log: Lo
         if commit.run.base_version is not None and not commit.save:
             changes["base_version"] = commit.run.base_version
     if commit.end:
+        if commit.end.status == RunStatus.COMPLETED:
+            changes["additions"] = None
         changes |= {
             "status": str(commit.end.status),
             "partial": int(commit.end.partial),
