@@ -22,7 +22,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/nodes/function.py:FunctionCall.__call__",
         "graph/invocation/execution.py:_observed",
         "graph/middleware/isolation.py:FailureIsolation.__call__",
-        "graph/middleware/retry.py:Retry.__call__",
+        "graph/middleware/node_retry.py:Retry.__call__",
         "graph/middleware/timing.py:Timing._report",
         "graph/nodes/function.py:FunctionNode.execute",
         "graph/events/event_queue.py:Delivery.around",

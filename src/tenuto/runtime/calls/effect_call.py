@@ -11,6 +11,7 @@ from tenuto.messages.tool_result import result_message
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls.arguments import check_callable, sized
+from tenuto.runtime.calls.retry import NO_RETRY, Retry
 from tenuto.runtime.calls.suspension import wait_all
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext, leave_call
@@ -34,9 +35,11 @@ async def call_effect(
     call_id: str | None,
     record: Record | None,
     caller: object = None,
+    retry: Retry = NO_RETRY,
 ) -> JSON:
     """See `Turn.effect`. Each `caller` may call an effect once: the program, or one attempt at a node."""
     turn.check_open()
+    retry.check_safe(f"The effect {place}", repeatable=idempotent or kind == EffectKind.MODEL)
     check_effect(place.key, place.namespace, call_id)
     check_callable(call, "call")
     check_flag(idempotent, "idempotent")
