@@ -6,11 +6,12 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
 
 # A module may import from its own room and from those named for it.
-VALUES = {"argument", "clock", "codec", "errors", "ids", "messages", "model", "quote", "words"}
+VALUES = {
+    *("argument", "clock", "codec", "errors", "ids", "messages", "migration", "model", "plain_data", "quote", "words"),
+}
 GRAPH_VALUES = {
     "graph.graph_end",
     "graph.reducers",
-    "graph.plain_data",
     "graph.state",
     "graph.signal",
     "graph.warnings",
@@ -20,8 +21,7 @@ GRAPH_RUN = GRAPH_STATE | {"graph.engine.scope", "graph.engine.cause", "graph.ev
 GRAPH: dict[str, set[str]] = {
     "graph.graph_end": set(),
     "graph.reducers": VALUES,
-    "graph.plain_data": VALUES,
-    "graph.state": VALUES | {"graph.reducers", "graph.plain_data"},
+    "graph.state": VALUES | {"graph.reducers"},
     "graph.signal": VALUES,
     "graph.warnings": set(),
     "graph.graph_outcome": VALUES | {"graph.state", "graph.signal"},
@@ -62,6 +62,8 @@ ROOMS: dict[str, set[str]] = {
     "argument": {"errors", "quote"},
     "ids": {"errors", "quote"},
     "codec": {"errors", "quote"},
+    "migration": {"errors"},
+    "plain_data": {"codec", "errors"},
     "words": set(),
     "messages": {"argument", "codec", "errors", "quote", "words"},
     "model": {"argument", "clock", "codec", "errors", "ids", "quote"},

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from tenuto.codec import JSON
 from tenuto.errors import ReducerError, StateValidationError
-from tenuto.graph.plain_data import plain
+from tenuto.plain_data import plain
 from tenuto.graph.reducers import Reducer, last_write_wins
 
 S = TypeVar("S", bound="State")

@@ -24,7 +24,7 @@ from tenuto.graph import (
     merge_by_key,
 )
 from tenuto.graph.reducers import Reducer
-from tenuto.graph.session.migration import MigrationRegistry
+from tenuto.migration import MigrationRegistry
 from tenuto.store.open import memory_store
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tenuto.graph.checkpoint.journal_frame import JournalFrame
-from tenuto.graph.plain_data import common
+from tenuto.plain_data import common
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.graph.state import Field, Schema
 from tenuto.model.session import Ends, LogEnd

@@ -24,7 +24,7 @@ from tenuto.graph.invocation.graph_resume import overlay
 from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
 from tenuto.graph.invocation.restore import RestoredRun, restore
 from tenuto.graph.invocation.run_request import RunRequest
-from tenuto.graph.plain_data import common
+from tenuto.plain_data import common
 from tenuto.graph.runtime.runtime_session import RuntimeSession, project
 from tenuto.graph.runtime.runtime_writer import RuntimeWriter
 from tenuto.graph.session.session_plan import LoadedSession, SessionPlan

@@ -6,7 +6,7 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
-from tenuto.graph.plain_data import common
+from tenuto.plain_data import common
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.commit import OpenWait, Receipt
 from tenuto.runtime.turn.context import TurnContext

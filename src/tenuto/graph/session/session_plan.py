@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, SessionLoadFailed, StateValidationError, TenutoError
-from tenuto.graph.plain_data import common
+from tenuto.plain_data import common
 from tenuto.graph.session.foreign_store import can_lock, check_session_store, default_concurrency
-from tenuto.graph.session.migration import MigrationRegistry
+from tenuto.migration import MigrationRegistry
 from tenuto.graph.session.process_locks import ProcessLocks
 from tenuto.graph.session.state_cache import StateCache, WarmState
 from tenuto.graph.state import Schema, SessionState, State, rebuilt

@@ -31,7 +31,7 @@ def plain(value: Any, dump: Callable[[Any], Any], check: Callable[[Any], Any], w
     except Exception as error:
         dumps(data, where)
         faults = error.errors(include_url=False, include_context=False) if isinstance(error, ValidationError) else ()
-        path = where + (_steps(faults[0]["loc"], start) if faults else "")
+        path = where + (steps(faults[0]["loc"], start) if faults else "")
         raise NotJson(f"{path} does not fit its field when read back: {error}; {_HELP}", path=path) from error
     if is_json(value) and _equal(value, back):
         return data
@@ -111,6 +111,7 @@ def _unwritable(value: Any, where: str, start: int = 0, depth: int = MAX_DEPTH) 
     return where
 
 
-def _steps(loc: tuple[int | str, ...], start: int) -> str:
-    steps = [loc[0] + start, *loc[1:]] if loc and isinstance(loc[0], int) else loc
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+def steps(loc: Sequence[int | str], start: int = 0) -> str:
+    """Return the place that a validation error names as it follows a value's name: `[2].price`."""
+    parts = [loc[0] + start, *loc[1:]] if loc and isinstance(loc[0], int) else loc
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)

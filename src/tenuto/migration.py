@@ -2,6 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from inspect import isawaitable, iscoroutine
 from typing import Any, NamedTuple
 
 from tenuto.errors import InvalidInput, StateMigrationError
@@ -97,12 +99,13 @@ class MigrationRegistry:
         return ways
 
     def apply(self, source: str, target: str, states: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Migrate states along the chain; equal versions need no migration."""
+        """Migrate copies of states along the chain; equal versions need no migration."""
         if source == target:
             return states
-        for pair in self.chain(source, target):
+        chain, states = self.chain(source, target), deepcopy(states)
+        for pair in chain:
             try:
-                states = [dict(self._steps[pair](dict(state))) for state in states]
+                states = [_mapping(self._steps[pair](dict(state))) for state in states]
             except Exception as error:
                 raise StateMigrationError(
                     f"{self._prefix}_state_migration_failed",
@@ -111,3 +114,13 @@ class MigrationRegistry:
                     to_version=pair[1],
                 ) from error
         return states
+
+
+def _mapping(result: Any) -> dict[str, Any]:
+    """Return what a migration returned; raise `TypeError` for anything but the fields of a state."""
+    if isinstance(result, Mapping) and all(isinstance(name, str) for name in result):
+        return dict(result)
+    if iscoroutine(result):
+        result.close()
+    awaited = ": declare it with `def`" if isawaitable(result) else ""
+    raise TypeError(f"a migration returns a mapping of fields, got {type(result).__name__}{awaited}")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import StateMigrationError
-from tenuto.graph.session.migration import Migrate, MigrationRegistry
+from tenuto.migration import Migrate, MigrationRegistry
 
 
 def registry(*pairs: tuple[str, str]) -> MigrationRegistry:
