@@ -17,7 +17,7 @@ LONGEST_WAIT = 60.0
 
 
 class _Thread(NamedTuple):
-    """The thread of a plain function: what it is, and the loop that its run belongs to."""
+    """The thread of a plain function: what function it is, and the loop that its run belongs to."""
 
     what: str
     loop: asyncio.AbstractEventLoop
