@@ -17,7 +17,9 @@ GRAPH_VALUES = {
     "graph.warnings",
 }
 GRAPH_STATE = VALUES | GRAPH_VALUES | {"writing", "store", "graph.session", "graph.checkpoint"}
-GRAPH_RUN = GRAPH_STATE | {"graph.engine.scope", "graph.engine.cause", "graph.events", "graph.engine"}
+GRAPH_RUN = GRAPH_STATE | {
+    *("graph.engine.scope", "graph.engine.cause", "graph.engine.thread_call", "graph.events", "graph.engine")
+}
 GRAPH: dict[str, set[str]] = {
     "graph.graph_end": set(),
     "graph.reducers": VALUES,
@@ -25,12 +27,14 @@ GRAPH: dict[str, set[str]] = {
     "graph.signal": VALUES,
     "graph.warnings": set(),
     "graph.graph_outcome": VALUES | {"graph.state", "graph.signal"},
-    "graph.engine.scope": VALUES,
+    "graph.engine.thread_call": VALUES,
+    "graph.engine.scope": VALUES | {"graph.engine.thread_call"},
     "graph.engine.cause": VALUES,
     "graph.events": VALUES | {"graph.signal", "graph.engine.scope", "graph.engine.cause"},
     "graph.session": VALUES | GRAPH_VALUES | {"writing", "store"},
     "graph.checkpoint": VALUES | GRAPH_VALUES | {"writing", "store", "graph.engine.scope", "graph.session"},
-    "graph.engine": GRAPH_STATE | {"graph.engine.scope", "graph.engine.cause", "graph.events"},
+    "graph.engine": GRAPH_STATE
+    | {"graph.engine.scope", "graph.engine.cause", "graph.engine.thread_call", "graph.events"},
     "graph.invocation": GRAPH_RUN | {"graph.graph_outcome"},
     "graph.nodes": GRAPH_RUN,
     "graph.middleware": GRAPH_RUN,

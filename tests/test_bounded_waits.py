@@ -19,12 +19,11 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
     "the caller's own function, graph, program or observer, which may take as long as it likes": (
         "cli/state_commands.py:_run.run",
         "graph/nodes/error_policy.py:outcomes_of",
-        "graph/nodes/function.py:FunctionCall.__call__",
+        "graph/engine/thread_call.py:call_body",
         "graph/invocation/execution.py:_observed",
         "graph/middleware/isolation.py:FailureIsolation.__call__",
         "graph/middleware/node_retry.py:Retry.__call__",
         "graph/middleware/timing.py:Timing._report",
-        "graph/nodes/function.py:FunctionNode.execute",
         "graph/events/event_queue.py:Delivery.around",
         "graph/events/event_queue.py:Delivery.wait_for",
         "runtime/stream/notices.py:_fault",

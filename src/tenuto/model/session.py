@@ -168,6 +168,7 @@ class Stamp(NamedTuple):
     has_input: bool = False
     steers: bool = False
     event_seq: int = 0
+    status: SessionStatus = SessionStatus.ACTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,8 +185,9 @@ class Store(StoreContext):
         rows = await self.backend.glance("stamp_by_key", *columns_of(as_key(key)))
         if not rows:
             return None
-        life, version, commit, generation, schema, has_input, steers, event_seq = rows[0]
-        return Stamp(life, version, commit, generation, schema, bool(has_input), bool(steers), event_seq)
+        life, version, commit, generation, schema, has_input, steers, event_seq, status = rows[0]
+        flags = (bool(has_input), bool(steers))
+        return Stamp(life, version, commit, generation, schema, *flags, event_seq, SessionStatus(status))
 
     async def load(self, key: Key) -> SessionRecord | None:
         """Return the whole session, as at one instant; None if there is no live session.

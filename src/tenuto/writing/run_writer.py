@@ -57,6 +57,7 @@ class RunWriter:
     ended: bool = False
     _unsure: "tuple[str, Mapping[str, LogChange], Save | None, EndRun | None] | None" = None
     _first: BeginRun | TakeRun | None = None
+    _resumes: bool = False
     _rearm: Rearm | None = None
     _known_commit: int | None = None
     _again: "Callable[[], Awaitable[Receipt]] | None" = None
@@ -116,7 +117,11 @@ class RunWriter:
         fresh: bool = True,
         ends: Ends | None = None,
     ) -> None:
-        """Make the first commit begin the run: of a new invocation, or, with `ends`, resumed from there."""
+        """Make the first commit begin the run: of a new invocation, or, with `ends`, resumed from there.
+
+        The session counts the latter as a resume.
+        """
+        self._resumes = ends is not None
         self._first = begin_run(
             self.store, self.run_id, invocation_id, correlation_id, origin_id=origin_id, fresh=fresh, ends=ends
         )
@@ -307,6 +312,8 @@ class RunWriter:
         if self.lane is not None:
             over = parts["end"] is not None and "next_run" not in parts
             parts = parts | {"generation": self.lane.generation, "disarm": over}
+        if self._resumes and isinstance(run, BeginRun):
+            parts = parts | {"count_resume": True}
         if self._rearm is not None:
             parts = parts | {"rearm": self._rearm, "expected_commit": self._known_commit}
         if self.life is None:

@@ -9,7 +9,7 @@ import pytest
 
 from tenuto import Store
 from tenuto.errors import InvalidInput
-from tenuto.graph import SessionState, State, append, bounded_append, merge_by_key
+from tenuto.graph import SessionState, State, append, bounded_append, merge_all, merge_by_key
 from tenuto.graph.engine.scope import current_invocation_id, current_session_id
 from tenuto.graph.warnings import SessionNotKept, SessionStateDoubled
 from tests.graph.conftest import FaultyStore
@@ -273,15 +273,20 @@ def test_the_session_state_says_its_own_version() -> None:
 
 class Recent(State):
     last: Annotated[list[str], bounded_append(5)] = []
+    facts: Annotated[dict[str, int], merge_all] = {}
     unique: Annotated[list[dict[str, str]], merge_by_key(lambda each: each["id"])] = []
 
 
 async def test_passing_a_bounded_log_back_warns_too_and_what_cannot_double_does_not(store: Store) -> None:
     async def add(_: Recent) -> dict[str, Any]:
-        return {"last": ["x"], "unique": [{"id": "1"}]}
+        return {"last": ["x"], "unique": [{"id": "1"}], "facts": [{"a": 1}, {"b": 2}]}
 
     graph = line(add, store=store, kind=Recent, state=None)
     await graph.run(session_id="s")
     with pytest.warns(SessionStateDoubled, match="'last'"):
         await graph.run({"last": ["x", "new"]}, session_id="s")
-    assert (await graph.run({"unique": [{"id": "1"}]}, session_id="s")).completed
+    with pytest.warns(SessionStateDoubled, match="'facts'; give only"):
+        await graph.run({"facts": [{"a": 1, "b": 2}, {"c": 3}]}, session_id="s")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SessionStateDoubled)
+        assert (await graph.run({"unique": [{"id": "1"}], "facts": [{"a": 7}]}, session_id="s")).completed

@@ -63,11 +63,14 @@ class GraphBuilder(Generic[S]):
         self._checkpoints = False
 
     def add_node(
-        self, name: str, body: Callable[[S], Awaitable[Mapping[str, object]]], middleware: Iterable[Middleware] = ()
+        self,
+        name: str,
+        body: Callable[[S], Awaitable[Mapping[str, object]] | Mapping[str, object]],
+        middleware: Iterable[Middleware] = (),
     ) -> Self:
-        """Add a node whose work is an async function from the state to a partial update."""
+        """Add a node whose work is a function from the state to a partial update; a plain one runs in a thread."""
         if not callable(body):
-            raise InvalidInput(f"Node {name!r} needs an async function of the state, got {body!r}.")
+            raise InvalidInput(f"Node {name!r} needs a function of the state, got {body!r}.")
         return self._add(FunctionNode(name, tuple(middleware), body))
 
     def add_subgraph_node(
@@ -93,7 +96,7 @@ class GraphBuilder(Generic[S]):
     def add_fan_out_node(
         self,
         name: str,
-        each: Callable[[S, T], Awaitable[object]],
+        each: Callable[[S, T], object],
         *,
         items: Callable[[S], Sequence[T]],
         target_field: str,
@@ -110,7 +113,7 @@ class GraphBuilder(Generic[S]):
     def add_fan_out_node(
         self,
         name: str,
-        each: Callable[[S, Any], Awaitable[object]],
+        each: Callable[[S, Any], object],
         *,
         target_field: str,
         items_field: str | None = None,
@@ -150,7 +153,7 @@ class GraphBuilder(Generic[S]):
     def add_fan_out_node(
         self,
         name: str,
-        each: CompiledGraph[Any] | Callable[[S, Any], Awaitable[object]],
+        each: CompiledGraph[Any] | Callable[[S, Any], object],
         *,
         error_policy: ErrorPolicy = "fail_fast",
         on_empty: OnEmpty = "raise",
@@ -163,11 +166,11 @@ class GraphBuilder(Generic[S]):
         """Add a node that runs a graph once per item of a list, or `count` times, and collects a field of each.
 
         The list is a field of the state (`items_field`), or what a function of the state returns (`items`), which must
-        be the same whenever it is asked of the same state. Instead of a graph, it may run an async function of the
-        state and the item, or with `count` the index; what the function returns is collected.
+        be the same whenever it is asked of the same state. Instead of a graph, it may run a function of the state and
+        the item, or with `count` the index; what it returns is collected, and a plain one runs in a thread.
         """
         if not isinstance(each, CompiledGraph) and not callable(each):
-            raise InvalidInput(f"Fan-out {name!r} needs a compiled graph or an async function, got {each!r}.")
+            raise InvalidInput(f"Fan-out {name!r} needs a compiled graph or a function, got {each!r}.")
         plan = FanOutPlan(
             graph=each if isinstance(each, CompiledGraph) else None,
             call=None if isinstance(each, CompiledGraph) else each,

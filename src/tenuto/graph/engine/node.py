@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Update = Mapping[str, Any]
 Next = Callable[[Any], Awaitable[Update]]
 Middleware = Callable[[Any, Next], Awaitable[Update]]
-Body = Callable[[Any], Awaitable[Update]]
+Body = Callable[[Any], Awaitable[Update] | Update]
 
 
 @dataclass(eq=False, repr=False)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tenuto.errors import InvalidInput
+from tenuto.graph.engine.thread_call import on_loop
 from tenuto.quote import quote
 
 _RESERVED_PREFIXES = ("openarmature.", "gen_ai.", "tenuto.")
@@ -100,7 +101,7 @@ def set_invocation_metadata(**values: Any) -> None:
         raise InvalidInput("There is no running invocation to set metadata on.")
     scope.metadata.update(checked_metadata(values))
     if scope.frame is not None:
-        scope.frame.metadata_set(scope, values)
+        on_loop(scope.frame.metadata_set, scope, values)
 
 
 def checked_metadata(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Suspending a run from inside a node, and saving the session there."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,6 +10,7 @@ from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, SuspensionInUnsupportedContext
 from tenuto.graph.checkpoint.suspend_request import SuspendRequest
 from tenuto.graph.engine.scope import scope_variable
+from tenuto.graph.engine.thread_call import refuse_in_thread
 from tenuto.graph.events.node_event import Ending
 from tenuto.graph.signal import Callback, SignalDescriptor
 
@@ -32,18 +33,26 @@ class Suspending(BaseException):
         self.request = replace(self.request, descriptor=described)
 
 
-async def suspend(
-    descriptor: SignalDescriptor | str,
-    *,
-    mark_node_completed: bool = True,
-    timeout: float | timedelta | None = None,  # noqa: ASYNC109 - nothing waits here: it is how long the answer may take
-) -> NoReturn:
+def suspend(
+    descriptor: SignalDescriptor | str, *, mark_node_completed: bool = True, timeout: float | timedelta | None = None
+) -> Coroutine[Any, Any, NoReturn]:
     """Suspend the run here: everything is written, and the invocation ends until it is resumed, anywhere.
 
     A text is the signal's id, without metadata. The node's own update is dropped. A resume continues after this node,
     or with `mark_node_completed=False` runs it again. After `timeout` seconds the pause can no longer be answered. Only
-    a node's body may call this, not middleware, and nothing inside a fan-out or branches that collect errors.
+    the async body of a node may call this, not middleware, and nothing inside a fan-out or branches that collect
+    errors.
     """
+    refuse_in_thread("suspend")
+    return _suspend(descriptor, timeout, completed=mark_node_completed)
+
+
+async def _suspend(
+    descriptor: SignalDescriptor | str,
+    timeout: float | timedelta | None,  # noqa: ASYNC109 - as above
+    *,
+    completed: bool,
+) -> NoReturn:
     if isinstance(descriptor, str):
         descriptor = SignalDescriptor(descriptor)
     if not isinstance(descriptor, SignalDescriptor):
@@ -58,15 +67,20 @@ async def suspend(
             f"suspend() is not possible inside {frame.unsuspendable}: the others' results would be lost.",
             graph=frame.graph.name,
         )
-    raise Suspending(frame.suspend_request(descriptor, completed=mark_node_completed, timeout=timeout))
+    raise Suspending(frame.suspend_request(descriptor, completed=completed, timeout=timeout))
 
 
-async def save_session(partial: Mapping[str, Any] | None = None) -> None:
+def save_session(partial: Mapping[str, Any] | None = None) -> Coroutine[Any, Any, None]:
     """Save the session now, as if the node returned `partial` here; others see it at once.
 
     May be repeated: each call, and the node's own return, starts from the state at the node's entry. A save that fails
-    raises here. Without a session it does nothing. Only nodes of the outermost graph have a session to save.
+    raises here. Without a session it does nothing. Only async nodes of the outermost graph can save it.
     """
+    refuse_in_thread("save_session")
+    return _save_session(partial)
+
+
+async def _save_session(partial: Mapping[str, Any] | None) -> None:
     frame = _frame_of_body("save_session")
     if frame.parent is not None:
         raise InvalidInput(

@@ -11,6 +11,7 @@ from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
 from tenuto.graph.invocation.run_request import RunRequest
 from tenuto.graph.session.foreign_session import ForeignSession, lock_foreign
 from tenuto.graph.session.own_session import OwnSession
+from tenuto.graph.session.save_error import check_active
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.session import Kind, SessionKey, session_key
 from tenuto.store.held_lanes import refuse_nested
@@ -39,6 +40,7 @@ async def open_fresh(graph: GraphPlan[Any], request: RunRequest, scope: Scope, s
         return await _open_foreign(graph, plan, key, request, scope, stack)
     writer = await _writer_on(plan, plan.own, key, stack)
     loaded = await plan.load(key)
+    check_active(key, loaded.status)
     writer.life = loaded.life
     writer.stand(loaded.base)
     writer.begins(invocation_id=scope.invocation_id, correlation_id=scope.correlation_id)

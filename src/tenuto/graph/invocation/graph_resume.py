@@ -30,7 +30,7 @@ from tenuto.graph.invocation.restore import RestoredRun, restore
 from tenuto.graph.invocation.run_request import RunRequest
 from tenuto.graph.session.foreign_session import ForeignSession, lock_foreign
 from tenuto.graph.session.own_session import OwnSession
-from tenuto.graph.session.save_error import session_moved
+from tenuto.graph.session.save_error import check_active, session_moved
 from tenuto.graph.session.session_plan import LoadedSession
 from tenuto.graph.state import rebuilt
 from tenuto.model.commit import SettleWait
@@ -245,6 +245,8 @@ async def _session_of(
             await beside.repair(points.entry(), found.checkpoint.cursor, request.on_moved)
         return beside
     head = await plan.own.head(key)
+    if head is not None:
+        check_active(key, head.status)
     now = Base(version=head.version, ends=head.ends) if head else Base()
     loaded = None
     if now.version == base.version:

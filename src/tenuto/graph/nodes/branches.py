@@ -27,10 +27,10 @@ S = TypeVar("S", bound=State, contravariant=True, default=Any)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch(Generic[S]):
-    """One branch: a graph with its projection, or an async function from the parent's state to an update of it."""
+    """One branch: a graph with its projection, or a function from the parent's state to an update of it."""
 
     subgraph: GraphPlan[Any] | None = None
-    call: Callable[[S], Awaitable[Mapping[str, object]]] | None = None
+    call: Callable[[S], Awaitable[Mapping[str, object]] | Mapping[str, object]] | None = None
     inputs: Mapping[str, str] | None = None
     outputs: Mapping[str, str] | None = None
     middleware: tuple[Middleware, ...] = ()

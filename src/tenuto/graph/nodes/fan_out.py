@@ -32,8 +32,8 @@ from tenuto.plain_data import difference, plain
 from tenuto.graph.state import Field, Series, State, place_of
 from tenuto.words import ErrorPolicy, OnEmpty
 
-Call = Callable[[Any, Any], Awaitable[Any]]
-"""A function as an instance: from the parent's state and the item, or with `count` the index, to the result."""
+Call = Callable[[Any, Any], Any]
+"""A function as an instance, async or plain: from the parent's state and the item, or the index, to the result."""
 
 _dump_anything = partial(TypeAdapter(Any).dump_python, mode="json")
 
@@ -167,7 +167,7 @@ class FanOutNode(Node):
         target = self.plan.target_field
         inner = self._inside(frame, frame.graph, state, index)
         call = FunctionCall(
-            inner, self.name, f"An instance of fan-out {self.name!r}", lambda s: work(s, item), lambda r: {target: [r]}
+            inner, self.name, f"An instance of fan-out {self.name!r}", work, lambda r: {target: [r]}, (item,)
         )
 
         async def result(start: Any) -> Update:

@@ -1,7 +1,6 @@
 """A function as a node, and in place of a graph: as a branch, or as an instance of a fan-out."""
 
-import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ from tenuto.graph.engine.graph_frame import GraphFrame
 from tenuto.graph.engine.node import Body, Node, Update
 from tenuto.graph.engine.scope import scope_variable
 from tenuto.graph.engine.suspend import Suspending
+from tenuto.graph.engine.thread_call import call_body
 from tenuto.graph.events.node_event import NodeEvent, started
 from tenuto.graph.state import place_of
 from tenuto.writing.error_record import shown
@@ -17,17 +17,14 @@ from tenuto.writing.error_record import shown
 
 @dataclass(eq=False, repr=False)
 class FunctionNode(Node):
-    """A node whose work is an async function of the state."""
+    """A node whose work is a function of the state: an async one, or a plain one, which runs in a thread."""
 
     body: Body
 
     async def execute(self, frame: GraphFrame, state: Any, described: dict[str, Any]) -> Update:  # noqa: ARG002 - the function gets only the state
         """See `Node.execute`."""
-        working: Any = self.body(state)
-        if not inspect.isawaitable(working):
-            raise TypeError(f"node {self.name!r} is not async: it returned {type(working).__name__}")
         try:
-            update: Update = await working
+            update: Update = await call_body(f"node {self.name!r}", self.body, state)
         except BaseExceptionGroup as group:
             signal: BaseException | None = group.subgroup(Suspending)
             if signal is None:
@@ -43,14 +40,16 @@ class FunctionNode(Node):
 class FunctionCall:
     """Calls a function inside its own frame; every attempt has one pair of events, under the call's name.
 
-    `shows` turns what the function returned into an update of the parent, which the event shows as if it were alone.
+    `shows` turns what the function returned into an update of the parent, which the event shows as if it were alone;
+    `beside` is what the function gets beside the state.
     """
 
     frame: GraphFrame
     name: str
     what: str
-    work: Callable[[Any], Awaitable[Any]]
+    work: Callable[..., Any]
     shows: Callable[[Any], Update]
+    beside: tuple[Any, ...] = ()
     state: Any = None
 
     async def __call__(self, state: Any) -> Any:
@@ -58,10 +57,7 @@ class FunctionCall:
         frame, event = self.frame, self._begin(state)
         self.state, frame.attempt = state, self
         try:
-            working: Any = self.work(state)
-            if not inspect.isawaitable(working):
-                raise TypeError(f"{self.what} is not async: it returned {type(working).__name__}")
-            result = await working
+            result = await call_body(self.what, self.work, state, *self.beside)
         except Suspending as signal:
             if event:
                 frame.emit(event.suspended(signal.request.descriptor))

@@ -9,6 +9,7 @@ from tenuto.errors import InvalidInput
 from tenuto.graph.checkpoint.ledger import escaped
 from tenuto.graph.engine.scope import Scope, scope_variable
 from tenuto.graph.engine.suspend import Suspending
+from tenuto.graph.engine.thread_call import on_loop
 from tenuto.graph.signal import SignalDescriptor
 from tenuto.model.effect import EffectKind, EffectStatus
 from tenuto.runtime.calls.arguments import check_once
@@ -81,14 +82,13 @@ class NodeTurn:
 
     def emit(self, chunk: JSON) -> None:
         """Show a part of the reply under way to whoever follows the session's stream."""
-        self._live.emit(chunk)
+        on_loop(self._live.emit, chunk)
 
     def record_usage(self, model: str, *, source: str = "", once: str | None = None, **counted: int) -> None:
         """Record the tokens of a model call; see `Turn.record_usage`."""
         check_once(once)
-        self._live.record_usage(
-            model, source=source, once=None if once is None else f"{namespace_of(_scope())}:{once}", **counted
-        )
+        place = None if once is None else f"{namespace_of(_scope())}:{once}"
+        on_loop(self._live.record_usage, model, source=source, once=place, **counted)
 
 
 def current_turn() -> NodeTurn | None:

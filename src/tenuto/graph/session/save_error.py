@@ -1,4 +1,4 @@
-"""What a session that cannot be saved, or resumed on, is to the caller."""
+"""What a session that cannot be run on, saved, or resumed on, is to the caller."""
 
 from typing import Any
 
@@ -11,10 +11,22 @@ from tenuto.errors import (
     SessionDeleted,
     SessionMoved,
     SessionSaveFailed,
+    StatusRefused,
     TenutoError,
     VersionConflict,
 )
-from tenuto.model.session import SessionKey
+from tenuto.model.session import SessionKey, SessionStatus
+
+
+def check_active(key: SessionKey, status: SessionStatus) -> None:
+    """Refuse a run on a session that was suspended or closed; it is as the runtime refuses a turn."""
+    if status is not SessionStatus.ACTIVE:
+        raise StatusRefused(
+            f"{key} is {status}, so no graph runs on it and nothing was saved; execute ResumeSession() on it first, "
+            "with a runtime.",
+            key=key,
+            found=status,
+        )
 
 
 def save_error(error: TenutoError, key: SessionKey, operation_id: str, state: Any, repeat: Any) -> TenutoError:

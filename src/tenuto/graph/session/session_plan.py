@@ -17,7 +17,7 @@ from tenuto.graph.session.process_locks import ProcessLocks
 from tenuto.graph.session.state_cache import StateCache, WarmState
 from tenuto.graph.state import Schema, SessionState, State, rebuilt
 from tenuto.graph.warnings import SessionStateDoubled, outside
-from tenuto.model.session import SessionKey, SessionRecord
+from tenuto.model.session import SessionKey, SessionRecord, SessionStatus
 from tenuto.store.store import Store
 from tenuto.words import Concurrency
 from tenuto.writing.changes import Base
@@ -33,7 +33,7 @@ class Rewrite(NamedTuple):
 class LoadedSession(NamedTuple):
     """A session as a run finds it: its valid values by the state's fields, and how many entries of each log are stored.
 
-    `owned` says that its profile names its owner.
+    `owned` says that its profile names its owner. In a store of the user's own every session is active.
     """
 
     life: int
@@ -45,6 +45,7 @@ class LoadedSession(NamedTuple):
     rewrite: Rewrite | None = None
     record: JSON = None
     owned: bool = True
+    status: SessionStatus = SessionStatus.ACTIVE
 
 
 class SessionPlan:
@@ -132,14 +133,16 @@ class SessionPlan:
             if stamp is None:
                 return LoadedSession(await store.life(key), Base(), False, {}, {}, owned=False)
             if warm := self.cache.get(key, stamp):
-                return LoadedSession(warm.life, warm.base, True, warm.values, warm.counts, warm.size)
+                return LoadedSession(
+                    warm.life, warm.base, True, warm.values, warm.counts, warm.size, status=stamp.status
+                )
             record = await store.load(key)
             if record is None or record.head is None:
                 continue  # deleted in between
             found = self.read(key, record, Base(version=record.version, ends=record.head.ends), record.head.life)
             if found.rewrite is None and found.owned:
                 self.remember(key, found.life, found.base, found.values, found.size)
-            return found
+            return found._replace(status=record.head.status)
 
     def address(self, key: SessionKey) -> Any:
         """Return what identifies the session in the store; a store of the user's own has no tenants."""
@@ -267,11 +270,15 @@ class SessionPlan:
             if not held or not isinstance(value, list):
                 continue
             reducer = self._schema.fields[name].reducer
-            if (reducer.is_log or not reducer.idempotent) and value[: len(held)] == held:
+            if reducer.idempotent and not reducer.is_log:
+                continue
+            # A mapping is merged from a list of parts, of which one may be all that was loaded.
+            if value[: len(held)] == held or (isinstance(held, Mapping) and held in value):
+                twice = "" if isinstance(held, Mapping) else ", which now has it twice"
                 warnings.warn(
                     SessionStateDoubled(
-                        f"The initial state repeats all that the session has in {name!r}, which now has it twice; give "
-                        "only what is new, since the session is loaded automatically."
+                        f"The initial state repeats all that the session has in {name!r}{twice}; give only what is "
+                        "new, since the session is loaded automatically."
                     ),
                     stacklevel=outside(),
                 )

@@ -43,7 +43,8 @@ WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND s.alive = 1
 What tells whether a live session is still what it was, whether it has open input, and whether some is for a run.
 SELECT life, version, commit_no, generation, schema_version,
     EXISTS (SELECT 1 FROM input i WHERE i.session = sid AND i.status = 'open'),
-    EXISTS (SELECT 1 FROM input i WHERE i.session = sid AND i.status = 'open' AND i.boundary IS NOT NULL), event_seq
+    EXISTS (SELECT 1 FROM input i WHERE i.session = sid AND i.status = 'open' AND i.boundary IS NOT NULL), event_seq,
+    status
 FROM session
 WHERE tenant = ?1 AND kind = ?2 AND session_id = ?3 AND alive
 
