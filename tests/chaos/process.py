@@ -18,7 +18,7 @@ from tenuto.testing.faults import FaultyBackend
 from tests.chaos import bugs
 from tests.chaos.client import Client
 from tests.chaos.ledger import FAULT, UNTYPED, Ledger
-from tests.chaos.programs import World, programs
+from tests.chaos.programs import OutOfOrder, World, programs
 from tests.chaos.reader import Reader
 
 TTL, RENEW = 1.5, 0.4
@@ -148,7 +148,7 @@ async def _lose_replies(backend: Any, post: Post) -> None:
 
 
 class _Untyped(logging.Handler):
-    """Notes what went wrong inside and is no error of ours."""
+    """Notes what went wrong inside and is neither an error of ours nor one that a program raises on purpose."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(logging.WARNING)
@@ -156,5 +156,5 @@ class _Untyped(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, TenutoError):
+        if error is not None and not isinstance(error, TenutoError | OutOfOrder):
             self._ledger.write(UNTYPED, error=repr(error), where=record.getMessage()[:300])

@@ -69,6 +69,10 @@ def dice(text: str, sides: int) -> int:
     return crc32(text.encode()) % sides
 
 
+class OutOfOrder(ValueError):
+    """What a tool raises on purpose, for the model to be told."""
+
+
 def programs(world: World) -> list[Program[Any]]:
     """Return every program of a run."""
     return [_agent(world), clerk, chief, _kid(world), talker, _notes()]
@@ -82,7 +86,7 @@ def _agent(world: World) -> Program[Any]:
             await asyncio.sleep(dice(arguments["call"] + "after", 250) / 1000)
             turn.update(lambda state: {"acts": state.get("acts", 0) + 1})
             if name == "flaky":
-                raise ValueError("it does not work today")
+                raise OutOfOrder("it does not work today")
             return f"did {name}"
 
         return Tool(name=name, run=run, idempotent=name == "look", needs_approval=name == "ship")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.argument import check_items, check_word
+from tenuto.argument import check_flag, check_items, check_word
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
 from tenuto.model.lane import LaneTiming
@@ -53,6 +53,7 @@ class Options:
     steps: int = DEFAULT_STEPS
     lanes: LaneTiming | None = None
     cache_bytes: int = DEFAULT_BYTES
+    tracebacks: bool = True
     worker_name: str | None = None
 
     @classmethod
@@ -78,6 +79,7 @@ class Options:
         if found.when_busy is not None:
             check_word(found.when_busy, WhenBusy, "when_busy")
         check_word(found.in_doubt, InDoubt, "in_doubt")
+        check_flag(found.tracebacks, "tracebacks")
         if found.worker_name is not None:
             check_name(found.worker_name, "worker_name")
         if not isinstance(found.lanes, LaneTiming | None):
@@ -93,7 +95,7 @@ class Machinery:
         hooks, self.programs, self.listeners = options.hooks, options.programs, options.listeners
         self.commands, self.live = options.commands, LiveTurns(store)
         self.pipeline = Pipeline(store, hooks, self.listeners)
-        ender = TurnEnder(store, self.listeners, hooks)
+        ender = TurnEnder(store, self.listeners, hooks, options.tracebacks)
         self.factory = TurnFactory(store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps)
         self.dispatcher = Dispatcher(
             store,

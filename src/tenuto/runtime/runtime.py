@@ -41,6 +41,7 @@ class SessionRuntime(Sessions):
     `in_doubt` decides about tool calls whose result was lost with a runner. `when_busy` is what verbs do by
     default with a message to a busy session; `steps` bounds a turn, `lanes` times the leases of sessions, `cache_bytes`
     bounds what is kept of idle ones, and `worker_name` names this runner to others (by default, host and process).
+    Without `tracebacks`, the record of a failed run does not say in which files and lines its error was raised.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SessionRuntime(Sessions):
         steps: int = DEFAULT_STEPS,
         lanes: LaneTiming | None = None,
         cache_bytes: int = DEFAULT_BYTES,
+        tracebacks: bool = True,
         worker_name: str | None = None,
     ) -> None:
         options = Options.checked(
@@ -68,6 +70,7 @@ class SessionRuntime(Sessions):
             steps=steps,
             lanes=lanes,
             cache_bytes=cache_bytes,
+            tracebacks=tracebacks,
             worker_name=worker_name,
         )
         super().__init__(Lifetime(store, options), "")

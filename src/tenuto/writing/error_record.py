@@ -1,8 +1,13 @@
 """An error as it is stored in records, notices and messages: plain data that can always be written."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from tenuto.codec import JSON, dumps
@@ -15,6 +20,11 @@ MOST_TEXT = 10_000
 
 _MOST_WORD = 200
 _MOST_DETAILS = 50
+_MOST_FRAMES = 20
+_HERE = str(Path(__file__).parent.parent) + os.sep
+TRACEBACK = "traceback"
+"""The field of a run's record with the frames of its error: for this machine's people, so it never leaves by a door."""
+
 _ROOM = 20
 """How deep a record may be nested in other records and in the conversation."""
 
@@ -37,6 +47,46 @@ def error_record(error: BaseException) -> JSON:
     if left_out:
         record["left_out"] = left_out
     return record
+
+
+def with_frames(record: JSON, error: BaseException) -> JSON:
+    """Return an error's record with where it was raised; unchanged if no code but Tenuto's own was involved."""
+    frames = frames_of(error)
+    return {**record, TRACEBACK: list(frames)} if frames and isinstance(record, Mapping) else record
+
+
+def without_frames(record: JSON) -> JSON:
+    """Return an error's record without what is only for this machine's people."""
+    if not isinstance(record, Mapping) or TRACEBACK not in record:
+        return record
+    return {name: value for name, value in record.items() if name != TRACEBACK}
+
+
+def frames_of(error: BaseException) -> list[str]:
+    """Return the last frames of an error and its causes, the innermost last: file, line and function, no values.
+
+    The frames of Tenuto itself are left out. Of an exception group, the first exception is followed.
+    """
+    found = deque(chain.from_iterable(map(_frames, causes_of(error))), maxlen=_MOST_FRAMES)
+    return list(found)
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it was raised from, down to the first; of a group, its first exception."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while isinstance(following, BaseException) and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        within = following.exceptions[0] if isinstance(following, BaseExceptionGroup) else None
+        following = following.__cause__ or within
+
+
+def _frames(error: BaseException) -> Iterator[str]:
+    for frame, line in walk_tb(error.__traceback__):
+        code = frame.f_code
+        if not code.co_filename.startswith(_HERE):
+            yield clipped(f"{code.co_filename}:{line} in {code.co_qualname}", _MOST_WORD)
 
 
 def bare_record(record: JSON) -> JSON:

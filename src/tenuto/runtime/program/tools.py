@@ -22,6 +22,7 @@ from tenuto.runtime.calls.suspension import spawning, suspend
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Known, Place
+from tenuto.runtime.turn.failure_log import log_failed_tool
 from tenuto.runtime.turn.invocation import TurnStopped
 from tenuto.runtime.turn.invocation_waits import WaitFor, answer_message
 
@@ -203,8 +204,9 @@ async def _carry_out(turn: Turn, call: Mapping[str, Any], tool: Tool) -> None:
             call_id=call["id"],
             record=record,
         )
-    except EffectFailed:
-        return  # the error is reported to the model
+    except EffectFailed as failed:  # the error is reported to the model
+        if failed.__cause__ is not None:
+            log_failed_tool(context, tool.name, call["id"], failed.__cause__)
 
 
 def _arguments(call: Mapping[str, Any]) -> Any:

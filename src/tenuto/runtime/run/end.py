@@ -43,9 +43,10 @@ from tenuto.runtime.stream.notices import (
 )
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.debts import abandon_waits, result_for_parent
+from tenuto.runtime.turn.failure_log import log_failed_turn
 from tenuto.runtime.turn.invocation import TurnSuspended
 from tenuto.store.store import Store
-from tenuto.writing.error_record import bare_record, clipped, error_record, shown, text_of
+from tenuto.writing.error_record import bare_record, clipped, error_record, shown, text_of, with_frames, without_frames
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
@@ -72,6 +73,7 @@ class TurnEnder:
     store: Store
     listeners: Listeners
     hooks: Hooks
+    tracebacks: bool = True
 
     async def completed(self, turn: TurnContext, output: JSON, plan_next: PlanNext | None = None) -> Ended:
         """End a turn whose program completed; an earlier stop wins. `plan_next` returns the turn to begin with it."""
@@ -174,9 +176,12 @@ class TurnEnder:
         if turn.writer.lost is not None:
             raise turn.writer.lost
         await self._check_known(turn, error)
+        log_failed_turn(turn, error)
         turn.discard()
-        end = EndRun(status=RunStatus.FAILED, error=error_record(error))
-        return await self.close(turn, end, "the run failed", fault=fault)
+        record = error_record(error)
+        end = EndRun(status=RunStatus.FAILED, error=with_frames(record, error) if self.tracebacks else record)
+        ended = await self.close(turn, end, "the run failed", fault=fault)
+        return ended._replace(outcome=replace(ended.outcome, exception=error))
 
     async def close(
         self, turn: TurnContext, end: EndRun, reason: str, told: Sequence[Notice] = (), *, fault: Notice | None = None
@@ -253,7 +258,7 @@ class TurnEnder:
                 turn.key,
                 status=str(end.status),
                 output=reply_text(turn, output),
-                error=end.error,
+                error=without_frames(end.error),
             )
             if answer is not None:
                 pending.outgoing.append(answer)
@@ -310,7 +315,8 @@ class TurnEnder:
 
     def _ending_notices(self, turn: TurnContext, end: EndRun, steps: int, fault: Notice | None) -> list[Notice]:
         replica = turn.replica
-        ended = RunEnded(key=replica.key, run_id=turn.run_id, status=str(end.status), steps=steps, error=end.error)
+        error = without_frames(end.error)
+        ended = RunEnded(key=replica.key, run_id=turn.run_id, status=str(end.status), steps=steps, error=error)
         if fault is not None:
             return [fault, ended]
         saves = turn.pending.moves_head

@@ -30,7 +30,8 @@ class Outcome(Generic[OutT_co]):
 
     `output` is what the program returned, `reply` the last message it said, and `text` that message's text. `waits` are
     the open waits of a suspended run; `error` is plain data. An input that is still queued, or was refused, has no run.
-    `version` is the session's version after the turn, if the turn ran here; it is not compared.
+    `version` is the session's version after the turn, and `exception` what its program raised, if the turn ran here;
+    they are not compared.
     """
 
     session_id: str
@@ -42,6 +43,7 @@ class Outcome(Generic[OutT_co]):
     error: Any = None
     waits: tuple[Wait, ...] = ()
     version: int | None = field(default=None, compare=False)
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -77,7 +79,7 @@ class Outcome(Generic[OutT_co]):
             run_id=self.run_id,
             status=self.status,
             error=self.error,
-        )
+        ) from self.exception
 
 
 class Outcomes:

@@ -16,6 +16,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.store.store import Store
 from tenuto.words import ItemType
+from tenuto.writing.error_record import without_frames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,7 @@ async def _rest(store: Store, key: SessionKey, after: int, run: str) -> AsyncGen
             return
     data: dict[str, JSON] = {"run_id": run, "status": str(found.status), "steps": found.steps}
     if found.error is not None:
-        data["error"] = found.error
+        data["error"] = without_frames(found.error)
     yield StreamItem(
         type=_ending(found.status), seq=after, name="run_ended", run_id=run, data=data, attempt=found.attempt
     )
