@@ -7,15 +7,9 @@ SOURCE = Path(__file__).parent.parent / "src" / "tenuto"
 
 # A module may import from its own room and from those named for it.
 VALUES = {
-    *("argument", "clock", "codec", "errors", "ids", "messages", "migration", "model", "plain_data", "quote", "words"),
+    *("argument", "clock", "codec", "errors", "ids", "messages", "migration", "model", "plain_data", "quote", "words")
 }
-GRAPH_VALUES = {
-    "graph.graph_end",
-    "graph.reducers",
-    "graph.state",
-    "graph.signal",
-    "graph.warnings",
-}
+GRAPH_VALUES = {"graph.graph_end", "graph.reducers", "graph.state", "graph.signal", "graph.warnings"}
 GRAPH_STATE = VALUES | GRAPH_VALUES | {"writing", "store", "graph.session", "graph.checkpoint"}
 GRAPH_RUN = GRAPH_STATE | {
     *("graph.engine.scope", "graph.engine.cause", "graph.engine.thread_call", "graph.events", "graph.engine")

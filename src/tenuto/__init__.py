@@ -11,7 +11,9 @@ from tenuto.model.wait import Wait
 from tenuto.runtime.change.hooks import on
 from tenuto.runtime.handle import Session
 from tenuto.runtime.program.program import Program, program
-from tenuto.runtime.program.tools import Tool, run_tools
+from tenuto.runtime.program.tool import Tool
+from tenuto.runtime.program.tool_calls import run_tools
+from tenuto.runtime.program.tool_function import tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.runtime import SessionRuntime
@@ -52,4 +54,5 @@ __all__ = [
     "open_store",
     "program",
     "run_tools",
+    "tool",
 ]

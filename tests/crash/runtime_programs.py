@@ -19,7 +19,7 @@ from tenuto.messages import ToolCall
 from tenuto.model.run import RunStatus
 from tenuto.runtime.calls.effect_call import call_effect, start_call
 from tenuto.runtime.program.program import Program, program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome

@@ -6,7 +6,7 @@ from tenuto import Store
 from tenuto.errors import TenutoError
 from tenuto.graph import END, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 

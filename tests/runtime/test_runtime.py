@@ -22,7 +22,7 @@ from tenuto.model.run import RunStatus
 from tenuto.runtime.change.action import ResumeSession, SuspendSession, WriteMetadata
 from tenuto.runtime.change.hooks import on
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.session_view import SessionView

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.session.definition import Definition
 from tenuto.testing.agent import Request, Script, ScriptedAgent, calls
 from tests.conftest import OurHarness

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from tenuto.codec import JSON
 from tenuto.errors import ReducerError, StateValidationError
-from tenuto.plain_data import plain
 from tenuto.graph.reducers import Reducer, last_write_wins
+from tenuto.plain_data import plain
 
 S = TypeVar("S", bound="State")
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tenuto.codec import JSON
-from tenuto.runtime.program.tools import Tool, run_tools
+from tenuto.runtime.program.tool import Tool
+from tenuto.runtime.program.tool_calls import run_tools
 from tenuto.runtime.program.turn import Turn
 
 

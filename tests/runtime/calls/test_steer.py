@@ -11,7 +11,7 @@ from tenuto.model.input import Boundary, InputStatus
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.action import WriteMetadata
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.testing.agent import Request, ScriptedAgent, calls

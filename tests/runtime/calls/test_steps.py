@@ -13,7 +13,8 @@ from tenuto.runtime.calls.effect_call import call_effect, start_call
 from tenuto.runtime.calls.steps import begin_step, finish_step
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import Program, program
-from tenuto.runtime.program.tools import Tool, run_tools
+from tenuto.runtime.program.tool import Tool
+from tenuto.runtime.program.tool_calls import run_tools
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.turn.effect_journal import Place

@@ -11,7 +11,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
 from tenuto.runtime.change.action import ResumeSession, SuspendSession
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.testing.agent import calls

@@ -21,7 +21,7 @@ from tenuto.errors import (
 from tenuto.model.session import SessionKey
 from tenuto.runtime.change.action import ChangeModel, ClearSession, ForkSession, RewindSession, SuspendSession
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.testing.agent import Script, ScriptedAgent, calls

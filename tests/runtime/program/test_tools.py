@@ -14,7 +14,8 @@ from tenuto.model.run import RunStatus
 from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool, run_tools
+from tenuto.runtime.program.tool import Tool
+from tenuto.runtime.program.tool_calls import run_tools
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.turn.effect_journal import Place

@@ -12,7 +12,7 @@ from tenuto.model.effect import EffectStatus
 from tenuto.model.run import RunStatus, StopAnswer, StopKind
 from tenuto.runtime.calls.steps import begin_step, finish_step
 from tenuto.runtime.program.program import Program, program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome

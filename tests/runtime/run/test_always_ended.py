@@ -26,7 +26,8 @@ from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.change.hooks import on
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool, run_tools
+from tenuto.runtime.program.tool import Tool
+from tenuto.runtime.program.tool_calls import run_tools
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome

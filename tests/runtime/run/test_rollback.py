@@ -10,7 +10,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
 from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.turn.effect_journal import Place

@@ -10,7 +10,7 @@ from tenuto.errors import StatusRefused, StoreUnavailable
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.change.action import SendMessage
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import ActionFailed, Failure, RunEnded, SaveFailed, SessionSaved

@@ -20,7 +20,7 @@ from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait, WaitStatus
 from tenuto.runtime.handle import Session
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.stream.notices import Notice, WaitSettled

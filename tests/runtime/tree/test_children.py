@@ -18,7 +18,7 @@ from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
 from tenuto.runtime.change.action import CompleteSession, ResumeSession, SuspendSession
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.tree.delivery import PATIENCE, pause_before

@@ -12,7 +12,7 @@ from tenuto.model.session import SessionRecord
 from tenuto.runtime.calls.steps import finish_step
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import program
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.turn.invocation_waits import WaitFor

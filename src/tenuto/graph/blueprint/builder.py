@@ -21,9 +21,9 @@ from tenuto.graph.nodes.fan_out import FanOutNode, FanOutPlan
 from tenuto.graph.nodes.function import FunctionNode
 from tenuto.graph.nodes.subgraph import Projection, SubgraphNode
 from tenuto.graph.session.foreign_store import SessionStore, check_session_store
-from tenuto.migration import Migrate, MigrationRegistry
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.graph.state import Schema, SessionState, State, schema_of
+from tenuto.migration import Migrate, MigrationRegistry
 from tenuto.store.store import Store, check_whole_store
 from tenuto.words import Concurrency, ErrorPolicy, OnEmpty
 from tenuto.writing.lane_claim import DEFAULT_LANE_WAIT

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tenuto.graph.checkpoint.journal_frame import JournalFrame
-from tenuto.plain_data import common
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.graph.state import Field, Schema
 from tenuto.model.session import Ends, LogEnd
+from tenuto.plain_data import common
 from tenuto.writing.changes import LogChange
 from tenuto.writing.log_tracker import LogTracker
 

@@ -11,10 +11,10 @@ from tenuto.graph.engine.choice import Choice
 from tenuto.graph.engine.node import Middleware, Node
 from tenuto.graph.events.event_queue import EventQueues, Subscription
 from tenuto.graph.graph_end import END
-from tenuto.migration import MigrationRegistry
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.graph.state import Schema, State, schema_of
 from tenuto.graph.warnings import SessionNotGuarded, SessionNotKept, SessionStateUndeclared, outside
+from tenuto.migration import MigrationRegistry
 from tenuto.store.store import Store
 
 S = TypeVar("S", bound=State)

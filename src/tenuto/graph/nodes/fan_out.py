@@ -28,8 +28,8 @@ from tenuto.graph.events.node_event import FanOutConfig
 from tenuto.graph.nodes.error_policy import collected_error, outcomes_of
 from tenuto.graph.nodes.function import FunctionCall
 from tenuto.graph.nodes.subgraph import run_inside
-from tenuto.plain_data import difference, plain
 from tenuto.graph.state import Field, Series, State, place_of
+from tenuto.plain_data import difference, plain
 from tenuto.words import ErrorPolicy, OnEmpty
 
 Call = Callable[[Any, Any], Any]

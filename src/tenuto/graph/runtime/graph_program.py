@@ -24,7 +24,6 @@ from tenuto.graph.invocation.graph_resume import overlay
 from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
 from tenuto.graph.invocation.restore import RestoredRun, restore
 from tenuto.graph.invocation.run_request import RunRequest
-from tenuto.plain_data import common
 from tenuto.graph.runtime.runtime_session import RuntimeSession, project
 from tenuto.graph.runtime.runtime_writer import RuntimeWriter
 from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
@@ -32,6 +31,8 @@ from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
 from tenuto.model.wait import WaitKind
+from tenuto.plain_data import common
+from tenuto.runtime.program.tool import Tool, child_tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
@@ -39,6 +40,7 @@ from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
 from tenuto.runtime.turn.invocation_waits import answer_of
 from tenuto.store.store import Store
+from tenuto.words import Seconds
 from tenuto.writing.changes import Base, LogChange
 
 R = TypeVar("R", covariant=True, default=JSON)
@@ -126,6 +128,12 @@ class GraphProgram(Generic[R]):
         (kept,) = column.dump(column.check([item]))
         dumps(kept, "message")
         return kept
+
+    def as_tool(
+        self, *, name: str | None = None, description: str | None = None, timeout: Seconds | None = None
+    ) -> Tool:
+        """Return the tool that asks a separate session of this program."""
+        return child_tool(self, name=name, description=description, timeout=timeout, said=None)
 
     async def run(self, turn: Turn) -> JSON:
         """See `Program.run`."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
-from tenuto.plain_data import common
 from tenuto.graph.session.session_plan import SessionPlan
 from tenuto.model.commit import OpenWait, Receipt
+from tenuto.plain_data import common
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.pending_changes import Handover
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite, Save

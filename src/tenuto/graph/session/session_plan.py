@@ -10,14 +10,14 @@ from pydantic import ValidationError
 
 from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, SessionLoadFailed, StateValidationError, TenutoError
-from tenuto.plain_data import common
 from tenuto.graph.session.foreign_store import can_lock, check_session_store, default_concurrency
-from tenuto.migration import MigrationRegistry
 from tenuto.graph.session.process_locks import ProcessLocks
 from tenuto.graph.session.state_cache import StateCache, WarmState
 from tenuto.graph.state import Schema, SessionState, State, rebuilt
 from tenuto.graph.warnings import SessionStateDoubled, outside
+from tenuto.migration import MigrationRegistry
 from tenuto.model.session import SessionKey, SessionRecord, SessionStatus
+from tenuto.plain_data import common
 from tenuto.store.store import Store
 from tenuto.words import Concurrency
 from tenuto.writing.changes import Base

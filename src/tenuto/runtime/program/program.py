@@ -8,9 +8,11 @@ from typing_extensions import TypeVar
 from tenuto.argument import check_kind
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.quote import quote
+from tenuto.runtime.program.tool import Tool, child_tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.traits import ProgramTraits
+from tenuto.words import Seconds
 
 OutT = TypeVar("OutT")
 OutT_co = TypeVar("OutT_co", covariant=True)
@@ -69,6 +71,12 @@ class FunctionProgram(Generic[OutT_co]):
         if not isinstance(result, Awaitable):
             raise InvalidInput(f"The program {self.name} is a plain function; declare it with `async def`.")
         return await result
+
+    def as_tool(
+        self, *, name: str | None = None, description: str | None = None, timeout: Seconds | None = None
+    ) -> Tool:
+        """Return the tool that asks a separate session of this program; the docstring describes it by default."""
+        return child_tool(self, name=name, description=description, timeout=timeout, said=self.__doc__)
 
 
 @overload

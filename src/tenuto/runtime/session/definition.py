@@ -1,12 +1,24 @@
 """The definition of a session's program, as plain data: every turn rebuilds the registered program from it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.quote import quote
+
+
+class HasName(Protocol):
+    """Something that is known by a name."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+NamedT = TypeVar("NamedT", bound=HasName)
 
 MOST_TASKS = 20
 _TASK_STATUSES = ("pending", "in_progress", "completed")
@@ -63,6 +75,10 @@ class Definition:
     def changed(self, **changes: Any) -> "Definition":
         """Return a copy of the definition with these parts changed."""
         return replace(self, **changes)
+
+    def offered(self, tools: Iterable[NamedT]) -> list[NamedT]:
+        """Return those of these tools that the definition allows, by their names: all of them, if `tools` is None."""
+        return [each for each in tools if self.tools is None or each.name in self.tools]
 
     def record(self) -> JSON:
         """Return the definition as plain data; parts that are not set are left out."""

@@ -78,6 +78,10 @@ class InvocationWaits:
         found = [wait for wait in self._waits if wait.kind == kind and wait.metadata.get("call_id") == call_id]
         return found[-1] if found else None
 
+    def is_open(self, call_id: str) -> bool:
+        """Return whether a tool call waits for an answer."""
+        return any(wait.status is WaitStatus.OPEN and wait.metadata.get("call_id") == call_id for wait in self._waits)
+
     def called(self, step: int) -> bool:
         """Return whether a tool call of a step opened a wait."""
         return any(wait.metadata.get(STEP) == step and "call_id" in wait.metadata for wait in self._waits)

@@ -1,0 +1,185 @@
+"""What arguments a tool takes: the schema that a model is shown, and the check that each call has to pass."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+from referencing import Registry
+
+from tenuto.argument import refuse
+from tenuto.codec import JSON, dumps, loads
+from tenuto.errors import InvalidInput
+from tenuto.messages.tool_arguments import UNPARSED
+from tenuto.writing.error_record import clipped, text_of
+
+INVALID_ARGUMENTS = "invalid_arguments"
+_MOST_PROBLEMS = 20
+_LONGEST = 500
+_NOTHING_FETCHED: Any = Registry()  # by default, the library loads what a reference names
+
+NOTHING: dict[str, JSON] = {"type": "object", "properties": {}}
+"""The schema of a tool that declares nothing: providers want an object."""
+
+
+class Arguments(NamedTuple):
+    """Arguments that passed the check: the values that a tool runs with, and the same as plain data."""
+
+    values: dict[str, Any]
+    data: Mapping[str, JSON]
+
+
+class ArgumentsInvalid(Exception):
+    """The arguments do not fit; the record is what the model is shown."""
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        shown = [
+            {"path": clipped(path, _LONGEST), "problem": clipped(problem, _LONGEST)}
+            for path, problem in problems[:_MOST_PROBLEMS]
+        ]
+        said = "; ".join(f"{each['path']}: {each['problem']}" if each["path"] else each["problem"] for each in shown)
+        more = f"; and {len(problems) - len(shown)} more" if len(problems) > len(shown) else ""
+        message = f"The arguments do not fit, and nothing was run. {said}{more}"
+        super().__init__(message)
+        self.record: dict[str, JSON] = {"category": INVALID_ARGUMENTS, "message": message, "problems": shown}
+
+
+class Parameters(Protocol):
+    """The parameters of a tool."""
+
+    @property
+    def schema(self) -> Mapping[str, JSON]:
+        """Their JSON Schema, an object's."""
+        ...
+
+    def check(self, given: dict[str, JSON]) -> Arguments:
+        """Return the arguments that a tool runs with; raise `ArgumentsInvalid`."""
+        ...
+
+
+class AnyParameters:
+    """The parameters of a tool that declares none: it takes what the model says."""
+
+    schema: Mapping[str, JSON] = NOTHING
+
+    def check(self, given: dict[str, JSON]) -> Arguments:
+        """See `Parameters.check`."""
+        return Arguments(given, given)
+
+
+class SchemaParameters:
+    """Parameters that are declared by a JSON Schema."""
+
+    def __init__(self, schema: Mapping[str, Any], tool: str) -> None:
+        plain = loads(dumps(_plain(schema), f"parameters of {tool}"), "parameters")
+        if plain.get("type") != "object":
+            raise InvalidInput(f'The parameters of the tool {tool!r} must be a schema with "type": "object".')
+        try:
+            Draft202012Validator.check_schema(plain)
+        except SchemaError as error:
+            path = "".join(f".{part}" for part in error.absolute_path)
+            raise InvalidInput(
+                f"The parameters of the tool {tool!r} are not a JSON Schema, at ${path}: {error.message}."
+            ) from error
+        self.schema: Mapping[str, JSON] = plain
+        self._validator = Draft202012Validator(plain, registry=_NOTHING_FETCHED)
+
+    def check(self, given: dict[str, JSON]) -> Arguments:
+        """See `Parameters.check`."""
+        try:
+            found = sorted(self._validator.iter_errors(given), key=lambda error: [str(p) for p in error.absolute_path])
+        except Exception as error:  # a reference that leads nowhere, a pattern that is not one
+            raise ArgumentsInvalid([("", f"They cannot be checked: {text_of(error)}")]) from error
+        if found:
+            raise ArgumentsInvalid([(_path(error.absolute_path), error.message) for error in found])
+        return Arguments(given, given)
+
+
+class TypedParameters:
+    """Parameters that Pydantic checks: a type that is read from an object."""
+
+    def __init__(self, adapter: TypeAdapter[Any], tool: str) -> None:
+        try:
+            made: dict[str, Any] = adapter.json_schema(schema_generator=PlainSchema)
+        except (PydanticUserError, TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"The parameters of the tool {tool!r} have no JSON Schema: {first_line(error)}."
+            ) from error
+        if made.get("type") != "object" and "$ref" not in made:
+            raise InvalidInput(f"The parameters of the tool {tool!r} must be those of an object.")
+        if "$ref" in made:  # of a type that contains itself; providers want the object at the top
+            made = {**made["$defs"][made["$ref"].rpartition("/")[2]], **made}
+            del made["$ref"]
+        made.pop("title", None)
+        self.schema: Mapping[str, JSON] = loads(dumps(made, f"parameters of {tool}"), "parameters")
+        self._adapter = adapter
+
+    def check(self, given: dict[str, JSON]) -> Arguments:
+        """See `Parameters.check`."""
+        try:
+            made = self._adapter.validate_json(dumps(given, "arguments"))
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False, include_context=False)
+            raise ArgumentsInvalid([(_path(each["loc"]), each["msg"]) for each in problems]) from error
+        except Exception as error:  # a validator of the program that broke
+            raise ArgumentsInvalid([("", f"{type(error).__name__}: {text_of(error)}")]) from error
+        try:
+            data = self._adapter.dump_python(made, mode="json", warnings=False)
+            dumps(data, "arguments")
+        except Exception:
+            data = given  # a default that is not plain data
+        return Arguments(made if isinstance(made, dict) else data, data)
+
+
+class PlainSchema(GenerateJsonSchema):
+    """A JSON Schema without generated titles, which say nothing that a name does not say."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        """See `GenerateJsonSchema`."""
+        return False
+
+    def emit_warning(self, kind: Any, detail: str) -> None:
+        """Pass over a default that is not JSON: it is left out of the schema."""
+
+
+def parameters_of(declared: Any, tool: str) -> Parameters:
+    """Return the parameters that a tool was declared with: a model, a JSON Schema, or None."""
+    if declared is None:
+        return AnyParameters()
+    if isinstance(declared, AnyParameters | SchemaParameters | TypedParameters):
+        return declared
+    if isinstance(declared, type) and issubclass(declared, BaseModel):
+        return TypedParameters(TypeAdapter(declared), tool)
+    if not isinstance(declared, Mapping):
+        refuse(f"parameters of the tool {tool!r}", "a Pydantic model, a JSON Schema, or None", declared)
+    return SchemaParameters(declared, tool)
+
+
+def check_arguments(parameters: Parameters, given: Any) -> Arguments:
+    """Check the arguments of a call as a model wrote them; raise `ArgumentsInvalid`."""
+    given = {} if given is None else given
+    if not isinstance(given, Mapping) or (given.keys() == {UNPARSED} and isinstance(given[UNPARSED], str)):
+        raise ArgumentsInvalid([("", "They are not a JSON object.")])
+    return parameters.check(dict(given))
+
+
+def _path(parts: Any) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return path.removeprefix(".")
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON data in the types of JSON: a mapping as a dict, a sequence as a list."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(each) for each in value]
+    return value
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says first: Pydantic adds advice and an address."""
+    return str(error).partition("\n")[0].removesuffix(".")
