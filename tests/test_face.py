@@ -19,7 +19,7 @@ NAMES: dict[type, str] = {
         "completed error input_id output reply result retryable run_id session_id status suspended text version waits"
     ),
     Turn: (
-        "add append attempt child context definition effect emit frame hand_off input log messages open_calls "
+        "add append attempt child context definition effect emit enqueue frame hand_off input log messages open_calls "
         "origin_id record_usage resumed run_id save session_id sleep state step steps tenant text trace_id update "
         "user_id wait wait_all"
     ),

@@ -1,7 +1,6 @@
 """What can be done to a session, as values: pass them to `execute`, or queue them with `enqueue`."""
 
 from tenuto.runtime.change.action import (
-    Action,
     ChangeModel,
     ChangeSystemPrompt,
     ClearSession,
@@ -17,6 +16,7 @@ from tenuto.runtime.change.action import (
     UpdateTask,
     WriteMetadata,
 )
+from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Task
 
 __all__ = [

@@ -27,6 +27,7 @@ class EventType(StrEnum):
     SESSION_SAVE_FAILED = "session_save_failed"
     INPUT_QUEUED = "input_queued"
     INPUT_REFUSED = "input_refused"
+    OUTGOING_REFUSED = "outgoing_refused"
     RUN_STARTED = "run_started"
     RUN_ENDED = "run_ended"
     LANE_TAKEN_OVER = "lane_taken_over"

@@ -17,13 +17,14 @@ from tenuto.model.run import StopReply
 from tenuto.model.session import Page, SessionHead, SessionSummary
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
-from tenuto.runtime.change.action import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
+from tenuto.runtime.change.action import DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
 from tenuto.runtime.handle import Forked, Session
 from tenuto.runtime.operator import Operator
 from tenuto.runtime.portal import Portal
 from tenuto.runtime.program.program import Program
 from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.runtime import SessionRuntime
+from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.info import RunView
 from tenuto.runtime.session.outcome import Outcome, OutT_co

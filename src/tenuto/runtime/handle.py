@@ -20,7 +20,7 @@ from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
 from tenuto.runtime.change import fork as forking
-from tenuto.runtime.change.action import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
+from tenuto.runtime.change.action import DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
 from tenuto.runtime.change.fork import NewFork
 from tenuto.runtime.change.rewind import going_back
 from tenuto.runtime.conversation.history import as_message
@@ -30,6 +30,7 @@ from tenuto.runtime.run.live_turns import run_to_stop, session_of_run
 from tenuto.runtime.run.refusal import Declined
 from tenuto.runtime.run.resume import find_stopped, resume_run
 from tenuto.runtime.run_handle import RunHandle
+from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.info import RunView, head_of, messages_of, runs_of
 from tenuto.runtime.session.outcome import Outcome, OutT_co
 from tenuto.runtime.session.session_view import SessionView

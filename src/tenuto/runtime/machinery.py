@@ -96,7 +96,9 @@ class Machinery:
         self.commands, self.live = options.commands, LiveTurns(store)
         self.pipeline = Pipeline(store, hooks, self.listeners)
         ender = TurnEnder(store, self.listeners, hooks, options.tracebacks)
-        self.factory = TurnFactory(store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps)
+        self.factory = TurnFactory(
+            store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps, self.commands
+        )
         self.dispatcher = Dispatcher(
             store,
             self.factory,

@@ -11,11 +11,12 @@ from tenuto.model.run import StopReply
 from tenuto.model.session import Page, SessionFilter, SessionSummary, session_key
 from tenuto.model.session import SessionStatus as StoredStatus
 from tenuto.model.wait import Wait
-from tenuto.runtime.change.action import Action, DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
+from tenuto.runtime.change.action import DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
 from tenuto.runtime.change.create import NewSession
 from tenuto.runtime.handle import Forked, Session
 from tenuto.runtime.lifetime import Lifetime
 from tenuto.runtime.program.program import Program
+from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.session_view import SessionView

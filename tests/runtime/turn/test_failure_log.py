@@ -12,7 +12,7 @@ import pytest
 from tenuto import SessionRuntime, Store, program
 from tenuto.errors import EffectFailed, NodeException, RunFailed, StepBudgetExceeded
 from tenuto.runtime.change.hooks import on
-from tenuto.runtime.program.tools import Tool
+from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import Notice, RunEnded

@@ -7,7 +7,7 @@ commit. Those that send, stop, fork, rewind or delete are the runtime's verbs of
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON, dumps, loads
@@ -15,19 +15,11 @@ from tenuto.errors import ActionNotRegistered, InvalidInput
 from tenuto.messages.message import Sendable
 from tenuto.model.input import InputKind
 from tenuto.model.session import SessionStatus
-from tenuto.runtime.conversation.history import as_message
+from tenuto.runtime.conversation.history import message_input
+from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Task, check_tasks
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.words import StopKind
-
-
-@runtime_checkable
-class Action(Protocol):
-    """Changes a session: `apply` receives its value and returns the one to save, or raises."""
-
-    async def apply(self, session: SessionView) -> SessionView:
-        """Return the changed session."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +198,7 @@ class Commands:
         """Return the kind and body of an action, or of a message, as queued input."""
         if isinstance(value, Action):
             return InputKind.COMMAND, self.record(value)
-        return InputKind.MESSAGE, {"message": as_message(value)}
+        return message_input(value)
 
     def record(self, action: Action) -> JSON:
         """Return an action as plain data."""

@@ -17,9 +17,9 @@ from tenuto.model.input import Consume
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionStatus
-from tenuto.runtime.change.action import Action
 from tenuto.runtime.change.hooks import Hooks, same_session
 from tenuto.runtime.conversation.history import History
+from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.info import head_of
 from tenuto.runtime.session.session_view import (
     MESSAGES,

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tenuto.argument import MAPPING
-from tenuto.codec import dumps
+from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidHistory, InvalidInput
 from tenuto.messages.message_form import calls_of, check_message, refuse_native
+from tenuto.model.input import InputKind
 
 Message = Mapping[str, Any]
 
@@ -99,3 +100,8 @@ def as_message(message: Any) -> dict[str, Any]:
     check_message(message)
     dumps(dict(message), "message")
     return dict(message)
+
+
+def message_input(message: Any) -> tuple[InputKind, JSON]:
+    """Return the kind and body of a message as queued input."""
+    return InputKind.MESSAGE, {"message": as_message(message)}

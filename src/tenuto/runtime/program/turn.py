@@ -6,7 +6,7 @@ repeated if its result is known.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from typing_extensions import TypeVar as TypeVarWithDefault
@@ -36,9 +36,11 @@ from tenuto.runtime.calls.arguments import (
     usage_of,
 )
 from tenuto.runtime.calls.effect_call import call_effect
+from tenuto.runtime.calls.outgoing_input import enqueue
 from tenuto.runtime.calls.suspension import ask, spawning
 from tenuto.runtime.conversation.frame import frame_mark, seen_since
 from tenuto.runtime.program.turn_state import Document
+from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import LogView, trace_id_of
 from tenuto.runtime.turn.context import TurnContext
@@ -274,6 +276,28 @@ class Turn(Generic[StateT]):
             check_timeout(within)
         wanted, sent = spawning(context, called, message, session_id=session_id, seconds=within, name=name)
         return cast("JSON", ask(context, wanted, sent))
+
+    def enqueue(
+        self,
+        message: Sendable | Action,
+        *,
+        session: str | None = None,
+        due_at: datetime | None = None,
+        delay: Seconds | None = None,
+        key: str | None = None,
+        even_if_failed: bool = False,
+    ) -> str:
+        """Queue a message or an action for this session or another one of the tenant, with the next commit.
+
+        A turn that fails takes it back, unless `even_if_failed`. A program that runs again does not queue it again: it
+        is found by its key, or by its number among those of the step. The target takes equal input under one `key`
+        once. Returns the input's id: `Sessions.outcome` says what happened to it. If the target is unknown, deleted or
+        closed when it is delivered, or has other input under the key, it is refused, and the event `outgoing_refused`
+        in this session's stream says so.
+        """
+        return enqueue(
+            self._context, message, session=session, due_at=due_at, delay=delay, key=key, even_if_failed=even_if_failed
+        )
 
     def emit(self, chunk: str | Delta) -> None:
         """Emit a part of the reply in progress to the readers of the session's stream.

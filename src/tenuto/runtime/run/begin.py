@@ -1,6 +1,6 @@
 """How turns begin: with a message, in one commit. The factory also builds the turns that resume an earlier run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON
@@ -19,6 +19,7 @@ from tenuto.model.input import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.hooks import Hooks
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
@@ -60,6 +61,7 @@ class TurnFactory:
     ender: TurnEnder
     in_doubt: InDoubt = "ask"
     budget: int = DEFAULT_STEPS
+    commands: Commands = field(default_factory=Commands)
 
     async def load(self, key: SessionKey) -> tuple[Replica, Run | None]:
         """Load a session and its last run; raise `SessionNotFound` if there is no session."""
@@ -211,6 +213,7 @@ class TurnFactory:
             budget=self.budget,
             ends_guarded=not self.hooks,
             version_of=self.programs.version_of,
+            as_input=self.commands.queued,
         )
 
     async def run_load_hooks(self, turn: TurnContext) -> SessionLoaded:

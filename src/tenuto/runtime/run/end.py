@@ -258,7 +258,7 @@ class TurnEnder:
                 turn.key,
                 status=str(end.status),
                 output=reply_text(turn, output),
-                error=without_frames(end.error),
+                error=end.error and without_frames(end.error),
             )
             if answer is not None:
                 pending.outgoing.append(answer)
@@ -315,7 +315,7 @@ class TurnEnder:
 
     def _ending_notices(self, turn: TurnContext, end: EndRun, steps: int, fault: Notice | None) -> list[Notice]:
         replica = turn.replica
-        error = without_frames(end.error)
+        error = end.error and without_frames(end.error)
         ended = RunEnded(key=replica.key, run_id=turn.run_id, status=str(end.status), steps=steps, error=error)
         if fault is not None:
             return [fault, ended]

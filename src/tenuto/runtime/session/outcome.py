@@ -2,21 +2,23 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, cast, get_args
 
 from typing_extensions import TypeVar
 
-from tenuto.errors import Bucket, InvalidInput, RunFailed, TenutoError, bucket_of_record
+from tenuto.errors import Bucket, DeliveryLost, InvalidInput, RunFailed, TenutoError, bucket_of_record
 from tenuto.messages.message import AssistantMessage, text_of
 from tenuto.model.event import EventType
 from tenuto.model.input import Input, InputStatus
+from tenuto.model.outgoing_item import Outgoing, OutgoingStatus
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd, Tenant
 from tenuto.model.wait import Wait
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.store.store import Store
 from tenuto.words import JSON, OutcomeStatus
+from tenuto.writing.error_record import error_record
 
 OutT_co = TypeVar("OutT_co", covariant=True, default=JSON)
 
@@ -92,6 +94,8 @@ class Outcomes:
         """Return the status of an input of a tenant, or the outcome of its turn; `InvalidInput` if it is unknown."""
         found = await self.store.inbox.get(input_id, tenant=tenant)
         if found is None:
+            if (sent := await self.store.outbox.get(input_id, tenant=tenant)) is not None:
+                return await self._of_sent(sent)
             return await self._of_first_run(await self.store.runs.get(input_id, tenant=tenant), input_id)
         session_id = found.key.session_id
         if found.status is InputStatus.OPEN:
@@ -104,6 +108,24 @@ class Outcomes:
             return await self._executed(found)
         return await self._of_first_run(await self.store.runs.get(found.run_id, tenant=found.key.tenant), input_id)
 
+    async def _of_sent(self, sent: Outgoing) -> Outcome[Any]:
+        """Return the outcome of input that a program queued, by the id it was given then.
+
+        Equal input under the same key may have been first at the target: its outcome is that of both.
+        """
+        body: Any = sent.body
+        outcome: Outcome[Any] = Outcome(session_id=sent.target.session_id, status="queued", input_id=sent.outbox_id)
+        if sent.status is OutgoingStatus.REFUSED:
+            return replace(outcome, status="failed", error=body["error"])
+        if sent.status is OutgoingStatus.EXPIRED:
+            return replace(outcome, status="failed", error=error_record(DeliveryLost("It could not be delivered.")))
+        if sent.status is not OutgoingStatus.DONE:
+            return outcome
+        first = await self.store.inbox.find(sent.target, body["key"]) if "key" in body else None
+        if first is None:
+            raise _unknown(sent.outbox_id)
+        return await self.of_input(first.input_id, sent.target.tenant)
+
     async def _of_first_run(self, run: Run | None, input_id: str) -> Outcome[Any]:
         """Return the outcome of an input's turn from the last run of the invocation that consumed it."""
         rolled_back = run is not None and run.rolled_back
@@ -111,7 +133,7 @@ class Outcomes:
             # It may have been resumed since, or be deleted concurrently.
             run = next(reversed(await self.store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant)), None)
         if run is None:
-            raise InvalidInput(f"There is no input {input_id}; it may have been pruned or deleted.", input_id=input_id)
+            raise _unknown(input_id)
         if rolled_back:
             session_id = run.key.session_id
             return Outcome(session_id=session_id, status="rolled_back", run_id=run.run_id, input_id=input_id)
@@ -154,6 +176,10 @@ class Outcomes:
             if page.next == after or page.next >= page.tail:
                 return _command_outcome(found, "executed", None)
             after = page.next
+
+
+def _unknown(input_id: str) -> InvalidInput:
+    return InvalidInput(f"There is no input {input_id}; it may have been pruned or deleted.", input_id=input_id)
 
 
 def _command_outcome(found: Input, status: OutcomeStatus, error: JSON) -> Outcome[Any]:

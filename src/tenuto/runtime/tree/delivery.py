@@ -6,7 +6,7 @@ the first part is repeated and changes nothing.
 
 import logging
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from tenuto.errors import (
@@ -33,6 +33,7 @@ from tenuto.runtime.tree.answer import AnswerDesk
 from tenuto.runtime.turn.debts import token_of
 from tenuto.runtime.turn.invocation import start_point
 from tenuto.store.store import Store
+from tenuto.writing.error_record import error_record
 from tenuto.writing.pages import all_inputs, all_sent
 
 _log = logging.getLogger("tenuto.runtime")
@@ -55,6 +56,14 @@ def pause_before(kind: str, attempts: int) -> float | None:
     if tried < WINDOW.total_seconds():
         return pause
     return HOURLY if kind == OutboxKind.WAKE else None
+
+
+class _NotTaken(Exception):
+    """The target of queued input will never take it; `error` says why."""
+
+    def __init__(self, error: TenutoError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class Deliveries:
@@ -82,6 +91,10 @@ class Deliveries:
             return
         try:
             done = await self._hand_over(item)
+        except _NotTaken as refusal:
+            with suppress(DeliveryLost):
+                await self._store.outbox.refuse(item, error_record(refusal.error))
+            return
         except TenutoError as error:
             _log.warning("Delivery of %s %s to %s failed: %s", item.kind, item.outbox_id, item.target, error)
             done = False
@@ -113,6 +126,8 @@ class Deliveries:
                 return await self._bring_result(item)
             case OutboxKind.STOP:
                 return await self._stop_child(item)
+            case OutboxKind.INPUT:
+                return await self._queue_input(item)
             case _:
                 _log.warning("Unknown outbox kind %r (%s)", item.kind, item.outbox_id)
                 return False
@@ -124,6 +139,24 @@ class Deliveries:
             return True
         except StatusRefused:
             return False  # closed for now: it continues once it is resumed
+        return True
+
+    async def _queue_input(self, item: Outgoing) -> bool:
+        body: Any = item.body
+        due_at = datetime.fromisoformat(body["due_at"]) if "due_at" in body else None
+        if "delay" in body:  # it counts from the commit that sent it
+            due_at = item.created_at + timedelta(seconds=body["delay"])
+        new = NewInput(
+            kind=InputKind(body["kind"]),
+            body=body["body"],
+            key=body.get("key", item.outbox_id),
+            due_at=due_at,
+            input_id=item.outbox_id,
+        )
+        try:
+            await self._store.inbox.enqueue(item.target, new)
+        except (SessionNotFound, StatusRefused, OperationConflict, InvalidInput) as error:
+            raise _NotTaken(error) from error
         return True
 
     async def _begin_child(self, item: Outgoing) -> bool:

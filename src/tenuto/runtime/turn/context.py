@@ -5,6 +5,7 @@ What a program does collects in `pending`; `commit` writes it. Everything a prog
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
@@ -17,10 +18,11 @@ from tenuto.errors import InvalidInput, StoreError, TenutoError
 from tenuto.messages.message_form import calls_of
 from tenuto.model.commit import EndRun, OpenWait, Receipt, SettleWait
 from tenuto.model.event import EventType, NewEvent
-from tenuto.model.input import Boundary
+from tenuto.model.input import Boundary, InputKind
 from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import RunStatus, Stop, StopKind
 from tenuto.model.session import SessionKey
+from tenuto.runtime.conversation.history import message_input
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.chunks import Chunks
@@ -50,7 +52,8 @@ class TurnContext:
     continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
     that is stored. `engine` belongs to a program that resumes from its own checkpoints, `version_of` returns the
-    registered version of a program, and the events of this run follow `stream_start` in the stream.
+    registered version of a program, `as_input` the kind and body of what a program queues, of which `queued` counts
+    those without a key by step, and the events of this run follow `stream_start` in the stream.
     """
 
     replica: Replica
@@ -63,6 +66,7 @@ class TurnContext:
     budget: int = DEFAULT_STEPS
     ends_guarded: bool = False
     version_of: Callable[[str], str] = str
+    as_input: Callable[[Any], tuple[InputKind, JSON]] = message_input
     chunks: Chunks = field(init=False)
     waits: InvocationWaits = field(init=False)
     first_entry: dict[str, int] = field(init=False)
@@ -77,6 +81,7 @@ class TurnContext:
     tools_under_way: int = 0
     called: dict[Place, object] = field(default_factory=dict)
     additions: StepAdditions = field(default_factory=StepAdditions)
+    queued: Counter[tuple[str, int]] = field(default_factory=Counter)
     engine: Any = None
     is_boundary: bool = False
     stream_start: int = 0
@@ -327,6 +332,7 @@ class TurnContext:
         self.pending.settled.clear()
         self.waits.ask_again()
         self.called.clear()
+        self.queued.clear()
         self.journal.disown()
         self.discard_chunks()
 

@@ -19,6 +19,15 @@ ONCE = "/once"
 USED = "/used"
 """The namespace of `once` keys of usage."""
 
+SENT = "/sent"
+"""The namespace of what a program queued: a row means that the outgoing item was written with it."""
+
+KEPT = "/kept"
+"""The same, for what is queued even if the turn fails."""
+
+_UNDONE = frozenset({ONCE, SENT})
+"""Namespaces of what is undone with the other unwritten changes of a turn that fails."""
+
 
 class Place(NamedTuple):
     """The identity of an effect within its origin."""
@@ -96,7 +105,7 @@ class EffectJournal:
     def knows(self, step: int) -> bool:
         """Return whether a call of a step has a result."""
         return any(
-            place.step == step and known.status is not EffectStatus.STARTED and place.namespace not in (ONCE, USED)
+            place.step == step and known.status is not EffectStatus.STARTED and not place.namespace.startswith("/")
             for place, known in self._known.items()
         )
 
@@ -195,10 +204,10 @@ class EffectJournal:
 
 
 def unstarted(changes: Sequence[EffectChange]) -> list[StartEffect]:
-    """Return the starts among unwritten changes that have no result among them, and every `once` key of an addition."""
+    """Return the starts among unwritten changes that have no result among them, and those of additions."""
     ended = {place_of(each) for each in changes if not isinstance(each, StartEffect)}
     starts = [each for each in changes if isinstance(each, StartEffect)]
-    return [each for each in starts if each.namespace == ONCE or place_of(each) not in ended]
+    return [each for each in starts if each.namespace in _UNDONE or place_of(each) not in ended]
 
 
 def place_of(change: EffectChange) -> Place:

@@ -17,7 +17,7 @@ def log_failed_turn(turn: TurnContext, error: BaseException) -> None:
 
 
 def log_failed_tool(turn: TurnContext, tool: str, call_id: str, error: BaseException) -> None:
-    """Log what a tool raised; the model gets it as the call's result, and the turn goes on."""
+    """Log what a tool raised; the model gets it as the call's result, and the turn continues."""
     _write(logging.WARNING, f"tool {tool}", turn, error, {"tool": tool, "effect": call_id}, traced=True)
 
 

@@ -44,7 +44,8 @@ class Pending:
 
     Entries are in the lists of the replica as soon as they are added; the tracker knows how many of them the store has.
     `_resets` are the logs that are rewritten. `covered_calls` are the tool calls without a result that are covered by a
-    wait or an effect; `extras` are further fields of the next commit.
+    wait or an effect; `extras` are further fields of the next commit, and `lasting` the ids of outgoing items that are
+    sent even if the turn fails.
     """
 
     replica: Replica
@@ -63,6 +64,7 @@ class Pending:
     settled: list[Any] = field(default_factory=list)
     extras: dict[str, Any] = field(default_factory=dict)
     steps: int | None = None
+    lasting: set[str] = field(default_factory=set)
     covered_calls: set[str] = field(default_factory=set)
     handover: Handover | None = None
     _resets: dict[str, "_LogReset"] = field(default_factory=dict)
@@ -198,7 +200,7 @@ class Pending:
         )
 
     def discard(self) -> None:
-        """Undo unwritten changes of the state, outgoing items and consumed input; the commit's other parts stay."""
+        """Undo unwritten changes of the state, outgoing items and consumed input; lasting items and the rest stay."""
         for name, reset in self._resets.items():
             self.replica.logs[name] = reset.before
         self._resets, self.handover = {}, None
@@ -210,7 +212,7 @@ class Pending:
         replica.document, replica.status = stored.document, stored.status
         replica.definition, replica.profile = stored.definition, stored.profile
         self.document, self.removed, self.profile, self.status = {}, set(), {}, None
-        self.outgoing, self.consume = [], []
+        self.outgoing, self.consume = [each for each in self.outgoing if each.outbox_id in self.lasting], []
         self.replica.reindex()
 
     def parts(

@@ -5,10 +5,13 @@ from functools import partial
 
 from tenuto.argument import check_kind
 from tenuto.clock import to_micros
+from tenuto.codec import JSON, dumps
 from tenuto.model.outgoing_item import Outgoing, OutgoingStatus
 from tenuto.model.session import Key, Tenant, as_key
-from tenuto.store.backend import Lock, columns_of
+from tenuto.store.backend import Lock, columns_of, session_lock
 from tenuto.store.facets.damage import read_sound
+from tenuto.store.rules.commit.pack import check_budget
+from tenuto.store.rules.encoding import byte_size
 from tenuto.store.rules.limits import (
     check_count,
     check_delay,
@@ -23,6 +26,7 @@ from tenuto.store.rules.parts.outgoing_rules import decide_mark, gather_outgoing
 from tenuto.store.rules.plan import Row
 from tenuto.store.rules.records import joined, maybe_time
 from tenuto.store.rules.rows import OutgoingRow
+from tenuto.store.rules.verbs.outbox_rules import decide_refuse_outgoing
 from tenuto.store.store_context import StoreContext
 
 
@@ -92,6 +96,22 @@ class Outbox:
             partial(decide_mark, outbox_id, wanted, before, attempts, retry_in),
             Lock("lock_outgoing", outbox_id),
         )
+
+    async def refuse(self, item: Outgoing, error: JSON) -> Outgoing:
+        """Settle a pending item as refused, with the reason in place of its body: its target will never take it.
+
+        An event `outgoing_refused` of the sender reports it. An item that is not as given is `DeliveryLost`, as for
+        `mark`.
+        """
+        check_kind(item, Outgoing, "item")
+        check_budget(byte_size(dumps(error, "error")), 1, self._store.budget)
+        refused = await self._store.backend.transact(
+            partial(gather_outgoing, item.outbox_id, item.key.tenant, self._store.now()),
+            partial(decide_refuse_outgoing, item.outbox_id, error, item.attempts),
+            session_lock(item.key),
+        )
+        self._store.backend.announce(item.key)
+        return refused
 
 
 def _place(item: Outgoing) -> tuple[int, str]:

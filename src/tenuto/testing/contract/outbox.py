@@ -232,3 +232,44 @@ async def test_a_failure_at_any_statement_of_the_outbox_leaves_no_trace(store: S
     (sent,) = receipt.outgoing_ids
     _, failed = await fail_at_each_statement(store, lambda: store.outbox.mark(sent, DELIVERED))
     assert "mark_outgoing" in failed
+
+
+async def test_a_refused_item_is_final_keeps_the_reason_and_is_reported_to_its_sender(store: Store) -> None:
+    key, _ = await a_session(store)
+    refused, left = await _sent(store, key, _to(), _to())
+    item = await _found(store, refused)
+    done = await store.outbox.refuse(item, {"category": "gone", "message": "nobody is there"})
+    reason = {"error": {"category": "gone", "message": "nobody is there"}}
+    assert (done.status, done.attempts, done.body) == (OutgoingStatus.REFUSED, 1, reason)
+    assert await _found(store, refused) == done
+    events = (await store.events.read(key)).events
+    told = {"outbox_id": refused, "kind": "wake", "session_id": "child", **reason}
+    assert [(each.type, each.data) for each in events] == [("outgoing_refused", told)]
+    assert [each.outbox_id for each in await store.outbox.pending()] == [left]
+    async with unchanged(store):
+        with pytest.raises(DeliveryLost):
+            await store.outbox.refuse(item, "again")
+        with pytest.raises(DeliveryLost):
+            await store.outbox.mark(refused, PENDING, expected=OutgoingStatus.REFUSED)
+        with pytest.raises(DeliveryLost):
+            await store.outbox.refuse(replace(await _found(store, left), attempts=5), "a stale deliverer")
+
+
+async def test_of_two_who_settle_an_item_one_wins(harness: Harness) -> None:
+    stores = [await harness.open(), await harness.open()]
+    key, _ = await a_session(stores[0])
+    for outbox_id in await _sent(stores[0], key, *(_to() for _ in range(8))):
+        item = await _found(stores[0], outbox_id)
+        mark = stores[1].outbox.mark(outbox_id, DONE, attempts=0)
+        (won,), (lost,) = await outcomes(stores[0].outbox.refuse(item, "no"), mark)
+        assert isinstance(lost, DeliveryLost)
+        assert await _found(stores[0], outbox_id) == won
+
+
+@needs(Capability.PROBES)
+async def test_a_refusal_that_fails_halfway_leaves_nothing(store: Store) -> None:
+    key, _ = await a_session(store)
+    (sent,) = await _sent(store, key, _to())
+    item = await _found(store, sent)
+    _, failed = await fail_at_each_statement(store, lambda: store.outbox.refuse(item, "no"))
+    assert "refuse_outgoing" in failed

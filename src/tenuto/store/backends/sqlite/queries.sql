@@ -671,6 +671,10 @@ INSERT INTO outgoing VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
 Move an outgoing item on if it is as it was found.
 UPDATE outgoing SET status = ?1, attempts = ?2, due_at = ?3 WHERE outbox_id = ?4 AND status = ?5 AND attempts = ?6
 
+-- refuse_outgoing --
+Settle a pending outgoing item as refused if it is as it was found; the reason takes the place of its body.
+UPDATE outgoing SET status = 'refused', attempts = ?1, body = ?2 WHERE outbox_id = ?3 AND status = ?4 AND attempts = ?5
+
 -- delete_outgoing --
 Remove an outgoing item that is as it was found.
 DELETE FROM outgoing WHERE outbox_id = ?1 AND status = ?2 AND attempts = ?3
@@ -889,7 +893,7 @@ DELETE FROM input WHERE input_id IN (
 Remove outgoing items that are final and were due longer ago than an age, some at a time.
 DELETE FROM outgoing WHERE outbox_id IN (
     SELECT outbox_id FROM outgoing
-    WHERE status IN ('done', 'expired') AND max(created_at, due_at) < coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) - ?2 LIMIT ?3
+    WHERE status IN ('done', 'refused', 'expired') AND max(created_at, due_at) < coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) - ?2 LIMIT ?3
 ) RETURNING 1
 
 -- sweep_deletions --

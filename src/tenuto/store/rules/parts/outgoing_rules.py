@@ -15,7 +15,7 @@ from tenuto.store.rules.plan import Draft, Plan, Script, Write
 from tenuto.store.rules.records import RecordReader, key_of, stored_key
 from tenuto.store.rules.rows import OutgoingRow, SessionRow, split_row
 
-_FINAL = frozenset({OutgoingStatus.DONE, OutgoingStatus.EXPIRED})
+_FINAL = frozenset({OutgoingStatus.DONE, OutgoingStatus.REFUSED, OutgoingStatus.EXPIRED})
 
 
 class PackedOutgoing(NamedTuple):
@@ -34,7 +34,7 @@ def pack_outgoing(given: NewOutgoing, key: SessionKey, where: str) -> PackedOutg
     if given.delay is not None and given.due_at is not None:
         raise InvalidInput(f"{where} has a due time and a delay; give one of them.")
     body, due_at = dumps(given.body, f"{where}.body"), moment(given.due_at, f"{where}.due_at")
-    return PackedOutgoing(given, new_id(), body, due_at)
+    return PackedOutgoing(given, given.outbox_id or new_id(), body, due_at)
 
 
 def outgoing_meaning(packed: list[PackedOutgoing]) -> list[Any]:
@@ -67,10 +67,11 @@ def _target(given: NewOutgoing) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundOutgoing:
-    """An outgoing item with its sender's key, whether that was deleted since, and the time."""
+    """An outgoing item with its sender's row and key, whether that was deleted since, and the time."""
 
     now: int
     row: OutgoingRow | None = None
+    sender: SessionRow | None = None
     key: SessionKey | None = None
     left_behind: bool = False
 
@@ -82,7 +83,7 @@ def gather_outgoing(outbox_id: str, tenant: str | None, now: int | None) -> Scri
     if not rows:
         return FoundOutgoing(now=at)
     sender, row = split_row(rows[0], OutgoingRow)
-    return FoundOutgoing(now=at, row=row, key=key_of(sender), left_behind=sender.life != row.life)
+    return FoundOutgoing(now=at, row=row, sender=sender, key=key_of(sender), left_behind=sender.life != row.life)
 
 
 def decide_mark(
@@ -97,22 +98,38 @@ def decide_mark(
 
     What a deleted session owed goes as soon as it is paid.
     """
+    row, key, _ = expected_item(outbox_id, expected, attempts, found)
+    due_at = row.due_at if retry_in is None else found.now + to_duration(retry_in)
+    new = row._replace(status=str(status), attempts=next_count(row.attempts, "the attempts"), due_at=due_at)
+    if found.left_behind and status in _FINAL:
+        return Plan(outgoing_of(new, key), [paid(row)])
+    change = (new.status, new.attempts, new.due_at, outbox_id, row.status, row.attempts)
+    return Plan(outgoing_of(new, key), [Write("mark_outgoing", [change], must=True)])
+
+
+def expected_item(
+    outbox_id: str, expected: OutgoingStatus, attempts: int | None, found: FoundOutgoing
+) -> tuple[OutgoingRow, SessionKey, SessionRow]:
+    """Return an item, and who sent it, if it is as its deliverer expects it to be."""
     row = found.row
     state = row.status if row else "unknown"
-    if row is None or found.key is None or row.status != expected or attempts not in (None, row.attempts):
+    if row is None or found.key is None or found.sender is None or _differs(row, expected, attempts):
         tried = f" after {row.attempts} attempts" if row and row.status == expected else ""
         raise DeliveryLost(
             f"Outgoing {outbox_id} is {state}{tried}, not as expected; read it again.", outbox_id=outbox_id, found=state
         )
     if expected in _FINAL:
         raise DeliveryLost(f"Outgoing {outbox_id} is {state}, which is final.", outbox_id=outbox_id, found=state)
-    due_at = row.due_at if retry_in is None else found.now + to_duration(retry_in)
-    new = row._replace(status=str(status), attempts=next_count(row.attempts, "the attempts"), due_at=due_at)
-    if found.left_behind and status in _FINAL:
-        paid = Write("delete_outgoing", [(outbox_id, row.status, row.attempts)], must=True)
-        return Plan(outgoing_of(new, found.key), [paid])
-    change = (new.status, new.attempts, new.due_at, outbox_id, row.status, row.attempts)
-    return Plan(outgoing_of(new, found.key), [Write("mark_outgoing", [change], must=True)])
+    return row, found.key, found.sender
+
+
+def _differs(row: OutgoingRow, expected: OutgoingStatus, attempts: int | None) -> bool:
+    return row.status != expected or attempts not in (None, row.attempts)
+
+
+def paid(row: OutgoingRow) -> Write:
+    """Return the write that removes an item whose sender was deleted, once it is settled."""
+    return Write("delete_outgoing", [(row.outbox_id, row.status, row.attempts)], must=True)
 
 
 _OUTGOING = RecordReader(Outgoing, OutgoingRow)
