@@ -28,8 +28,10 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/events/event_queue.py:Delivery.wait_for",
         "runtime/stream/notices.py:_fault",
         "runtime/program/program.py:FunctionProgram.run",
-        "runtime/program/tools.py:_held_back",
-        "runtime/program/tools.py:_side_by_side",
+        "runtime/program/tool.py:ToolSpec.make",
+        "runtime/program/tool_calls.py:_held_back",
+        "runtime/program/tool_calls.py:_side_by_side",
+        "runtime/program/tool_function.py:_run_of.run",
     ),
     "a turn under way, which ends by itself, is stopped, or loses its lane": (
         "graph/session/process_locks.py:ProcessLocks.acquire_lock",

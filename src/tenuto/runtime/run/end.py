@@ -23,9 +23,9 @@ from tenuto.model.commit import EndRun
 from tenuto.model.run import RunStatus, Stop, StopKind
 from tenuto.model.session import SessionStatus
 from tenuto.model.wait import Wait
-from tenuto.runtime.calls.effect_call import shorten_result
 from tenuto.runtime.change.hooks import Hooks
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
+from tenuto.runtime.run.omission import without_anything, without_what_it_made
 from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import MESSAGES, changes_between
@@ -46,7 +46,7 @@ from tenuto.runtime.turn.debts import abandon_waits, result_for_parent
 from tenuto.runtime.turn.failure_log import log_failed_turn
 from tenuto.runtime.turn.invocation import TurnSuspended
 from tenuto.store.store import Store
-from tenuto.writing.error_record import bare_record, clipped, error_record, shown, text_of, with_frames, without_frames
+from tenuto.writing.error_record import clipped, error_record, shown, text_of, with_frames, without_frames
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
@@ -191,7 +191,7 @@ class TurnEnder:
         If no commit accepts the pending changes, they are left out, part by part.
         """
         await self._check_known(turn)
-        without = iter((_without_what_it_made, _without_anything))
+        without = iter((without_what_it_made, without_anything))
         while True:
             waits = await self.store.waits.of_session(turn.key, run_id=turn.run_id, status=None)
             settled, owed = abandon_waits(waits, turn.key.tenant)
@@ -358,25 +358,6 @@ class TurnEnder:
             waits=tuple(waits),
             version=turn.replica.version,
         )
-
-
-def _without_what_it_made(turn: TurnContext, end: EndRun) -> EndRun:
-    """Leave out a turn's unwritten changes and chunks, and results of calls that no commit has room for."""
-    turn.discard()
-    turn.chunks.take()
-    turn.pending.events.clear()
-    while shorten_result(turn):
-        pass
-    return end
-
-
-def _without_anything(turn: TurnContext, end: EndRun) -> EndRun:
-    """Leave out everything pending, results of calls included: those calls stay in doubt."""
-    turn.discard()
-    pending = turn.pending
-    turn.journal.forget(pending.effects)
-    pending.effects, pending.usage, pending.events, pending.outgoing = [], [], [], []
-    return replace(end, error=bare_record(end.error))
 
 
 class _StageFailed(Exception):
