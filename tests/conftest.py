@@ -53,8 +53,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") -> Iterator[None]:
-    """Fail a test that passed, but took too long."""
+    """Make a report's text fit to be sent; fail a test that passed, but took too long."""
     report: Any = yield
+    # A log with half a character in it cannot be sent to the process that reports.
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     allowed = item.get_closest_marker("soak") or item.get_closest_marker("long")
     if report.when == "call" and report.passed and call.duration > LONGEST and not allowed:
         report.outcome = "failed"

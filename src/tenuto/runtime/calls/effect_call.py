@@ -39,11 +39,11 @@ async def call_effect(
 ) -> JSON:
     """See `Turn.effect`. Each `caller` may call an effect once: the program, or one attempt at a node."""
     turn.check_open()
-    retry.check_safe(f"The effect {place}", repeatable=idempotent or kind == EffectKind.MODEL)
     check_effect(place.key, place.namespace, call_id)
     check_callable(call, "call")
     check_flag(idempotent, "idempotent")
     kind = EffectKind(check_word(kind, EffectKind, "kind"))
+    retry.check_safe(f"The effect {place}", repeatable=idempotent or kind is EffectKind.MODEL)
     # A copy: the caller may change its own later. The size includes the nesting in a wait's metadata.
     text = sized(dumps({"request": request}, "effect"), f"request of {place}", turn.room)
     request = loads(text, "request")["request"]
