@@ -16,7 +16,8 @@ NAMES: dict[type, str] = {
     ),
     RunHandle: "events input_id result run_id session_id stop text wait",
     Outcome: (
-        "completed error input_id output reply result retryable run_id session_id status suspended text version waits"
+        "completed error exception input_id output reply result retryable run_id session_id status suspended text "
+        "version waits"
     ),
     Turn: (
         "add append attempt child context definition effect emit enqueue frame hand_off input log messages open_calls "

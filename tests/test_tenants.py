@@ -14,7 +14,7 @@ from tenuto.model.effect import Effect, EffectKind, SettleEffect, StartEffect
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Boundary, Consume, InputKind, NewInput
 from tenuto.model.lane import Lane
-from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
+from tenuto.model.outgoing_item import NewOutgoing, Outgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
 from tenuto.model.session import LogEnd, SessionKey
 from tenuto.model.wait import Wait
@@ -63,6 +63,7 @@ class Ids:
     signal_id: str
     input_id: str
     outbox_id: str
+    sent: Outgoing
     invocation_id: str
     paused: str
     operation_id: str
@@ -78,7 +79,7 @@ class Ids:
         return sorted({*names, *keys, self.effect.origin_id, self.effect.effect_key}, key=len, reverse=True)
 
 
-_PARTS = ("effect", "lane", "session", "wait")
+_PARTS = ("effect", "lane", "sent", "session", "wait")
 
 
 def unknown(like: Ids) -> Ids:
@@ -91,6 +92,7 @@ def unknown(like: Ids) -> Ids:
         end=LogEnd(999_999, 1, 1),
         effect=replace(like.effect, origin_id=new_id(), effect_key=new_id()),
         wait=replace(like.wait, key=nowhere, wait_id=minted["wait_id"], run_id=minted["waiting_run"]),
+        sent=replace(like.sent, outbox_id=minted["outbox_id"]),
         lane=like.lane,
     )
 
@@ -142,6 +144,8 @@ async def tenant_with_everything(runtime: SessionRuntime, graph: CompiledGraph[A
     assert head is not None
     assert ended.run_id is not None
     contents = [row["hash"] for row in (await store.dump())["content"] if row["tenant"] == tenant]
+    outgoing = await store.outbox.get(receipt.outgoing_ids[0], tenant=tenant)
+    assert outgoing is not None
     return Ids(
         session=key,
         only=f"only-{tenant}",
@@ -155,7 +159,8 @@ async def tenant_with_everything(runtime: SessionRuntime, graph: CompiledGraph[A
         wait=wait,
         signal_id=f"signal-{tenant}",
         input_id=await view.session("waits").enqueue(SECRET, delay=1e6),
-        outbox_id=receipt.outgoing_ids[0],
+        outbox_id=outgoing.outbox_id,
+        sent=outgoing,
         invocation_id=begin.invocation_id,
         paused=paused.invocation_id,
         operation_id=operation,
@@ -251,6 +256,7 @@ CASES: dict[str, list[Case]] = {
     "Usage.report": [lambda w, i: w.store.usage.report(w.key(), run_id=i.ended_run)],
     "Outbox.get": [lambda w, i: w.store.outbox.get(i.outbox_id, tenant=MINE)],
     "Outbox.mark": [lambda w, i: w.store.outbox.mark(i.outbox_id, OutgoingStatus.DONE, tenant=MINE)],
+    "Outbox.refuse": [lambda w, i: w.store.outbox.refuse(replace(i.sent, key=replace(i.sent.key, tenant=MINE)), "no")],
     "Sessions.answer": [
         lambda w, i: w.view.answer(i.wait_id, "L"),
         lambda w, i: w.view.answer(i.wait, "L"),

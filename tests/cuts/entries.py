@@ -186,6 +186,12 @@ async def _started(w: World) -> None:
     await handle.wait()
 
 
+async def _refused(w: World) -> None:
+    item = await w.store.outbox.get(w.facts["outgoing"])
+    assert item is not None
+    await w.store.outbox.refuse(item, {"category": "gone", "message": "gone"})
+
+
 async def _whole_tree(w: World) -> None:
     """Delete a tree again: what is left of it goes now, and the report is of all of it."""
     report = await _session(w).delete(cascade=True)
@@ -318,6 +324,7 @@ ENTRIES: dict[str, Entry] = {
         call=lambda w: w.store.outbox.mark(w.facts["outgoing"], OutgoingStatus.DONE),
         tolerates=(DeliveryLost,),
     ),
+    "store.outbox.refuse": Entry(scene=sent, call=_refused, tolerates=(DeliveryLost,)),
     "store.upkeep.expire": Entry(scene=expired, call=lambda w: w.store.upkeep.expire(), sweeps=True),
     "store.upkeep.finish_deletes": Entry(
         scene=half_deleted, call=lambda w: w.store.upkeep.finish_deletes(), sweeps=True

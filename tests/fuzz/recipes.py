@@ -294,6 +294,12 @@ async def _mark(world: World) -> Arguments:
     return {"outbox_id": await world.sent(), **fixed}
 
 
+@recipe("store.outbox.refuse")
+async def _refuse_outgoing(world: World) -> Arguments:
+    item = await world.store.outbox.get(await world.sent())
+    return {"item": item, "error": {"category": "c", "message": "m"}}
+
+
 @recipe("sessions.answer")
 async def _answer(world: World) -> Arguments:
     _, wait_id, _ = await world.waiting()

@@ -82,10 +82,8 @@ async def test_an_undeclared_or_ill_typed_update_is_refused_and_names_the_field(
     assert outcome.error.recoverable_state.n == 4
 
 
-async def test_a_node_that_is_not_async_is_refused_by_name() -> None:
-    with pytest.raises(NodeException, match="not async") as refused:
-        await single(lambda _: {"n": 1}).invoke()
-    assert refused.value.node_name == "read"
+async def test_a_node_may_be_a_plain_function() -> None:
+    assert (await single(lambda _: {"n": 1}).invoke()).n == 1
 
 
 async def test_a_middleware_that_returns_nothing_is_refused_by_name() -> None:

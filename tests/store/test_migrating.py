@@ -73,7 +73,9 @@ async def test_a_database_newer_than_the_code_is_refused_naming_both_versions(fr
         assert (refusal.value.found, refusal.value.expected) == (99, len(migrations(fresh.name)))
 
 
-BEFORE_DELETIONS = ("DROP TABLE deletion", "ALTER TABLE profile DROP COLUMN parent_life")
+BEFORE_ADDITIONS = ("ALTER TABLE run DROP COLUMN additions",)
+
+BEFORE_DELETIONS = (*BEFORE_ADDITIONS, "DROP TABLE deletion", "ALTER TABLE profile DROP COLUMN parent_life")
 
 BEFORE_TENANTS = (
     *BEFORE_DELETIONS,

@@ -1,6 +1,7 @@
 """A fan-out whose instances are a function: of the state and the item, to the result."""
 
 import asyncio
+import threading
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -245,10 +246,16 @@ async def test_a_crash_anywhere_repeats_no_instance_that_was_done(store: Store) 
         assert (done, calls) == ({2: 1, 3: 1, 4: 1, 5: 1}, 6)
 
 
-async def test_what_is_not_async_is_said() -> None:
-    outcome = await graph_of(lambda _, item: item).run({"items": [1]})
-    assert isinstance(outcome.error, NodeException)
-    assert "not async" in str(outcome.error.__cause__)
+async def test_a_plain_function_is_called_in_a_thread() -> None:
+    threads = set()
+
+    def read(_: Any, item: int) -> int:
+        threads.add(threading.current_thread())
+        return item * 2
+
+    outcome = await graph_of(read).run({"items": [1, 2]})
+    assert outcome.result().results == [2, 4]
+    assert threading.current_thread() not in threads
 
 
 @pytest.mark.parametrize(
@@ -279,7 +286,7 @@ def test_the_rules_of_every_fan_out_hold_for_functions_too() -> None:
     assert category(graph, item_field="number") == "fan_out_invalid_instance_spec"
     lacking = FailureIsolation({"number": 1}, event_name="isolated")
     assert category(times, instance_middleware=[lacking]) == "fan_out_degraded_update_missing_collect_field"
-    with pytest.raises(InvalidInput, match="async function"):
+    with pytest.raises(InvalidInput, match="a compiled graph or a function"):
         graph_of("times")
 
 

@@ -138,17 +138,20 @@ async def test_prune_takes_final_outgoing_items_and_never_others(harness: Harnes
     key, _ = await a_session(store)
     past = to_datetime(clock.now()) - timedelta(days=365)
     new = NewOutgoing(kind="wake", target=a_key())
-    sent = (new, new, new, new, replace(new, delay=60.0), replace(new, due_at=past))
+    sent = (*(new for _ in OutgoingStatus), replace(new, delay=60.0), replace(new, due_at=past))
     ids = (await store.commit(a_commit(key, outgoing=sent, usage=(NewUsage(model="m", input=7),)))).outgoing_ids
     statuses = (*OutgoingStatus, OutgoingStatus.DONE, OutgoingStatus.DONE)
+    items = {item.outbox_id: item for item in await store.outbox.of_session(key)}
     for outbox_id, status in zip(ids, statuses, strict=True):
-        if status is not OutgoingStatus.PENDING:
+        if status is OutgoingStatus.REFUSED:
+            await store.outbox.refuse(items[outbox_id], {"category": "gone", "message": "gone"})
+        elif status is not OutgoingStatus.PENDING:
             await store.outbox.mark(outbox_id, status)
     assert await store.upkeep.prune(outgoing_older_than=0) == PruneReport()  # sent at the same instant
     clock.advance(50.000001)
-    assert await store.upkeep.prune(outgoing_older_than=50) == PruneReport(outgoing=3)
+    assert await store.upkeep.prune(outgoing_older_than=50) == PruneReport(outgoing=4)
     left = [item.outbox_id for item in await store.outbox.of_session(key)]
-    assert set(left) == {ids[statuses.index(s)] for s in (OutgoingStatus.PENDING, OutgoingStatus.DELIVERED)} | {ids[4]}
+    assert set(left) == {ids[statuses.index(s)] for s in (OutgoingStatus.PENDING, OutgoingStatus.DELIVERED)} | {ids[5]}
     clock.advance(60)
     assert await store.upkeep.prune(outgoing_older_than=50) == PruneReport(outgoing=1)
     clock.advance(10**6)
