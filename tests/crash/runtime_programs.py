@@ -31,7 +31,10 @@ from tests.runtime.runtimes import opened
 from tests.runtime.seams import advance, deliver_due, leave_no_trace_of_the_host
 
 TOOLS = ("look", "pay", "note")
-SHIP = "ship"
+SHIP, SEAL = "ship", "seal"
+APPROVED = {"desk": (SHIP,), "clerk": (SHIP, SEAL)}
+"""The calls that need approval, by program: of the clerk's, each is made when its own answer comes."""
+
 SAID = ("let", "me", "see", "all", "done")
 """What the reference turn says, chunk by chunk."""
 
@@ -178,12 +181,13 @@ class World:
 
 def programs(world: World) -> list[Program[Any]]:
     """Return every program the tests know."""
-    return [_desk(world), _chat(world), _teller(world), _caller(world), waiter]
+    return [_desk(world, "desk"), _desk(world, "clerk"), _chat(world), _teller(world), _caller(world), waiter]
 
 
-def _desk(world: World) -> Program[Any]:
-    """The reference turn: a model call, a batch of tools one of which needs approval, and another model call."""
-    wanted = [(name, name, {"about": name}) for name in (*TOOLS, SHIP)]
+def _desk(world: World, name: str) -> Program[Any]:
+    """The reference turn: a model call, a batch of tools some of which need approval, and another model call."""
+    names = (*TOOLS, *APPROVED[name])
+    wanted = [(each, each, {"about": each}) for each in names]
     script = Script(calls(*wanted, content="let me see"), "all done")
 
     class Desk(ScriptedAgent):
@@ -194,14 +198,14 @@ def _desk(world: World) -> Program[Any]:
     def answered(request: Request) -> Any:
         return {**script(request), "usage": {"input": 3, "output": 5}}
 
-    def tool(name: str) -> Tool:
+    def tool(called: str) -> Tool:
         async def run(turn: Turn, _: Any) -> Any:
-            world.act(turn.session_id, name)
-            return {"did": name}
+            world.act(turn.session_id, called)
+            return {"did": called}
 
-        return Tool(name=name, run=run, idempotent=name == "look", needs_approval=name == SHIP)
+        return Tool(name=called, run=run, idempotent=called == "look", needs_approval=called in APPROVED[name])
 
-    return Desk(model=answered, tools=[tool(name) for name in (*TOOLS, SHIP)], name="desk", stream=True)
+    return Desk(model=answered, tools=[tool(each) for each in names], name=name, stream=True)
 
 
 def _chat(world: World) -> Program[Any]:
@@ -279,21 +283,29 @@ class Unfinished(Exception):
     """The reference turn did not go as it does unbroken."""
 
 
+def program_of(way: str) -> str:
+    """Return the program whose turn is gone through this way."""
+    return "clerk" if way.endswith("apart") else "desk"
+
+
 async def reference(runtime: SessionRuntime, session: str, way: str) -> None:
     """Go through the reference turn, from its message to its end, as a caller does or as a worker does."""
-    if way == "sent":
+    here, approved = way.startswith("sent"), APPROVED[program_of(way)]
+    if here:
         await runtime.send(session, "go", key=f"go {session}")
     else:
         await runtime.session(session).enqueue("go", key=f"go {session}")
         await advance(runtime, session)
     waits = await runtime.session(session).waits()
-    if [wait.kind for wait in waits] != ["approval"]:
+    if [wait.kind for wait in waits] != ["approval"] * len(approved):
         raise Unfinished
-    await runtime.answer(waits[0].wait_id, True, run=way == "sent")
-    if way != "sent":
-        await deliver_due(runtime)
-        await advance(runtime, session)
-    if [run.status for run in await runtime.session(session).runs()] != [RunStatus.COMPLETED, RunStatus.SUSPENDED]:
+    for wait in waits:
+        await runtime.answer(wait.wait_id, True, run=here)
+        if not here:
+            await deliver_due(runtime)
+            await advance(runtime, session)
+    ends = [RunStatus.COMPLETED, *[RunStatus.SUSPENDED] * len(approved)]
+    if [run.status for run in await runtime.session(session).runs()] != ends:
         raise Unfinished
 
 

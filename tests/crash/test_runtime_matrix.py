@@ -23,14 +23,15 @@ from tenuto.writing import lost_reply as retry
 from tests.crash.processes import Database
 from tests.crash.runtime_processes import Colleague, mates
 from tests.crash.runtime_programs import (
+    APPROVED,
     SAID,
-    SHIP,
     TOOLS,
     Moment,
     Probe,
     Probed,
     Unfinished,
     World,
+    program_of,
     programs,
     reference,
 )
@@ -38,7 +39,7 @@ from tests.runtime.runtimes import opened
 from tests.runtime.seams import advance
 from tests.sampling import ALL, EIGHTH, MATRIX, sample
 
-ONCE = {"pay", "note", SHIP}
+ONCE = {"pay", "note"}
 FLUSH = "decide_events"
 
 
@@ -52,10 +53,24 @@ class Sweep:
     way: str
     runtime: SessionRuntime
 
+    @property
+    def approved(self) -> tuple[str, ...]:
+        """The calls that need approval."""
+        return APPROVED[program_of(self.way)]
+
+    @property
+    def once(self) -> set[str]:
+        """The calls that must not be made twice."""
+        return ONCE | {*self.approved}
+
+    async def create(self, session: str) -> None:
+        """Create a session for the turn."""
+        await self.runtime.create(program_of(self.way), session_id=session)
+
     async def unbroken(self) -> Probe:
         """Go through the turn once, and return what calls it took."""
         self.world.probe = probe = Probe()
-        await self.runtime.create("desk", session_id="unbroken")
+        await self.create("unbroken")
         store = self.runtime.store
         inner = store.backend
         store.backend = Probed(inner, probe)
@@ -66,7 +81,7 @@ class Sweep:
 
     async def killed(self, session: str, moment: Moment) -> bool:
         """Let a new process go through the turn and die at that moment, if it comes to it."""
-        await self.runtime.create("desk", session_id=session)
+        await self.create(session)
         async with mates(Colleague(self.database)) as (dying,):
             return await dying.do("swept", session=session, way=self.way, moment=moment) is None
 
@@ -114,16 +129,22 @@ class Sweep:
         effects = await self.store.effects.list(session)
         assert all(effect.status is not EffectStatus.STARTED for effect in effects), session
         acts = self.world.acts(session)
-        assert {name: acts.count(name) for name in ONCE} == dict.fromkeys(ONCE, 1), (session, acts)
+        assert {name: acts.count(name) for name in self.once} == dict.fromkeys(self.once, 1), (session, acts)
         assert 0 <= acts.count("look") - 1 <= kills
         assert 0 <= acts.count("model") - 2 <= kills
-        assert 0 <= len(acts) - 6 <= kills, (session, acts)
-        assert asked <= ONCE
+        calls = {*TOOLS, *self.approved}
+        assert 0 <= len(acts) - 2 - len(calls) <= kills, (session, acts)
+        assert asked <= self.once
         messages = (await self.runtime.get(session)).messages
         assert History().judged(messages).open == {}
-        assert [message["role"] for message in messages] == ["user", "assistant", *4 * ["tool"], "assistant"], session
-        assert {message["tool_call_id"] for message in messages[2:6]} == {*TOOLS, SHIP}
-        assert all(message["content"] == f'{{"did":"{message["tool_call_id"]}"}}' for message in messages[2:6])
+        assert [message["role"] for message in messages] == [
+            "user",
+            "assistant",
+            *len(calls) * ["tool"],
+            "assistant",
+        ], session
+        assert {message["tool_call_id"] for message in messages[2:-1]} == calls
+        assert all(message["content"] == f'{{"did":"{message["tool_call_id"]}"}}' for message in messages[2:-1])
         usage = await self.runtime.session(session).usage()
         assert (usage.total.input, usage.total.output) == (6, 10), session
         await self._check_stream(session)
@@ -159,7 +180,7 @@ class Sweep:
 
 @MATRIX
 @pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("way", ["sent", "queued"])
+@pytest.mark.parametrize("way", ["sent", "queued", "sent apart", pytest.param("queued apart", marks=pytest.mark.soak)])
 async def test_killed_at_any_call_a_turn_comes_to_one_end_and_nothing_is_done_twice(
     database: Database, way: str, every: int
 ) -> None:
@@ -176,7 +197,7 @@ async def test_killed_at_any_call_a_turn_comes_to_one_end_and_nothing_is_done_tw
             assert await sweep.killed(session, moment) or name == FLUSH, f"{session}: nothing was killed"
             asked = await sweep.finished(session)
             await sweep.check(session, asked)
-            if name.removeprefix("effect ") in ONCE:
+            if name.removeprefix("effect ") in sweep.once:
                 assert name.removeprefix("effect ") in asked, session
         await sweep.check_numbers()
 
@@ -186,18 +207,19 @@ FIRST_DEATHS = [
     pytest.param(Moment("effect pay", 1, "inside"), id="in a tool"),
     pytest.param(Moment("effect model", 2, "inside"), id="in the resumed run"),
 ]
+APART = pytest.param(Moment("effect ship", 1, "inside"), id="in an approved tool, while another one waits")
 
 
 @MATRIX
 @pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("first", FIRST_DEATHS)
+@pytest.mark.parametrize("first", [*FIRST_DEATHS, APART])
 async def test_whoever_takes_a_turn_over_may_be_killed_at_any_call_too(
     database: Database, first: Moment, every: int
 ) -> None:
     async with database.open() as store:
         world = World(folder=database.folder)
         runtime = await opened(store, programs(world))
-        sweep = Sweep(database, store, world, "sent", runtime)
+        sweep = Sweep(database, store, world, "sent apart" if first in APART.values else "sent", runtime)
         assert await sweep.killed("unbroken", first)
         world.probe = probe = Probe()
         inner, store.backend = store.backend, Probed(store.backend, probe)
@@ -272,7 +294,7 @@ async def test_the_reference_turn_makes_these_calls_and_no_others(database: Data
     assert [call for call in world.probe.trace if call != FLUSH] == ANSWERED
 
 
-@pytest.mark.parametrize("way", ["sent", "queued"])
+@pytest.mark.parametrize("way", ["sent", "queued", "sent apart"])
 async def test_a_reply_lost_at_any_write_is_resolved_and_nothing_happens_twice(database: Database, way: str) -> None:
     async with database.open() as bare:
         faults = FaultyBackend(bare.backend)
@@ -280,14 +302,14 @@ async def test_a_reply_lost_at_any_write_is_resolved_and_nothing_happens_twice(d
         world = World(folder=database.folder)
         runtime = await opened(store, programs(world))
         sweep = Sweep(database, store, world, way, runtime)
-        await runtime.create("desk", session_id="unbroken")
+        await sweep.create("unbroken")
         before = faults.transactions
         await reference(runtime, "unbroken", way)
         writes = faults.transactions - before
         assert writes >= 10
         for number in range(1, writes + 1):
             session = f"write {number}"
-            await runtime.create("desk", session_id=session)
+            await sweep.create(session)
             faults.lose_reply(number)
             with suppress(StoreUnavailable):
                 await reference(runtime, session, way)
@@ -295,7 +317,8 @@ async def test_a_reply_lost_at_any_write_is_resolved_and_nothing_happens_twice(d
             asked = await sweep.finished(session)
             await sweep.check(session, asked)
             assert not asked, session
-            assert len(world.acts(session)) == 6, (session, world.acts(session))
+            acts = world.acts(session)
+            assert len(acts) == 2 + len(TOOLS) + len(sweep.approved), (session, acts)
         await sweep.check_numbers()
         await store.keeper.aclose()
 
@@ -341,7 +364,9 @@ LONGER_THAN_TRIED = 7
 @pytest.mark.parametrize("every", [EIGHTH, pytest.param(ALL, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("calls_away", [FOR_GOOD, LONGER_THAN_TRIED], ids=["for good", "for a while"])
 @pytest.mark.parametrize("lands", [True, False], ids=["it lands", "it does not"])
-@pytest.mark.parametrize("way", ["sent", pytest.param("queued", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "way", ["sent", *(pytest.param(way, marks=pytest.mark.soak) for way in ("queued", "sent apart"))]
+)
 async def test_a_store_that_goes_away_at_any_write_leaves_a_turn_that_comes_to_its_end_later(
     database: Database, way: str, lands: bool, calls_away: float, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,14 +378,14 @@ async def test_a_store_that_goes_away_at_any_write_leaves_a_turn_that_comes_to_i
         world = World(folder=database.folder)
         runtime = await opened(store, programs(world))
         sweep = Sweep(database, store, world, way, runtime)
-        await runtime.create("desk", session_id="unbroken")
+        await sweep.create("unbroken")
         before = going.transactions
         await reference(runtime, "unbroken", way)
         writes = going.transactions - before
         matrix = f"{database.name} {way} {lands} {calls_away}"
         for number in sample(range(1 + lands, writes + 1), every, matrix):
             session = f"write {number}"
-            await runtime.create("desk", session_id=session)
+            await sweep.create(session)
             going.go(number, lands=lands, calls_away=calls_away)
             with suppress(StoreUnavailable, Unfinished):
                 await reference(runtime, session, way)

@@ -172,6 +172,7 @@ class Commit:
     consumed. `rolls_back` marks the runs of an earlier run's invocation, and the input they consumed, as rolled back.
     While a stop is requested, the run can end neither as completed nor as suspended; `sees_stop` marks the request as
     seen, and it can no longer be withdrawn.
+    `keep_waits` are open waits of the session's earlier runs: from now on the commit's run waits for them.
     `additions` replaces what the run's row says of the entries that its program added in its open step; None leaves it.
     `effects` are journaled for the run's origin, whose completion drops their bodies; `outgoing` starts nothing by
     itself: the outbox delivers it. With `next_run`, the session moves from the ended run to the next one in this
@@ -209,6 +210,7 @@ class Commit:
     checkpoint: NewCheckpoint | None = None
     open_waits: tuple[OpenWait, ...] = ()
     settle_waits: tuple[SettleWait, ...] = ()
+    keep_waits: tuple[str, ...] = ()
     events: tuple[NewEvent, ...] = ()
     inputs: tuple[NewInput, ...] = ()
     consume: tuple[Consume, ...] = ()

@@ -47,6 +47,8 @@ MEANINGS: dict[str, dict[str, Any]] = {
     | {"open_waits": (OpenWait(kind="signal", deadline=datetime(2030, 1, 1, tzinfo=UTC)),)},
     "an answer": {"settle_waits": (SettleWait(wait_id="w", answer=1),)},
     "another answer": {"settle_waits": (SettleWait(wait_id="w", answer=2),)},
+    "a wait kept": RUN | {"keep_waits": ("w",)},
+    "another wait kept": RUN | {"keep_waits": ("v",)},
     "an event": {"events": (NewEvent(type="e"),)},
     "an input": {"inputs": (NewInput(kind=InputKind.MESSAGE, body=1),)},
     "a claim": {"consume": (Consume(input_id="i"),)},

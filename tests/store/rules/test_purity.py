@@ -48,7 +48,7 @@ LANED = nothing(
     run=run(holds=3),
     branches={(SID, 1): branch()},
     inputs={"input-1": queued(), "input-2": queued(input_id="input-2")},
-    waits={"wait-1": wait()},
+    waits={"wait-1": wait(), "wait-2": wait(wait_id="wait-2")},
 )
 MESSAGE = NewInput(kind=InputKind.MESSAGE, body="hi")
 
@@ -62,6 +62,7 @@ EVERYTHING = packed(
     checkpoint=NewCheckpoint(step=1, cursor=[1], document={"p": "y" * 2000}),
     open_waits=(OpenWait(kind="signal", timeout=1.0), OpenWait(kind="timer")),
     settle_waits=(SettleWait(wait_id="wait-1", answer=1),),
+    keep_waits=("wait-2",),
     events=(NewEvent(type="e"),),
     inputs=(NewInput(kind=InputKind.MESSAGE, body=1, log="log", item=1),),
     consume=(Consume(input_id="input-1", log="log", item=0),),

@@ -1,6 +1,7 @@
 """Resumes an earlier run: a suspended, interrupted or failed run continues as a new run of its invocation."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from tenuto.codec import JSON
 from tenuto.errors import StatusRefused
@@ -8,7 +9,7 @@ from tenuto.model.input import Consume, Input
 from tenuto.model.lane import Lane
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey
-from tenuto.model.wait import WaitStatus
+from tenuto.model.wait import Wait, WaitStatus
 from tenuto.runtime.run.begin import TurnFactory, run_started, write_start
 from tenuto.runtime.run.first_message import is_notice, notice_message
 from tenuto.runtime.session.session_view import MESSAGES
@@ -17,7 +18,7 @@ from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.debts import abandon_waits
 from tenuto.runtime.turn.effect_journal import EffectJournal
 from tenuto.runtime.turn.invocation import Invocation, reply_to
-from tenuto.runtime.turn.invocation_waits import ANSWERS_CALLS, STEP, answer_message
+from tenuto.runtime.turn.invocation_waits import ANSWERS_CALLS, STEP, answer_message, lets_call
 from tenuto.runtime.turn.replica import Replica
 from tenuto.runtime.turn.step_additions import StepAdditions
 from tenuto.store.store import Store
@@ -35,21 +36,34 @@ async def find_stopped(store: Store, key: SessionKey) -> Run:
 
 
 async def is_resumable(store: Store, run: Run) -> bool:
-    """Return whether all waits of a suspended run are settled or overdue; False if it was rolled back."""
+    """Return whether a suspended run has something to do; False if it was rolled back.
+
+    It has once all its waits are settled or overdue, and, while others are open, if a call was approved that can be
+    made now.
+    """
     if run.rolled_back:
         return False
     waits = await store.waits.of_session(run.key, run_id=run.run_id, status=None)
     open_waits = [wait for wait in waits if wait.status is WaitStatus.OPEN]
     if not waits or any(wait.status in (WaitStatus.ABANDONED, WaitStatus.CANCELLED) for wait in waits):
         return False
-    now = (await store.moment()) if open_waits else None
-    return all(wait.deadline is not None and now is not None and wait.deadline <= now for wait in open_waits)
+    if not open_waits or any(map(lets_call, waits)):
+        return True
+    now = await store.moment()
+    return all(_is_overdue(wait, now) for wait in open_waits)
+
+
+def _is_overdue(wait: Wait, now: datetime | None) -> bool:
+    return wait.deadline is not None and now is not None and wait.deadline <= now
 
 
 async def resume_run(
     factory: TurnFactory, replica: Replica, lane: Lane, run: Run, wakes: Sequence[Input] = ()
 ) -> TurnContext:
-    """Resume a run as a new run of its invocation, in one commit that also consumes the wakes."""
+    """Resume a run as a new run of its invocation, in one commit that also consumes the wakes.
+
+    Waits that are still open are from then on the new run's.
+    """
     writer = RunWriter.under(factory.store, lane)
     turn: TurnContext | None = None
     try:
@@ -60,7 +74,8 @@ async def resume_run(
             invocation_id=run.invocation_id, correlation_id=run.correlation_id, origin_id=run.origin_id, fresh=False
         )
         notices: list[Notice] = [await factory.run_load_hooks(turn)]
-        _settle(turn, run.run_id, wakes)
+        is_open = any(wait.status is WaitStatus.OPEN for wait in turn.waits.of_run(run.run_id))
+        _settle(turn, run.run_id, wakes, await factory.store.moment() if is_open else None)
         turn.pending.extras["count_resume"] = True
         notices.append(run_started(turn))
         await write_start(turn, notices)
@@ -100,16 +115,20 @@ async def rebuild(
     return turn
 
 
-def _settle(turn: TurnContext, run_id: str, wakes: Sequence[Input]) -> None:
-    """Expire overdue waits, append the results of answered calls, and consume the wakes.
+def _settle(turn: TurnContext, run_id: str, wakes: Sequence[Input], now: datetime | None) -> None:
+    """Expire overdue waits, keep the other open ones, append the results of answered calls, and consume the wakes.
 
     A step whose last call is answered here is over.
     """
-    overdue = [wait for wait in turn.invocation.waits if wait.run_id == run_id]
+    former = turn.waits.of_run(run_id)
+    left = {wait.wait_id for wait in former if wait.status is WaitStatus.OPEN and not _is_overdue(wait, now)}
+    overdue = [wait for wait in former if wait.wait_id not in left]
     settled, owed = abandon_waits(overdue, turn.key.tenant, WaitStatus.EXPIRED)
     turn.pending.settled.extend(settled)
     turn.pending.outgoing.extend(owed)
-    turn.waits.expire(run_id)
+    if left:
+        turn.pending.extras["keep_waits"] = tuple(sorted(left))
+    turn.waits.resumed(run_id, turn.run_id, left)
     open_calls, answered = set(turn.replica.history.open), []
     for wait in turn.waits.of_run(run_id):
         call = str(wait.metadata.get("call_id"))

@@ -30,6 +30,7 @@ from tenuto.runtime.session.ancestry import stands_above
 from tenuto.runtime.session.outcome import Outcome, Outcomes, OutT_co
 from tenuto.runtime.stream.notices import Listeners, WaitSettled
 from tenuto.runtime.turn.debts import abandon_waits, notice_body
+from tenuto.runtime.turn.invocation_waits import lets_call
 from tenuto.store.store import Store
 from tenuto.words import AnswerEffect
 from tenuto.writing.lost_reply import ask_again
@@ -42,8 +43,9 @@ _OUTCOMES = ("done", "failed", "retry")
 class Answered(Generic[OutT_co]):
     """An accepted answer, and what follows from it.
 
-    The session `continues` here, with its `outcome`, or on a `worker`, if no other wait is open; while it is still
-    `waiting`, `open_waits` are the waits that are left.
+    The session `continues` here, with its `outcome`, or on a `worker`, if no other wait is open, or if a tool was
+    approved, which is then called; while it is only `waiting`, nothing happens. `open_waits` are the waits that are
+    left.
     """
 
     wait_id: str
@@ -191,11 +193,12 @@ class AnswerDesk:
             raise await self._refusal(now or wait, received) from None
         await self._listeners.tell(notice)
         left = await self._store.waits.of_session(wait.key, run_id=wait.run_id)
+        calls = lets_call(replace(wait, status=WaitStatus.ANSWERED, answer=answer))
         answered = Answered(
             wait_id=wait_id,
             session_id=wait.key.session_id,
             run_id=wait.run_id,
-            continues="waiting" if left else "worker",
+            continues="waiting" if left and not calls else "worker",
             open_waits=tuple(left),
         )
         return Stored(answered, wait.key, run.invocation_id, receipt.outgoing_ids)
@@ -241,12 +244,21 @@ class AnswerDesk:
     async def _check_bound(self, wait: Wait, kind: str | None, run_id: str | None, session: SessionKey | None) -> None:
         if kind is not None and kind != wait.kind:
             raise _mismatch(wait, "kind", wait.kind, kind)
-        if run_id is not None and run_id != wait.run_id:
+        if (
+            run_id is not None
+            and run_id != wait.run_id
+            and not await self._is_resumed_by(run_id, wait.run_id, wait.key)
+        ):
             raise _mismatch(wait, "run", wait.run_id, run_id)
         if session is None or session == wait.key:
             return
         if not await stands_above(self._store, session, wait.key):
             raise _mismatch(wait, "session", wait.key.session_id, session.session_id)
+
+    async def _is_resumed_by(self, former: str, run_id: str, key: SessionKey) -> bool:
+        """Return whether a run resumes a former one: it has taken over the waits that were open then."""
+        runs = [await self._store.runs.get(each, tenant=key.tenant) for each in (former, run_id)]
+        return len({run.invocation_id if run else each for run, each in zip(runs, (former, run_id), strict=True)}) == 1
 
     async def _refusal(self, wait: Wait, received: JSON) -> AnswerRefused:
         """Return the refusal of an answer; the first late answer leaves a notice for the model."""

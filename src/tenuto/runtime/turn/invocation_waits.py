@@ -1,6 +1,6 @@
 """The waits that a program asks for, and those of its invocation that already exist."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -109,12 +109,14 @@ class InvocationWaits:
         """Return the waits that a run opened."""
         return [wait for wait in self._waits if wait.run_id == run_id]
 
-    def expire(self, run_id: str) -> None:
-        """Note that the open waits of a run have expired."""
+    def resumed(self, former: str, run_id: str, kept: Collection[str]) -> None:
+        """Note that a run resumes a former one: it keeps these open waits, and the others have expired."""
         self._waits = [
-            replace(wait, status=WaitStatus.EXPIRED)
-            if wait.run_id == run_id and wait.status is WaitStatus.OPEN
-            else wait
+            wait
+            if wait.run_id != former or wait.status is not WaitStatus.OPEN
+            else replace(wait, run_id=run_id)
+            if wait.wait_id in kept
+            else replace(wait, status=WaitStatus.EXPIRED)
             for wait in self._waits
         ]
 
@@ -137,6 +139,16 @@ def answer_of(wait: Wait) -> JSON:
         wait_id=wait.wait_id,
         status=str(wait.status),
     )
+
+
+def lets_call(wait: Wait) -> bool:
+    """Return whether the answer to a wait lets a tool be called, so that nothing else has to be waited for."""
+    answer: Any = wait.answer or {}
+    if wait.status is not WaitStatus.ANSWERED or not {"call_id", "tool"} <= wait.metadata.keys():
+        return False
+    if wait.kind == WaitKind.APPROVAL:
+        return bool(answer.get("approved"))
+    return wait.kind == WaitKind.IN_DOUBT and answer.get("outcome") == "retry"
 
 
 def is_answered_call(wait: Wait) -> bool:

@@ -24,7 +24,7 @@ async def _begins(store: Store) -> Commit:
     key, created = await a_session(store, None, "a", "b", state={"big": "b" * 2000})
     lane = await store.lanes.acquire(key, an_owner())
     begin = BeginRun(run_id=new_id(), invocation_id=new_id())
-    wait = (OpenWait(kind="signal"),)
+    wait = (OpenWait(kind="signal"), OpenWait(kind="kept"))
     ended = EndRun(status=RunStatus.SUSPENDED)
     first = await store.commit(a_commit(key, generation=lane.generation, run=begin, open_waits=wait, end=ended))
     (content,) = [row["hash"] for row in await rows(store, "content")]
@@ -43,6 +43,7 @@ async def _begins(store: Store) -> Commit:
         checkpoint=NewCheckpoint(step=1, document={"y": "y" * 3000}),
         open_waits=wait,
         settle_waits=(SettleWait(wait_id=first.wait_ids[0]),),
+        keep_waits=(first.wait_ids[1],),
         events=(NewEvent(type="e"),),
         disarm=True,
     )
@@ -79,6 +80,7 @@ async def test_a_failure_at_any_statement_of_a_commit_leaves_no_trace(store: Sto
         "insert_checkpoints",
         "insert_waits",
         "settle_waits",
+        "keep_waits",
         "insert_events",
         "insert_receipts",
     } <= set(failed)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import SessionDeleted, WaitNotOpen
+from tenuto.errors import InvalidInput, OperationConflict, SessionDeleted, WaitNotOpen
 from tenuto.model.commit import BeginRun, Commit, EndRun, OpenWait, SettleWait
 from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
@@ -128,6 +128,45 @@ async def test_the_waits_of_an_invocation_are_those_of_all_its_runs(harness: Har
     assert await store.waits.of_invocation(key, origin) == []
 
 
+async def test_a_run_keeps_the_open_waits_of_the_one_it_resumes(harness: Harness) -> None:
+    """Only those it names, as they are; one that is settled, unknown, foreign or named twice refuses the commit."""
+    clock = FakeClock()
+    store = await harness.open(clock=clock)
+    key, _ = await a_session(store)
+    other, _ = await a_session(store)
+    first = await a_run(store, key)
+    ids = (await store.commit(_suspending(key, first, _APPROVAL, _APPROVAL, _APPROVAL, OpenWait(kind="k")))).wait_ids
+    theirs = (await store.commit(_suspending(other, await a_run(store, other), _APPROVAL))).wait_ids
+    await store.commit(a_commit(key, settle_waits=(SettleWait(wait_id=ids[0], answer="yes"),)))
+    second = await a_run(store, key, invocation_id=f"inv-{first.run_id}", fresh=False)
+    before = await store.dump()
+    tries = [
+        (key, (ids[1], ids[0]), "answered"),
+        (key, (ids[1], "unknown"), "unknown in this session"),
+        (key, (ids[1], ids[1]), "named twice in this commit"),
+        (key, (ids[1], theirs[0]), "unknown in this session"),
+    ]
+    for where, wanted, found in tries:
+        with pytest.raises(WaitNotOpen) as refused:
+            await store.commit(a_commit(where, run=second, keep_waits=wanted))
+        assert (refused.value.wait_id, refused.value.found) == (wanted[1], found)
+    with pytest.raises(InvalidInput):
+        await store.commit(a_commit(key, keep_waits=(ids[1],)))
+    assert await store.dump() == before
+    kept = a_commit(key, run=second, keep_waits=(ids[1], ids[2]))
+    clock.advance(9)
+    assert not (await store.commit(kept)).replayed
+    assert (await store.commit(kept)).replayed
+    with pytest.raises(OperationConflict):
+        await store.commit(replace(kept, keep_waits=(ids[1],)))
+    waits = {wait.wait_id: wait for wait in await store.waits.of_session(key, status=None)}
+    runs = (first.run_id, second.run_id, second.run_id, first.run_id)
+    assert tuple(waits[each].run_id for each in ids) == runs
+    was = {wait["wait_id"]: wait for wait in before["wait"]}
+    now = {wait["wait_id"]: wait for wait in (await store.dump())["wait"]}
+    assert {each: {**row, "run_id": was[each]["run_id"]} for each, row in now.items()} == was
+
+
 async def test_a_wait_is_settled_once_and_only_by_its_own_session(store: Store) -> None:
     """Unknown, foreign, settled and twice in one commit are refused whole, each saying what was found."""
     key, _ = await a_session(store)
@@ -141,7 +180,7 @@ async def test_a_wait_is_settled_once_and_only_by_its_own_session(store: Store) 
         (key, (fine, SettleWait(wait_id="unknown")), "unknown in this session"),
         (other, (fine,), "unknown in this session"),
         (key, (fine, done), "expired"),
-        (key, (fine, fine), "settled twice in this commit"),
+        (key, (fine, fine), "named twice in this commit"),
     ]
     for where, settles, found in tries:
         with pytest.raises(WaitNotOpen) as refused:

@@ -632,6 +632,12 @@ UPDATE wait w SET status = p.status, answer = p.answer, settled_at = p.settled_a
 FROM unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::TEXT[]) p (status, answer, settled_at, wait_id)
 WHERE w.wait_id = p.wait_id AND w.status = 'open' RETURNING 1
 
+-- keep_waits --
+Let an open wait belong to the run that waits for it now.
+UPDATE wait w SET run_id = p.run_id
+FROM unnest($1::TEXT[], $2::TEXT[]) p (run_id, wait_id)
+WHERE w.wait_id = p.wait_id AND w.status = 'open' RETURNING 1
+
 -- insert_inputs --
 Inputs.
 INSERT INTO input SELECT * FROM unnest(

@@ -593,6 +593,10 @@ INSERT INTO wait VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 Settle an open wait.
 UPDATE wait SET status = ?1, answer = ?2, settled_at = ?3 WHERE wait_id = ?4 AND status = 'open'
 
+-- keep_waits --
+Let an open wait belong to the run that waits for it now.
+UPDATE wait SET run_id = ?1 WHERE wait_id = ?2 AND status = 'open'
+
 -- insert_inputs --
 Inputs.
 INSERT INTO input VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)

@@ -30,7 +30,7 @@ def check_guards(packed: PackedCommit, row: SessionRow, found: Found) -> RunRow 
         check_claims(packed.inputs, commit, row, found)
     if commit.next_run:
         check_next_claim(commit.next_run, commit, row, found)
-    if commit.settle_waits:
+    if commit.settle_waits or commit.keep_waits:
         check_waits(commit, row, found)
     if packed.effects:
         check_effects(packed.effects, commit, run, found)

@@ -102,9 +102,9 @@ def _check_combination(commit: Commit) -> None:
             raise InvalidInput("document, removed, schema_version and carries move the head: set save=True.")
         if commit.logs and commit.run is None:
             raise InvalidInput("Log writes belong to a head or to a run: set save=True or name the run.")
-    run_parts = commit.end or commit.steps is not None or commit.open_waits or commit.sees_stop
+    run_parts = commit.end or commit.steps is not None or commit.open_waits or commit.keep_waits or commit.sees_stop
     if commit.run is None and (run_parts or commit.additions is not None):
-        raise InvalidInput("end, steps, additions, open_waits and sees_stop belong to a run: name it.")
+        raise InvalidInput("end, steps, additions, open_waits, keep_waits and sees_stop belong to a run: name it.")
     if commit.run is None and any("/" in name for name in commit.logs):
         raise InvalidInput("A log with a slash in its name belongs to a run: name it.")
     if commit.rearm and (commit.generation is None or commit.expected_commit is None):
@@ -192,7 +192,7 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
         size += packed.checkpoint.size
         rows += len(packed.checkpoint.bodies)
         fields = max(fields, len(commit.checkpoint.document))
-    rows += len(packed.waits) + len(packed.answers) + len(packed.inputs) + len(commit.consume)
+    rows += len(packed.waits) + len(packed.answers) + len(commit.keep_waits) + len(packed.inputs) + len(commit.consume)
     rows += len(packed.effects) + len(packed.outgoing) + len(commit.usage)
     for wait in packed.waits:
         texts += (wait.schema, wait.metadata)
@@ -241,6 +241,8 @@ def _intent(packed: PackedCommit) -> str:
     if packed.answers:
         settled = zip(commit.settle_waits, packed.answers, strict=True)
         meaning.append(["answers", [[each.wait_id, each.status, answer] for each, answer in settled]])
+    if commit.keep_waits:
+        meaning.append(["keeps", list(commit.keep_waits)])
     if packed.events:
         meaning.append(["events", packed.events])
     if commit.inputs or commit.consume or commit.rolls_back is not None:

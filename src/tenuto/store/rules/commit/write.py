@@ -46,7 +46,7 @@ def ask_commit(packed: PackedCommit) -> Ask:
         lineage=not is_plain(commit),
         saves=commit.save,
         points=tuple({point for point in points if point is not None}),
-        waits=tuple(settled.wait_id for settled in commit.settle_waits),
+        waits=(*(settled.wait_id for settled in commit.settle_waits), *commit.keep_waits),
         hashes=_known_hashes(packed),
         invocation_id=begin.invocation_id if begin else None,
         next_run=following.begin.run_id if following else None,
@@ -75,7 +75,8 @@ def is_warm(packed: PackedCommit) -> bool:
     between: under a lane, or if the caller has just seen the version it names.
     """
     commit = packed.commit
-    parts = packed.profile or commit.settle_waits or packed.holders or any(map(is_settlement, commit.effects))
+    waits = commit.settle_waits or commit.keep_waits
+    parts = packed.profile or waits or packed.holders or any(map(is_settlement, commit.effects))
     alone = commit.generation is not None or commit.expected_version is not None
     return alone and not parts and is_plain(commit)
 
@@ -181,7 +182,7 @@ def _add_parts(
     if told:
         writes.append(Write("insert_events", told))
     minted: dict[str, list[str]] = {}
-    if commit.open_waits or commit.settle_waits:
+    if commit.open_waits or commit.settle_waits or commit.keep_waits:
         minted["waits"] = wait_writes(draft, packed.waits, packed.answers, writes)
     if commit.inputs or commit.consume or commit.rolls_back is not None:
         minted["inputs"] = input_writes(draft, packed.inputs, writes)

@@ -1,4 +1,4 @@
-"""The waits of a commit: those it opens, and those it settles."""
+"""The waits of a commit: those it opens, those it settles, and those that its run keeps open."""
 
 from typing import Any, NamedTuple
 
@@ -40,22 +40,21 @@ def wait_meaning(packed: list[PackedWait]) -> list[Any]:
 
 
 def check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
-    """Refuse a wait that is not open in this session, or whose deadline has passed."""
+    """Refuse a wait that is not open in this session, or is answered after its deadline has passed."""
     seen: set[str] = set()
-    for settled in commit.settle_waits:
-        wait = found.waits.get(settled.wait_id)
+    answered = {each.wait_id for each in commit.settle_waits if each.status == WaitStatus.ANSWERED and not each.late}
+    for wait_id in (*(each.wait_id for each in commit.settle_waits), *commit.keep_waits):
+        wait = found.waits.get(wait_id)
         if wait is None or (wait.session, wait.life) != (row.sid, row.life):
             state = "unknown in this session"
-        elif wait.status != WaitStatus.OPEN or settled.wait_id in seen:
-            state = wait.status if wait.status != WaitStatus.OPEN else "settled twice in this commit"
-        elif settled.status == WaitStatus.ANSWERED and not settled.late and _is_past(wait, found.now):
+        elif wait.status != WaitStatus.OPEN or wait_id in seen:
+            state = wait.status if wait.status != WaitStatus.OPEN else "named twice in this commit"
+        elif wait_id in answered and _is_past(wait, found.now):
             state = "past its deadline"
         else:
-            seen.add(settled.wait_id)
+            seen.add(wait_id)
             continue
-        raise WaitNotOpen(
-            f"Wait {settled.wait_id} of {commit.key} is {state}.", key=commit.key, wait_id=settled.wait_id, found=state
-        )
+        raise WaitNotOpen(f"Wait {wait_id} of {commit.key} is {state}.", key=commit.key, wait_id=wait_id, found=state)
 
 
 def _is_past(wait: WaitRow, now: int) -> bool:
@@ -73,6 +72,8 @@ def wait_writes(draft: Draft, packed: list[PackedWait], answers: list[str | None
     ]
     if settled:
         writes.append(Write("settle_waits", settled, must=True))
+    if commit.keep_waits and commit.run:
+        writes.append(Write("keep_waits", [(commit.run.run_id, each) for each in commit.keep_waits], must=True))
     return [each.wait_id for each in packed]
 
 
