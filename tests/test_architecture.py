@@ -85,7 +85,9 @@ ROOMS: dict[str, set[str]] = {
     **{room: VALUES | {"writing", "store", *RUNTIME[:at]} for at, room in enumerate(RUNTIME)},
     "runtime": VALUES | {"writing", "store", *RUNTIME},
     **GRAPH,
-    "observe": VALUES | GRAPH_VALUES | {"graph.engine.scope", "graph.engine.cause", "graph.events"},
+    "observe": VALUES
+    | GRAPH_VALUES
+    | {"graph.engine.scope", "graph.engine.cause", "graph.events", "runtime.stream", "writing"},
     "testing": VALUES | {"runtime", "store", "store.facets", "store.rules", "store.backend", "store.backends"},
     "cli": VALUES | GRAPH.keys() | {"runtime", "store"},
     "": VALUES | GRAPH.keys() | {"store", "runtime", "cli"},

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 
-from tenuto.graph.engine.scope import Scope, scope_variable, set_invocation_metadata
+from tenuto.graph.engine.scope import set_invocation_metadata
 from tenuto.observe.log_records import InvocationLogs
 from tests.observe.graphs import Count, around, line, spread
 from tests.observe.trees import Branch, Spans
@@ -76,10 +76,7 @@ async def test_without_an_observer_the_ids_of_the_invocation_are_there_all_the_s
 
 
 async def test_the_session_is_named_if_there_is_one(kept: Kept) -> None:
-    scope = Scope(invocation_id="i", correlation_id="c", session_id="s-1", metadata={})
-    token = scope_variable.set(scope)
-    logger.info("in a session")
-    scope_variable.reset(token)
+    await line("a", body=talk).run(session_id="s-1")
     assert kept.records[0]["openarmature.session_id"] == "s-1"
 
 
@@ -115,11 +112,12 @@ async def test_a_formatter_finds_the_values() -> None:
     handler.addFilter(InvocationLogs())
     logger.addHandler(handler)
     try:
-        await line("a", body=talk).run(correlation_id="c-3", metadata={"tags": ["x", "y"]})
+        outcome = await line("a", body=talk).run(correlation_id="c-3", metadata={"tags": ["x", "y"]})
     finally:
         logger.removeHandler(handler)
     assert json.loads(written.getvalue()) == {
         "message": "first line",
+        "openarmature.invocation_id": outcome.invocation_id,
         "openarmature.correlation_id": "c-3",
         "openarmature.user.tags": ["x", "y"],
     }

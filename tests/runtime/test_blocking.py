@@ -115,6 +115,8 @@ import asyncio, atexit, os, signal, sys
 from contextlib import ExitStack
 from tenuto import SessionRuntime, Turn, program
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
+
 @program
 async def slow(turn: Turn) -> str:
     print("began", flush=True)

@@ -7,6 +7,7 @@ from typing import Any
 from tenuto.graph.engine.scope import Scope
 from tenuto.graph.events.node_event import NodeEvent
 from tenuto.graph.signal import SignalDescriptor
+from tenuto.writing.run_ids import RunIds
 
 SPEC_VERSION = "0.109.0"
 IMPLEMENTATION = "tenuto"
@@ -17,6 +18,20 @@ def cross_cutting(scope: Scope) -> dict[str, Any]:
     """Return the attributes of every span and every log record of an invocation."""
     ids = {"openarmature.correlation_id": scope.correlation_id, "openarmature.session_id": scope.session_id}
     return _known(ids) | user(scope.metadata)
+
+
+def of_run(ids: RunIds) -> dict[str, Any]:
+    """Return the attributes of a run: the specification's names where it has one, ours otherwise."""
+    found = {
+        "openarmature.session_id": ids.session_id,
+        "openarmature.invocation_id": ids.invocation_id,
+        "openarmature.correlation_id": ids.correlation_id,
+        "tenuto.tenant": ids.tenant or None,
+        "tenuto.run_id": ids.run_id,
+        "tenuto.attempt": ids.attempt,
+        "tenuto.program": ids.program,
+    }
+    return _known(found)
 
 
 def user(values: Mapping[str, Any]) -> dict[str, Any]:

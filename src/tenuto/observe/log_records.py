@@ -1,18 +1,16 @@
-"""Log records with the ids of the invocation they belong to."""
+"""Log records with the attributes of spans, for one handler."""
 
 import logging
+from typing import Any
 
 from tenuto.graph.engine.scope import current_scope
-from tenuto.observe.attributes import cross_cutting
-
-try:
-    from opentelemetry.trace import get_current_span
-except ModuleNotFoundError:  # the extra is only needed for the ids of spans
-    get_current_span = None  # type: ignore[assignment] # only where the extra is missing
+from tenuto.observe.attributes import cross_cutting, of_run
+from tenuto.observe.log_fields import span_ids
+from tenuto.writing.run_ids import run_ids
 
 
 class InvocationLogs(logging.Filter):
-    """Adds the running invocation's ids and metadata, and the current span's ids, to records; passes all of them.
+    """Adds the running turn's or invocation's ids and metadata, and the current span's ids; passes all records.
 
     Add it to a handler that is called where the log is written. Records of code outside an invocation get only the ids
     of a span. Formatters and exporters find the values as attributes of the record.
@@ -20,9 +18,9 @@ class InvocationLogs(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See `logging.Filter.filter`."""
-        scope = current_scope()
-        if scope is not None:
-            record.__dict__.update(cross_cutting(scope))
-        if get_current_span is not None and (span := get_current_span().get_span_context()).is_valid:
-            record.trace_id, record.span_id = f"{span.trace_id:032x}", f"{span.span_id:016x}"
+        scope, ids = current_scope(), run_ids.get()
+        found: dict[str, Any] = {} if scope is None else cross_cutting(scope)
+        if ids is not None:
+            found |= of_run(ids)
+        record.__dict__.update(found | span_ids())
         return True

@@ -20,6 +20,7 @@ from tenuto.graph.invocation.graph_resume import open_from_checkpoint, open_from
 from tenuto.graph.invocation.opened_run import OpenedRun
 from tenuto.graph.invocation.run_request import RunRequest
 from tenuto.words import GraphStatus
+from tenuto.writing.run_ids import ids_within, run_ids
 
 Opening = Callable[[GraphPlan[Any], RunRequest, Scope, AsyncExitStack], Awaitable[OpenedRun]]
 """Opens an invocation; what it puts on the stack is released once the invocation is over."""
@@ -47,7 +48,9 @@ async def run(
 async def _observed(graph: GraphPlan[Any], request: RunRequest, opened: OpenedRun) -> GraphOutcome[Any]:
     """Execute an opened invocation inside its scope, and report its begin and end to inline observers."""
     scope = opened.scope
-    token = scope_variable.set(scope)
+    token, around = scope_variable.set(scope), run_ids.get()
+    if scope.turn is None:
+        run_ids.set(ids_within(scope.invocation_id, scope.correlation_id, scope.session_id, request.tenant))
     # Made once the scope is set, so that observers see the invocation's identities too.
     delivery = graph.queues.begin(scope.invocation_id) if request.observers or graph.is_observed else None
     run = GraphRun(delivery, request.observers, request.step_limit, request.stop, opened.journal)
@@ -62,6 +65,7 @@ async def _observed(graph: GraphPlan[Any], request: RunRequest, opened: OpenedRu
         if delivery is not None:
             delivery.close()
         scope_variable.reset(token)
+        run_ids.set(around)
 
 
 async def _execute(graph: GraphPlan[Any], run: GraphRun, opened: OpenedRun, initial: Any) -> GraphOutcome[Any]:

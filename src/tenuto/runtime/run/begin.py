@@ -1,6 +1,7 @@
 """How turns begin: with a message, in one commit. The factory also builds the turns that resume an earlier run."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON
@@ -214,6 +215,7 @@ class TurnFactory:
             ends_guarded=not self.hooks,
             version_of=self.programs.version_of,
             as_input=self.commands.queued,
+            inline=self.listeners.inline,
         )
 
     async def run_load_hooks(self, turn: TurnContext) -> SessionLoaded:
@@ -289,8 +291,16 @@ def _invocation_of(first: FirstMessage, input_id: str) -> Invocation:
         correlation_id=invocation_id,
         input=first.message,
         input_id=input_id,
+        queued_at=_due_since(first.queued),
         reply_to=first.body.get("for") if isinstance(first.body, MAPPING) else None,
     )
+
+
+def _due_since(queued: Input | None) -> datetime | None:
+    """Return since when a queued input has waited for its turn."""
+    if queued is None:
+        return None
+    return queued.created_at if queued.due_at is None else max(queued.created_at, queued.due_at)
 
 
 def _input_id(first: FirstMessage, writer: RunWriter) -> str:

@@ -103,6 +103,7 @@ async def rebuild(
         correlation_id=run.correlation_id,
         input=_last_user_message(replica),
         resumes=resumes,
+        resumed_attempt=run.attempt,
         steps_before=before + run.steps if resumes else before,
         waits=tuple(waits),
         reply_to=await reply_to(factory.store, run),

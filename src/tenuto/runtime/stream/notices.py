@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 from tenuto.codec import JSON
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.session import SessionKey
+from tenuto.runtime.stream.moments import inline_among
 from tenuto.writing.error_record import category_of, shown, text_of
 
 _log = logging.getLogger("tenuto.runtime")
@@ -189,14 +190,18 @@ class ListenerFailed(Notice):
 
 
 Listener: TypeAlias = Callable[[Notice], Awaitable[None] | None]
-"""Receives notices: a function or a coroutine function."""
+"""Receives notices: a function or a coroutine function. One with `inline = True` also gets moments."""
 
 
 class Listeners:
-    """Passes every notice to every listener, in order; a listener's failure is reported to the others only."""
+    """Passes every notice to every listener, in order; a listener's failure is reported to the others only.
+
+    `inline` passes moments to those that follow turns while they run, None if none does.
+    """
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         self._listeners = tuple(listeners)
+        self.inline = inline_among(self._listeners)
 
     def __bool__(self) -> bool:
         return bool(self._listeners)

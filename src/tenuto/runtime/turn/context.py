@@ -26,6 +26,7 @@ from tenuto.runtime.conversation.history import message_input
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.chunks import Chunks
+from tenuto.runtime.stream.moments import InlineListeners
 from tenuto.runtime.turn.effect_journal import EffectJournal, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
@@ -67,6 +68,7 @@ class TurnContext:
     ends_guarded: bool = False
     version_of: Callable[[str], str] = str
     as_input: Callable[[Any], tuple[InputKind, JSON]] = message_input
+    inline: InlineListeners | None = None
     chunks: Chunks = field(init=False)
     waits: InvocationWaits = field(init=False)
     first_entry: dict[str, int] = field(init=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tenuto.codec import JSON
@@ -38,7 +39,11 @@ def signal_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """One logical execution: its ids, the input that began it, and what its earlier runs left."""
+    """One logical execution: its ids, the input that began it, and what its earlier runs left.
+
+    `queued_at` is since when its input could have begun it, if that was queued; `resumed_attempt` is the last attempt
+    of the run that it resumes.
+    """
 
     invocation_id: str
     origin_id: str
@@ -46,6 +51,8 @@ class Invocation:
     input: JSON = None
     input_id: str | None = None
     resumes: str | None = None
+    resumed_attempt: int = 1
+    queued_at: datetime | None = None
     steps_before: int = 0
     waits: tuple[Wait, ...] = ()
     reply_to: JSON = None
