@@ -10,7 +10,7 @@ import pytest
 from tenuto import Turn, program, run_tools, tool
 from tenuto.errors import AnswerMismatch, AnswerRefused, LateAnswer
 from tenuto.messages import text_of
-from tenuto.model.run import RunStatus, StopKind
+from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait
 from tenuto.runtime.program.program import Program
 from tenuto.runtime.program.tool import Tool
@@ -231,7 +231,7 @@ async def test_a_stop_while_an_approved_tool_runs_lets_it_finish_and_abandons_th
     runtime, waits = await begun(Database(harness), made)
     task = asyncio.create_task(runtime.answer(waits["c1"], True))
     await gate.reached.wait()
-    await runtime.session("s").stop(StopKind.INTERRUPT, reason="enough")
+    await runtime.session("s").stop("interrupt", reason="enough")
     gate.open.set()
     answered = await task
     assert answered.outcome is not None
