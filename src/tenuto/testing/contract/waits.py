@@ -129,7 +129,7 @@ async def test_the_waits_of_an_invocation_are_those_of_all_its_runs(harness: Har
 
 
 async def test_a_run_keeps_the_open_waits_of_the_one_it_resumes(harness: Harness) -> None:
-    """Only those it names, as they are; one that is settled, unknown, foreign or named twice refuses the commit."""
+    """Only those it names, unchanged; one that is settled, unknown, foreign or named twice refuses the commit."""
     clock = FakeClock()
     store = await harness.open(clock=clock)
     key, _ = await a_session(store)
