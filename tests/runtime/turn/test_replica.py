@@ -5,8 +5,8 @@ from typing import Any
 from tenuto import Store
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.session.session_view import changes_between
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.turn.replica import Replica
 from tests.runtime.runtimes import opened
 from tests.runtime.talking import echo
