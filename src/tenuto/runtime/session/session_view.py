@@ -161,7 +161,7 @@ class SessionView:
     def cleared(self, keep: Iterable[str] = ()) -> "SessionView":
         """Return the session with empty logs and, if its program declares a state, the document of a new session.
 
-        `keep` names the logs and fields to leave as they are.
+        `keep` names the logs and fields that stay unchanged.
         """
         kept = frozenset(check_kind(name, str, "a name in keep") for name in check_items(keep, "keep"))
         fresh = self._declared.document() if self._declared is not None else self.document
