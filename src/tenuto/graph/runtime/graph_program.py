@@ -92,6 +92,7 @@ class GraphProgram(Generic[R]):
             schema_version=self._plan.schema_version,
             entry=self._entry,
             reads=self._reads,
+            first_document=dict,
             resumes=True,
         )
 
