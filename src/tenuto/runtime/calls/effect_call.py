@@ -93,15 +93,11 @@ async def call_effect(
         await turn.commit()
     if turn.writer.has_lapsed:
         await _make_sure(turn)  # a runner that was suspended for long must not start a call in a session it has lost
-    making = _called(turn, place, call, record)
-    if turn.inline is not None:
-        began = CallBegan(ids=turn.ids, place=place, kind=kind, request=request, call_id=call_id, tool=tool)
-        making = _marked(turn.inline, began, making)
     if kind is EffectKind.MODEL:
-        return await making
+        return await _made(turn, place, call, record, tool)
     turn.tools_under_way += 1
     try:
-        result = await making
+        result = await _made(turn, place, call, record, tool)
     finally:
         turn.tools_under_way -= 1
         if turn.journal.is_over(place) and not turn.closed:
@@ -182,16 +178,22 @@ async def _called(turn: TurnContext, place: Place, call: Call, record: Record | 
     return loads(text, f"result of {place}")  # a copy: changes by the program do not affect the record
 
 
-async def _marked(inline: InlineListeners, began: CallBegan, making: Awaitable[JSON]) -> JSON:
-    """Make a call between two moments; the second says what its code raised, rather than how that is reported."""
-    inline.mark(began)
+async def _made(turn: TurnContext, place: Place, call: Call, record: Record | None, tool: str | None) -> JSON:
+    """Make a call, between two moments; the second says what its code raised, rather than how that is reported."""
+    if (inline := turn.inline) is None:
+        return await _called(turn, place, call, record)
+    ids, begun = turn.ids, turn.journal.find(place)
+    assert begun is not None
+    inline.mark(
+        CallBegan(ids=ids, place=place, kind=begun.kind, request=begun.request, call_id=begun.call_id, tool=tool)
+    )
     try:
-        result = await making
+        result = await _called(turn, place, call, record)
     except BaseException as error:
         cause = error.__cause__ if isinstance(error, EffectFailed) and error.__cause__ is not None else error
-        inline.mark(CallOver(ids=began.ids, place=began.place, exception=cause))
+        inline.mark(CallOver(ids=ids, place=place, exception=cause))
         raise
-    inline.mark(CallOver(ids=began.ids, place=began.place, result=result))
+    inline.mark(CallOver(ids=ids, place=place, result=result))
     return result
 
 
