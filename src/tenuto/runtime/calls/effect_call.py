@@ -22,7 +22,7 @@ from tenuto.runtime.calls.arguments import check_callable, sized
 from tenuto.runtime.calls.retry import NO_RETRY, Retry
 from tenuto.runtime.calls.suspension import wait_all
 from tenuto.runtime.session.session_view import MESSAGES
-from tenuto.runtime.stream.moments import CallBegan, CallOver, CallReplayed, InlineListeners
+from tenuto.runtime.stream.moments import CallBegan, CallOver, CallReplayed
 from tenuto.runtime.turn.context import TurnContext, leave_call
 from tenuto.runtime.turn.effect_journal import Known, Place, check_same, failed, place_of, replayed
 from tenuto.runtime.turn.invocation_waits import WaitFor
