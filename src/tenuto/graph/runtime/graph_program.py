@@ -19,7 +19,7 @@ from tenuto.graph.checkpoint.graph_journal import GraphJournal
 from tenuto.graph.checkpoint.stored_run import StoredRun, stored_run
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope
-from tenuto.graph.events.event_queue import subscription
+from tenuto.graph.events.event_queue import Observer, subscription
 from tenuto.graph.events.update_stream import Updates, delta_of
 from tenuto.graph.invocation import execution
 from tenuto.graph.invocation.graph_resume import overlay
@@ -150,11 +150,14 @@ class GraphProgram(Generic[R]):
         again = turn.resumed or turn.engine is not None
         writer = turn.engine = RuntimeWriter(turn, graph.session, f"{self.name}@{self.version}")
         live = Turn(turn)
+        inline: list[Observer] = list(turn.inline or ())
+        if self._updates:
+            inline.append(Updates(lambda event: live.emit(delta_of(event))))
         request = RunRequest(
+            observers=tuple(subscription(each) for each in inline),
             stop=lambda: turn.stop is not None,
             step_limit=self._step_limit,
             tenant=turn.key.tenant,
-            observers=(subscription(Updates(lambda event: live.emit(delta_of(event))), None),) if self._updates else (),
         )
         scope = Scope(
             invocation_id=turn.invocation.invocation_id,
