@@ -26,6 +26,7 @@
     │   │   ├── StreamMoved
     │   │   └── SessionMoved
     │   ├── ForkPointNotRetained
+    │   ├── ScheduleNotFound
     │   ├── LaneBusy
     │   ├── LaneLost
     │   ├── NestedSession

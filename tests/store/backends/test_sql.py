@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.store.backends.sql import migrations, queries
-from tenuto.store.facets.session_record import DUMPED
+from tenuto.store.session_record import DUMPED
 from tenuto.store.rules.plan import COUNTED
 from tenuto.store.rules.rows import EffectRow, RunRow, SessionRow
 from tests.conftest import OurHarness
