@@ -34,7 +34,7 @@ from tenuto.testing.factories import an_owner
 from tests.cuts.cutting import Entry, Step, World
 from tests.runtime.seams import advance, deliver_due, handle_of
 
-A_SCHEDULE = NewSchedule(name="n", body={"message": "x"}, every=60.0)
+A_SCHEDULE = NewSchedule(name="n", body={"message": "x"}, every=86_400.0)
 PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -77,7 +77,7 @@ async def scheduled(w: World) -> None:
     """A session with a schedule that is due."""
     await stored(w)
     await w.store.schedules.declare(w.id(), A_SCHEDULE)
-    w.clock.advance(60)
+    w.clock.advance(86_400)
 
 
 async def paused_schedule(w: World) -> None:

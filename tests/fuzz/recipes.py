@@ -18,14 +18,12 @@ from tenuto.model.schedule import NewSchedule
 from tenuto.model.session import Profile, SessionFilter, SessionKey, SessionRecord
 from tenuto.model.token_usage import NewUsage
 from tenuto.runtime.change import action as actions
-from tests.fuzz.world import DAY, World
+from tests.fuzz.world import A_SCHEDULE, DAY, World
 
 Arguments = dict[str, Any]
 Recipe = Callable[[World], Awaitable[Arguments]]
 
 RECIPES: dict[str, Recipe] = {}
-
-A_SCHEDULE = NewSchedule(name="n", body={"message": "x"}, every=60.0)
 
 OF = "of"
 """Among the arguments of a session's verb: the session whose handle it is called on, if that is a special one."""
@@ -73,9 +71,7 @@ async def _schedule(_: World) -> NewSchedule:
 
 
 async def _scheduled(world: World) -> SessionKey:
-    key = await world.session()
-    await world.store.schedules.declare(key, A_SCHEDULE)
-    return key
+    return await world.scheduled()
 
 
 async def _life(world: World) -> int:
