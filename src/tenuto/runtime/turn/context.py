@@ -26,7 +26,7 @@ from tenuto.runtime.conversation.history import message_input
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.chunks import Chunks
-from tenuto.runtime.stream.moments import InlineListeners
+from tenuto.runtime.stream.moments import InlineListeners, WaitsOpened
 from tenuto.runtime.turn.effect_journal import EffectJournal, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
@@ -227,6 +227,9 @@ class TurnContext:
             self.note_store_failure(error)
             raise
         self._landed(receipt)
+        if waits and self.inline is not None:
+            opened = zip(receipt.wait_ids, waits, strict=True)
+            self.inline.mark(WaitsOpened(ids=self.ids, waits=[(name, w.kind, w.signal_id) for name, w in opened]))
         return receipt
 
     async def _write_again(self) -> None:
