@@ -25,6 +25,7 @@ async def waits(turn: Turn) -> Any:
 
 @program
 async def answers(turn: Turn) -> str:
+    turn.append(f"I hear {turn.text}")
     return f"heard {turn.text}"
 
 
