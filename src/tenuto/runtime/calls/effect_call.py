@@ -1,16 +1,26 @@
 """Calls to the outside from a turn: made once and recorded, or in doubt."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 from tenuto.codec import JSON, dumps, encode, loads
-from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidHistory, InvalidInput, KeyRepeated, StoreError
+from tenuto.errors import (
+    CommitTooLarge,
+    EffectFailed,
+    EffectInDoubt,
+    InvalidHistory,
+    InvalidInput,
+    KeyRepeated,
+    StoreError,
+)
 from tenuto.messages.tool_result import result_message
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls.arguments import check_callable, sized
+from tenuto.runtime.calls.result_form import PLAIN, PlainForm, ResultForm
 from tenuto.runtime.calls.retry import NO_RETRY, Retry
 from tenuto.runtime.calls.suspension import wait_all
 from tenuto.runtime.session.session_view import MESSAGES
@@ -36,14 +46,17 @@ async def call_effect(
     record: Record | None,
     caller: object = None,
     retry: Retry = NO_RETRY,
-) -> JSON:
-    """See `Turn.effect`. Each `caller` may call an effect once: the program, or one attempt at a node."""
+    form: ResultForm[Any] | PlainForm = PLAIN,
+) -> Any:
+    """See `Turn.effect`. Each `caller` may call an effect once: the program, one attempt at a node, or at a call."""
     turn.check_open()
     check_effect(place.key, place.namespace, call_id)
     check_callable(call, "call")
     check_flag(idempotent, "idempotent")
     kind = EffectKind(check_word(kind, EffectKind, "kind"))
-    retry.check_safe(f"The effect {place}", repeatable=idempotent or kind is EffectKind.MODEL)
+    repeatable = idempotent or kind is EffectKind.MODEL
+    retry.check_safe(f"The effect {place}", repeatable=repeatable)
+    caller = caller or turn.caller
     # A copy: the caller may change its own later. The size includes the nesting in a wait's metadata.
     text = sized(dumps({"request": request}, "effect"), f"request of {place}", turn.room)
     request = loads(text, "request")["request"]
@@ -51,19 +64,19 @@ async def call_effect(
     known = turn.journal.find(place)
     if known is not None:
         check_same(place, known, kind, request)
-    if turn.called.get(place) is (caller or turn):
+    if turn.called.get(place) is caller:
         raise KeyRepeated(
             f"The effect {place} was called twice in this step. Use steps() for a loop, or give each call its own key.",
             place=place.record(),
         )
-    turn.called[place] = caller or turn
+    turn.called[place] = caller
     if known is not None:
         if known.in_doubt:
             known = await _settled(turn, place, known, idempotent=idempotent)
         elif known.status is EffectStatus.STARTED and record is None:
             raise InvalidInput(f"The effect {place} is already running; give each call its own key.")
         if known is not None and known.status is not EffectStatus.STARTED:
-            return replayed(place, known)
+            return form.again(replayed(place, known), f"result of {place}")
     begins = known is None or not known.mine
     if begins and kind is EffectKind.MODEL and not turn.call_under_way() and (left := turn.open_calls):
         raise InvalidHistory(
@@ -77,10 +90,13 @@ async def call_effect(
     if turn.writer.has_lapsed:
         await _make_sure(turn)  # a runner that was suspended for long must not start a call in a session it has lost
     if kind is EffectKind.MODEL:
-        return await _called(turn, place, call, record)
+        return await _called(turn, place, call, record, retry, form)
     turn.tools_under_way += 1
     try:
-        result = await _called(turn, place, call, record)
+        result = await _called(turn, place, call, record, retry, form, repeatable=repeatable)
+    except _TimedOut:
+        await _settled(turn, place, turn.journal.doubt(place), idempotent=False, is_new=True)
+        raise
     finally:
         turn.tools_under_way -= 1
         if turn.journal.is_over(place) and not turn.closed:
@@ -142,29 +158,83 @@ def shorten_result(turn: TurnContext) -> bool:
     return True
 
 
-async def _called(turn: TurnContext, place: Place, call: Call, record: Record | None) -> JSON:
-    before = turn.enter_call(place)
+class _TimedOut(Exception):
+    """A call that must not be repeated took too long: it may have been carried out."""
+
+
+async def _called(
+    turn: TurnContext,
+    place: Place,
+    call: Call,
+    record: Record | None,
+    retry: Retry,
+    form: ResultForm[Any] | PlainForm,
+    *,
+    repeatable: bool = True,
+) -> Any:
+    """Make a call, again after failures as `retry` says, and note its result or its last failure."""
+    making = 1
+    while True:
+        before = turn.enter_call(place)
+        try:
+            async with asyncio.timeout(retry.seconds) as limit:
+                result = await call()
+            break
+        except Exception as error:
+            if limit.expired() and not repeatable:
+                raise _TimedOut from error
+            failure = error
+        finally:
+            leave_call(before)
+        try:
+            if not await _may_repeat(turn, retry, making, failure):
+                raise _failed(turn, place, failure, record) from failure
+        except asyncio.CancelledError:
+            _failed(turn, place, failure, record)  # it was cut off between two makings: nothing is in doubt
+            raise
+        except InvalidInput as error:  # `retry_on` or `backoff` cannot say
+            raise _failed(turn, place, error, record) from failure
+        making += 1
+    where = f"result of {place}"
     try:
-        result = await call()
-        text = sized(dumps(result, f"result of {place}"), f"result of {place}", turn.room)
+        stored = form.stored(result, where)
+        value = form.read(sized(dumps(stored, where), where, turn.room), where)
     except Exception as error:
-        stored = error_record(error)
-        turn.pending.effects.append(turn.journal.finish(place, error=stored))
-        if record is not None:
-            record(None, stored)
-        raise failed(place, stored, error) from error
-    finally:
-        leave_call(before)
-    turn.pending.effects.append(turn.journal.finish(place, result=result))
+        raise _failed(turn, place, error, record) from error
+    turn.pending.effects.append(turn.journal.finish(place, result=stored))
     if record is not None:
-        record(result, None)
-    return loads(text, f"result of {place}")  # a copy: changes by the program do not affect the record
+        record(stored, None)
+    return value
 
 
-async def _settled(turn: TurnContext, place: Place, known: Known, *, idempotent: bool) -> Known | None:
-    """Decide about a call in doubt: return None to repeat the call, otherwise its settled state."""
+async def _may_repeat(turn: TurnContext, retry: Retry, making: int, error: Exception) -> bool:
+    """Return whether a call is made again, after a pause."""
+    if making > retry.retries or turn.stop is not None or not retry.repeats(error):
+        return False
+    await asyncio.sleep(retry.pause(making, error))
+    return turn.stop is None
+
+
+def _failed(turn: TurnContext, place: Place, error: Exception, record: Record | None) -> EffectFailed:
+    """Note a call's failure, and return what the program gets for it."""
+    stored = error_record(error)
+    turn.pending.effects.append(turn.journal.finish(place, error=stored))
+    if record is not None:
+        record(None, stored)
+    return failed(place, stored, error)
+
+
+async def _settled(
+    turn: TurnContext, place: Place, known: Known, *, idempotent: bool, is_new: bool = False
+) -> Known | None:
+    """Decide about a call in doubt: return None to repeat the call, otherwise its settled state.
+
+    A new doubt is about a call of this turn, which does not repeat it.
+    """
     again = known.kind is EffectKind.MODEL or idempotent or known.idempotent
     policy = "retry" if again else turn.in_doubt
+    if is_new and policy == "retry":
+        policy = "fail"
     if policy == "retry":
         return None
     if policy == "fail" or turn.call_under_way():

@@ -38,8 +38,11 @@ from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.run_writer import RunWriter
 
-_calling: ContextVar["tuple[TurnContext, Place] | None"] = ContextVar("calling", default=None)
-"""The effect whose call is being made, with its turn; a call may lead to turns of other sessions."""
+_calling: ContextVar["tuple[TurnContext, Place, object] | None"] = ContextVar("calling", default=None)
+"""The effect whose call is being made, with its turn, and the making that it is.
+
+A call may lead to turns of other sessions.
+"""
 
 DEFAULT_STEPS = 50
 """How many steps a turn may take."""
@@ -54,7 +57,8 @@ class TurnContext:
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
     that is stored. `engine` belongs to a program that resumes from its own checkpoints, `version_of` returns the
     registered version of a program, `as_input` the kind and body of what a program queues, of which `queued` counts
-    those without a key by step, and the events of this run follow `stream_start` in the stream.
+    those without a key by step, and the events of this run follow `stream_start` in the stream. `asked` counts the
+    model calls without a key by namespace and step, with who made them; where it is in `asking`, one is under way.
     """
 
     replica: Replica
@@ -82,6 +86,8 @@ class TurnContext:
     store_failure: StoreError | None = None
     tools_under_way: int = 0
     called: dict[Place, object] = field(default_factory=dict)
+    asked: dict[tuple[str, int], tuple[object, int]] = field(default_factory=dict)
+    asking: set[tuple[str, int]] = field(default_factory=set)
     additions: StepAdditions = field(default_factory=StepAdditions)
     queued: Counter[tuple[str, int]] = field(default_factory=Counter)
     engine: Any = None
@@ -272,9 +278,15 @@ class TurnContext:
         found = _calling.get()
         return found[1] if found is not None and found[0] is self else None
 
-    def enter_call(self, place: Place) -> "Token[tuple[TurnContext, Place] | None]":
+    def enter_call(self, place: Place) -> "Token[tuple[TurnContext, Place, object] | None]":
         """Count everything until `leave_call` as part of an effect's call."""
-        return _calling.set((self, place))
+        return _calling.set((self, place, object()))
+
+    @property
+    def caller(self) -> object:
+        """What calls effects here: the program, or one making of the call of another effect."""
+        found = _calling.get()
+        return found[2] if found is not None and found[0] is self else self
 
     @property
     def namespace(self) -> str:
@@ -334,6 +346,7 @@ class TurnContext:
         self.pending.settled.clear()
         self.waits.ask_again()
         self.called.clear()
+        self.asked.clear()
         self.queued.clear()
         self.journal.disown()
         self.discard_chunks()
@@ -343,6 +356,7 @@ class TurnContext:
         self.closed = True
         self.writer.release()
         self.called.clear()
+        self.asked.clear()
 
     def note_store_failure(self, error: BaseException) -> None:
         """Note a transient failure of the turn's own store; the same error from elsewhere is the program's."""
@@ -360,7 +374,7 @@ class TurnContext:
             raise InvalidInput(f"This turn of {self.key} is over; it cannot be used any more.")
 
 
-def leave_call(entered: "Token[tuple[TurnContext, Place] | None]") -> None:
+def leave_call(entered: "Token[tuple[TurnContext, Place, object] | None]") -> None:
     """End the call that `TurnContext.enter_call` began."""
     _calling.reset(entered)
 

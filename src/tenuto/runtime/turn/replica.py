@@ -17,6 +17,7 @@ from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, Sessi
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, LogView, SessionView, profile_after
+from tenuto.runtime.turn.context_digest import ContextDigest
 from tenuto.writing.changes import Base
 
 
@@ -55,6 +56,7 @@ class Replica:
     acknowledges: str | None = None
     is_conversation: bool = True
     projected: Any = None
+    digest: ContextDigest = field(default_factory=ContextDigest)
 
     @classmethod
     def of(
@@ -89,6 +91,7 @@ class Replica:
 
     def reindex(self, upto: int | None = None) -> None:
         """Recompute the open calls and used ids of the first `upto` messages, or of all, and find the last frame."""
+        self.digest.forget()
         messages = self.logs.get(MESSAGES, []) if self.is_conversation else []
         self.history = History.of(messages[:upto])
         self.frame_at = next((at for at in range(len(messages) - 1, -1, -1) if is_frame(messages[at])), None)
