@@ -4,16 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any, TypeVar, overload
+
+from pydantic import BaseModel
 
 from tenuto.argument import check_kind
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StateInvalid
 from tenuto.ids import new_id
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus, session_key
 from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.state_shape import shape_of
 from tenuto.runtime.session.status import check_transition
 from tenuto.writing.changes import LogChange
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MESSAGES = "messages"
 """The name of the log that holds the conversation."""
@@ -131,6 +136,18 @@ class SessionView:
     def metadata(self) -> Mapping[str, JSON]:
         """The metadata of the session, which is not part of its state."""
         return self.profile.metadata
+
+    def state(self, model: type[ModelT]) -> ModelT:
+        """Return the document as an instance of a model; raise `StateInvalid` if it does not fit."""
+        shape = shape_of(model)
+        if shape.version != self.schema_version:
+            raise StateInvalid(
+                f"The state of {self.key} is stored as version {self.schema_version!r}, but {model.__name__} is "
+                f"version {shape.version!r}; its program migrates it.",
+                path="state",
+            )
+        found: ModelT = shape.load(self.document, str(self.key))
+        return found
 
     def with_fields(self, **fields: JSON) -> "SessionView":
         """Return the session with document fields set."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.session.state_shape import StateShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +16,8 @@ class ProgramTraits:
     Input is appended to `input_log` in the form that `entry` returns; `entry` refuses input that does not fit.
     `message_logs` are checked as conversations. A new session has `logs`, and is stored under `schema_version`; `reads`
     refuses another version of stored state if there is no migration from it. A program that `resumes` continues from
-    its own checkpoints, and decides itself which changes of a turn are kept.
+    its own checkpoints, and decides itself which changes of a turn are kept. `state` is the shape of the document of a
+    program that declares one.
     """
 
     input_log: str = MESSAGES
@@ -25,6 +27,7 @@ class ProgramTraits:
     entry: Callable[[JSON], JSON] | None = None
     reads: Callable[[str], None] | None = None
     resumes: bool = False
+    state: StateShape | None = None
 
     @property
     def is_conversation(self) -> bool:

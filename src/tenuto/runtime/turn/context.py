@@ -52,9 +52,10 @@ class TurnContext:
     A step that made tool calls is over with the commit that answers the last of them (`step_over`), though its body
     continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
-    that is stored. `engine` belongs to a program that resumes from its own checkpoints, `version_of` returns the
-    registered version of a program, `as_input` the kind and body of what a program queues, of which `queued` counts
-    those without a key by step, and the events of this run follow `stream_start` in the stream.
+    that is stored. `engine` belongs to a program that resumes from its own checkpoints, `typed` to one that declares a
+    model. `version_of` returns the registered version of a program, `as_input` the kind and body of what a program
+    queues, of which `queued` counts those without a key by step, and the events of this run follow `stream_start` in
+    the stream.
     """
 
     replica: Replica
@@ -85,6 +86,7 @@ class TurnContext:
     additions: StepAdditions = field(default_factory=StepAdditions)
     queued: Counter[tuple[str, int]] = field(default_factory=Counter)
     engine: Any = None
+    typed: Any = None
     is_boundary: bool = False
     stream_start: int = 0
     last_receipt: Receipt | None = None
@@ -318,6 +320,11 @@ class TurnContext:
         if self._task is not None and not soft and not self.closed and not self.cut:
             self.cut = True
             self._task.cancel()
+
+    @property
+    def task(self) -> "asyncio.Task[Any] | None":
+        """The task that the program runs in."""
+        return self._task
 
     def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
         """Set the task that the program runs in, which a stop cancels; None while it cannot be stopped."""
