@@ -56,6 +56,7 @@
     │   └── AnswerRefused
     │       ├── WaitUnknown
     │       ├── AnswerMismatch
+    │       ├── AnswerInvalid
     │       ├── AlreadyAnswered
     │       └── LateAnswer
     ├── GraphError                   a graph, or a run of one

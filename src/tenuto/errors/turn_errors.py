@@ -109,6 +109,13 @@ class AnswerMismatch(AnswerRefused):
     given: str
 
 
+class AnswerInvalid(AnswerRefused):
+    """An answer is not what its wait takes; `problems` say where, and what was expected. The wait is still open."""
+
+    category = "answer_invalid"
+    problems: Public[Any]
+
+
 class AlreadyAnswered(AnswerRefused):
     """The wait was answered before; that answer stands."""
 

@@ -19,6 +19,7 @@ from tenuto.graph.checkpoint.graph_journal import GraphJournal
 from tenuto.graph.checkpoint.stored_run import StoredRun, stored_run
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope
+from tenuto.graph.events.event_queue import subscription
 from tenuto.graph.invocation import execution
 from tenuto.graph.invocation.graph_resume import overlay
 from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
@@ -91,6 +92,7 @@ class GraphProgram(Generic[R]):
             schema_version=self._plan.schema_version,
             entry=self._entry,
             reads=self._reads,
+            first_document=dict,
             resumes=True,
         )
 
@@ -144,7 +146,12 @@ class GraphProgram(Generic[R]):
         turn.in_step = True
         again = turn.resumed or turn.engine is not None
         writer = turn.engine = RuntimeWriter(turn, graph.session, f"{self.name}@{self.version}")
-        request = RunRequest(stop=lambda: turn.stop is not None, step_limit=self._step_limit, tenant=turn.key.tenant)
+        request = RunRequest(
+            observers=tuple(subscription(each) for each in turn.inline or ()),
+            stop=lambda: turn.stop is not None,
+            step_limit=self._step_limit,
+            tenant=turn.key.tenant,
+        )
         scope = Scope(
             invocation_id=turn.invocation.invocation_id,
             correlation_id=turn.invocation.correlation_id,

@@ -70,7 +70,9 @@ class FunctionProgram(Generic[OutT_co]):
         self.accepts = accepts
         self.declares = _CONVERSATION
         if shape is not None:
-            self.declares = ProgramTraits(schema_version=shape.version, reads=shape.check_version, state=shape)
+            self.declares = ProgramTraits(
+                schema_version=shape.version, reads=shape.check_version, first_document=shape.blank, state=shape
+            )
         self.__doc__ = function.__doc__
         self._function = function
 

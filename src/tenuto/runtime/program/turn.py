@@ -44,6 +44,7 @@ from tenuto.runtime.program.turn_state import Document, typed_state
 from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import LogView, trace_id_of
+from tenuto.runtime.stream.moments import TokensCounted
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import USED, Place
 from tenuto.runtime.turn.invocation_waits import WaitFor
@@ -333,6 +334,9 @@ class Turn(Generic[StateT]):
         check_once(once)
         if once is None or not additions.was_done(context, once, USED):
             context.pending.usage.append(usage)
+            if context.inline is not None:
+                place = context.call_under_way()
+                context.inline.mark(TokensCounted(ids=context.ids, usage=usage, place=place))
 
     def frame(self, *, summary: str | None = None, keep: int = 0, kind: FrameKind = "compaction") -> None:
         """Begin a frame: from here on the program sees the summary, the last `keep` messages, and later ones."""

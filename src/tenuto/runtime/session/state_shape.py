@@ -102,6 +102,11 @@ class StateShape:
                 raise StateInvalid(lost[1], path=lost[0])
         return data
 
+    def blank(self) -> dict[str, JSON]:
+        """Return the defaults of the fields that have one."""
+        infos = self.model.model_fields
+        return self.dump(self.model.model_construct(), {n for n, info in infos.items() if not info.is_required()})
+
     def settled(self, before: Mapping[str, JSON], after: Mapping[str, JSON]) -> dict[str, JSON]:
         """Return a document that others than the program have changed, in the form the program stores.
 

@@ -36,6 +36,7 @@ from tenuto.runtime.turn.step_additions import StepAdditions
 from tenuto.words import InDoubt
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.lost_reply import ask_again
+from tenuto.writing.run_ids import RunIds
 from tenuto.writing.run_writer import RunWriter
 
 _calling: ContextVar["tuple[TurnContext, Place] | None"] = ContextVar("calling", default=None)
@@ -117,6 +118,20 @@ class TurnContext:
     def attempt(self) -> int:
         """The number of this run's runner: 1, or more after a takeover."""
         return self.writer.attempt
+
+    @property
+    def ids(self) -> RunIds:
+        """The ids of this turn, for log records and observers."""
+        key, invocation, definition = self.key, self.invocation, self.replica.definition
+        return RunIds(
+            session_id=key.session_id,
+            tenant=key.tenant,
+            run_id=self.run_id,
+            invocation_id=invocation.invocation_id,
+            correlation_id=invocation.correlation_id,
+            attempt=self.attempt,
+            program=None if definition is None else f"{definition.name}@{definition.version}",
+        )
 
     @property
     def resumed(self) -> bool:
