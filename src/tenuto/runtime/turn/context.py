@@ -55,8 +55,8 @@ class TurnContext:
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
     that is stored. `engine` belongs to a program that resumes from its own checkpoints, `typed` to one that declares a
     model. `version_of` returns the registered version of a program, `as_input` the kind and body of what a program
-    queues, of which `queued` counts those without a key by step, and the events of this run follow `stream_start` in
-    the stream.
+    queues, of which `queued` counts those without a key by step. The program runs in `task`, and the events of this
+    run follow `stream_start` in the stream.
     """
 
     replica: Replica
@@ -93,7 +93,7 @@ class TurnContext:
     last_receipt: Receipt | None = None
     _ends_step: bool | None = None
     _adding: dict[str, JSON] | None = None
-    _task: "asyncio.Task[Any] | None" = None
+    task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
         self.chunks = Chunks(self.writer, self.replica.note_events)
@@ -332,18 +332,13 @@ class TurnContext:
         """Stop the program: at once, or, for an interrupt while tools are running, when they are done."""
         self.stop = stop
         soft = stop.kind is StopKind.INTERRUPT and self.tools_under_way
-        if self._task is not None and not soft and not self.closed and not self.cut:
+        if self.task is not None and not soft and not self.closed and not self.cut:
             self.cut = True
-            self._task.cancel()
-
-    @property
-    def task(self) -> "asyncio.Task[Any] | None":
-        """The task that the program runs in."""
-        return self._task
+            self.task.cancel()
 
     def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
         """Set the task that the program runs in, which a stop cancels; None while it cannot be stopped."""
-        self._task = task
+        self.task = task
         self.writer.runs_in(task)
 
     def run_again(self) -> None:
