@@ -25,9 +25,9 @@ NAMES: dict[type, str] = {
         "trace_id update user_id wait wait_all"
     ),
     SessionView: (
-        "appended commit_number created_at definition document draft event_seq is_draft key logs messages metadata "
-        "profile replaced resume_count schema_version session_id status tenant updated_at version with_definition "
-        "with_fields with_metadata with_profile with_status without_fields"
+        "appended cleared commit_number created_at definition document draft event_seq is_draft key logs messages "
+        "metadata profile replaced resume_count schema_version session_id state status tenant updated_at version "
+        "with_definition with_fields with_metadata with_profile with_status without_fields"
     ),
 }
 

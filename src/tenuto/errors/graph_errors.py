@@ -3,6 +3,7 @@
 from typing import Any
 
 from tenuto.errors.base import Bucket, Public, TenutoError, of_cause
+from tenuto.errors.turn_errors import AnswerInvalid
 
 
 class GraphError(TenutoError):
@@ -78,7 +79,7 @@ class SuspensionRecordInvalid(GraphError):
     invocation_id: Public[str]
 
 
-class SuspensionResumePayloadInvalid(GraphError):
+class SuspensionResumePayloadInvalid(GraphError, AnswerInvalid):
     """What was given to a paused invocation does not fit its state; it is still paused."""
 
     category = "suspension_resume_payload_invalid"

@@ -41,6 +41,13 @@ class ReplayMismatch(TurnError):
     entry: Public[int]
 
 
+class StateConflict(TurnError):
+    """A change of the state was made from what another task has changed since; it was not applied."""
+
+    category = "state_conflict"
+    path: Public[str]
+
+
 class StepBudgetExceeded(TurnError):
     """A turn took all the steps it may take; the next turn has a new budget."""
 
@@ -100,6 +107,13 @@ class AnswerMismatch(AnswerRefused):
     category = "answer_mismatch"
     expected: str
     given: str
+
+
+class AnswerInvalid(AnswerRefused):
+    """An answer is not what its wait takes; `problems` say where, and what was expected. The wait is still open."""
+
+    category = "answer_invalid"
+    problems: Public[Any]
 
 
 class AlreadyAnswered(AnswerRefused):

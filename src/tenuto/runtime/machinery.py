@@ -133,7 +133,7 @@ class Machinery:
         self, wait: str | Wait, value: JSON, *, tenant: str, error: JSON, session: SessionKey | None, run: bool
     ) -> Answered[Any]:
         """Store an answer, and resume its session if that was the last; see `Sessions.answer`."""
-        named = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
+        named: dict[str, Any] = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
         stored = await self.answers.give(
             wait.wait_id if isinstance(wait, Wait) else wait,
             value,

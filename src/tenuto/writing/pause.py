@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tenuto.codec import JSON
 from tenuto.errors import AnswerMismatch, SuspensionResumePayloadInvalid
 from tenuto.model.run import Run
 from tenuto.model.session import Kind
@@ -30,22 +29,16 @@ async def refuse_pause_of_graph(store: Store, run: Run, wait: Wait) -> None:
     )
 
 
-def declared_names(schema: JSON) -> list[str] | None:
-    """Return the names that a paused graph accepts in an answer, if its wait declares them."""
-    if not isinstance(schema, Mapping) or schema.get("additionalProperties") is not False:
-        return None
-    properties = schema.get("properties")
-    return list(properties) if isinstance(properties, Mapping) else None
-
-
-def refuse_unknown(given: Mapping[str, Any], declared: Iterable[str], invocation_id: str) -> None:
+def refuse_unknown(given: Mapping[str, Any], declared: Iterable[str], run: Run, wait: Wait) -> None:
     """Refuse an answer with undeclared names: a misspelt name would be dropped, and the run would resume without it."""
     known = list(dict.fromkeys(declared))
     if unknown := [name for name in given if name not in known]:
         raise SuspensionResumePayloadInvalid(
-            f"Invocation {invocation_id!r} does not accept {', '.join(map(repr, unknown))} and is still paused; "
+            f"Invocation {run.invocation_id!r} does not accept {', '.join(map(repr, unknown))} and is still paused; "
             f"expected {', '.join(map(repr, known))}.",
-            invocation_id=invocation_id,
+            wait_id=wait.wait_id,
+            problems=[{"path": f"answer.{name}", "problem": "nobody declared it"} for name in unknown],
+            invocation_id=run.invocation_id,
             unknown=unknown,
             declared=known,
         )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 from tenuto import Store
-from tenuto.errors import InvalidInput
+from tenuto.errors import AnswerInvalid
 from tenuto.graph import END, CompiledGraph, GraphBuilder, SignalDescriptor, State, append, save_session, suspend
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.run import RunStatus
@@ -400,7 +400,7 @@ async def test_an_answer_that_has_no_fields_is_refused_and_one_that_does_not_fit
     await runtime.create("desk", session_id="s")
     (wait,) = (await runtime.send("s", "hello")).waits
     for payload in (["approved"], "approved", None):
-        with pytest.raises(InvalidInput, match="object"):
+        with pytest.raises(AnswerInvalid, match="object"):
             await runtime.answer(wait.wait_id, payload)
     assert [each.wait_id for each in await runtime.session("s").waits()] == [wait.wait_id]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import AlreadyAnswered, InvalidInput, LateAnswer, WaitExpired
+from tenuto.errors import AlreadyAnswered, AnswerInvalid, InvalidInput, LateAnswer, WaitExpired
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
 from tenuto.runtime.change.action import ResumeSession, SuspendSession
@@ -261,7 +261,7 @@ async def test_a_sleeping_turn_is_woken_by_a_worker_when_its_time_has_come(harne
     await runtime.create("sleeper", session_id="s")
     (wait,) = (await runtime.send("s", "hi")).waits
     assert wait.kind == "time"
-    with pytest.raises(InvalidInput, match="only time wakes it"):
+    with pytest.raises(AnswerInvalid, match="Only the clock wakes"):
         await runtime.answer(wait.wait_id, None)
     database.clock.advance(seconds * 0.9)
     await runtime.drain()

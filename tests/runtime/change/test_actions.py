@@ -190,13 +190,47 @@ async def test_a_task_list_is_stored_whole_or_refused(store: Store) -> None:
         [{"content": "a", "status": "done"}],
         [{"text": "a"}],
         [{"status": "pending"}],
-        "abc",
+        "",
         [5],
     ]
     for each in bad:
         with pytest.raises(InvalidInput):
             await runtime.execute("s", UpdateTask(each))
     assert await rows(store) == before
+
+
+async def test_a_task_is_given_by_its_description_too(store: Store) -> None:
+    runtime = await started(store)
+    one = await runtime.execute("s", UpdateTask("find the invoice"))
+    assert one.definition is not None
+    assert one.definition.tasks == (Task(content="find the invoice"),)
+    two = await runtime.execute("s", UpdateTask(["find it", Task(content="send it", status="in_progress")]))
+    assert two.definition is not None
+    assert [(task.content, task.status) for task in two.definition.tasks] == [
+        ("find it", "pending"),
+        ("send it", "in_progress"),
+    ]
+
+
+async def test_metadata_is_written_by_key_and_value_or_as_a_mapping(store: Store) -> None:
+    runtime = await started(store)
+    await runtime.execute("s", WriteMetadata("ticket", {"id": 7}))
+    await runtime.execute("s", WriteMetadata("note", None))
+    await runtime.execute("s", WriteMetadata(values={"note": 0, "values": 1}))
+    written = await runtime.execute("s", WriteMetadata(key="by", value="ann"))
+    assert written.metadata == {"ticket": {"id": 7}, "note": 0, "values": 1, "by": "ann"}
+    assert (await runtime.get("s")).metadata == written.metadata
+    odd: Any = WriteMetadata
+    wrong: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((), {}),
+        (("ticket",), {}),
+        ((5, 6), {}),
+        (("a", 1), {"values": {}}),
+        (({"a": 1}, 2), {}),
+    ]
+    for given, named in wrong:
+        with pytest.raises(InvalidInput):
+            odd(*given, **named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,18 @@ async def test_call_ids_that_a_provider_repeats_are_unique_everywhere(harness: O
     assert len(paid) == 4
 
 
+async def test_a_call_id_that_is_a_key_of_the_program_is_another_one(harness: OurHarness) -> None:
+    """Both would be one effect: the model's, which is recorded, would stand for the tool's."""
+    done: list[Any] = []
+    tools = [Tool(name="count", run=counting(done))]
+    asked = calls(("model", "count", {"n": 1}), ("model_2", "count", {"n": 2}))
+    runtime = await Database(harness).runtime(agent(asked, "done", tools=tools))
+    await runtime.create("agent", session_id="s")
+    assert (await runtime.send("s", "go")).text == "done"
+    assert results(await history_of(runtime)) == {"model_2": "ok", "model_2_2": "ok"}
+    assert done == [{"n": 1}, {"n": 2}]
+
+
 async def test_a_tool_whose_runner_died_is_asked_about_once_and_run_again_if_wanted(harness: OurHarness) -> None:
     gate, begun, read = Gate(), list[Any](), list[Any]()
 

@@ -6,6 +6,7 @@ from tenuto import Store
 from tenuto.model.session import SessionStatus
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import changes_between
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.turn.replica import Replica
 from tests.runtime.runtimes import opened
 from tests.runtime.talking import echo
@@ -22,7 +23,7 @@ async def a_replica(store: Store, *messages: Any) -> Replica:
     await runtime.create("echo", seed, session_id="s", logs=["notes"])
     record = await store.load("s")
     assert record is not None
-    replica = Replica.of(record, Definition(name="echo"), None, is_conversation=True)
+    replica = Replica.of(record, Definition(name="echo"), None, ProgramTraits())
     replica.add("messages", messages)
     replica.reindex()
     return replica

@@ -62,7 +62,7 @@ async def open_from_pause(graph: GraphPlan[Any], request: RunRequest, scope: Sco
     # Whatever is wrong with the record or the payload is found before waiting for the lane.
     restored = _restored(graph, paused)
     if paused.taken is None:
-        refuse_unknown(payload, _declared(restored), invocation_id)
+        refuse_unknown(payload, _declared(restored), paused.run, paused.wait)
     _fitting(restored, payload, invocation_id)
 
     async def still_paused() -> None:

@@ -125,7 +125,7 @@ def _as_stored(turn: TurnContext, messages: Iterable[JSON]) -> list[Any]:
     turn.check_open()
     used, made = turn.replica.history.used, set[str]()
     if any(isinstance(each, MAPPING) and each.get("tool_calls") for each in messages):
-        made = turn.pending.calls()
+        made = turn.pending.calls() | turn.journal.keys(turn.step)  # a tool call is an effect under its id
     added, budget = [], turn.writer.store.budget
     for message in messages:
         if not isinstance(message, MAPPING):

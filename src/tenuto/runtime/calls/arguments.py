@@ -11,6 +11,7 @@ from tenuto.codec import JSON, dumps
 from tenuto.errors import CommitTooLarge, InvalidInput
 from tenuto.model.commit import Budget
 from tenuto.model.token_usage import NewUsage
+from tenuto.runtime.session.json_schema import JsonSchema
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.bounds import (
     check_delay,
@@ -109,7 +110,9 @@ def check_waits(wanted: Any, budget: Budget) -> list[WaitFor]:
             check_timeout(each.timeout)
         if each.deadline is not None:
             check_moment(each.deadline, "deadline")
-        sized(dumps(each.schema, "schema"), "schema", budget.max_bytes // 4)
+        if each.schema is not None:
+            plain = JsonSchema(check_map(each.schema, "schema"), f"schema of the wait {each.signal_id!r}").plain
+            sized(dumps(plain, "schema"), "schema", budget.max_bytes // 4)
         sized(dumps(dict(check_map(each.metadata, "metadata")), "metadata"), "metadata", budget.max_bytes // 4)
     return waits
 

@@ -1,37 +1,26 @@
 """Calls to the outside from a turn: made once and recorded, or in doubt."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from tenuto.codec import JSON, dumps, encode, loads
-from tenuto.errors import (
-    CommitTooLarge,
-    EffectFailed,
-    EffectInDoubt,
-    InvalidHistory,
-    InvalidInput,
-    KeyRepeated,
-    StoreError,
-)
+from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidHistory, InvalidInput, StoreError
 from tenuto.messages.tool_result import result_message
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls.arguments import check_callable, sized
+from tenuto.runtime.calls.making import Call, Making, Record, TimedOut
 from tenuto.runtime.calls.result_form import PLAIN, PlainForm, ResultForm
 from tenuto.runtime.calls.retry import NO_RETRY, Retry
 from tenuto.runtime.calls.suspension import wait_all
 from tenuto.runtime.session.session_view import MESSAGES
-from tenuto.runtime.turn.context import TurnContext, leave_call
+from tenuto.runtime.stream.moments import CallReplayed
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Known, Place, check_same, failed, place_of, replayed
 from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.bounds import check_effect, check_flag, check_word
 from tenuto.writing.error_record import error_record
-
-Call: TypeAlias = Callable[[], Awaitable[JSON]]
-Record: TypeAlias = Callable[[JSON, JSON], None]
 
 
 async def call_effect(
@@ -47,8 +36,12 @@ async def call_effect(
     caller: object = None,
     retry: Retry = NO_RETRY,
     form: ResultForm[Any] | PlainForm = PLAIN,
+    tool: str | None = None,
 ) -> Any:
-    """See `Turn.effect`. Each `caller` may call an effect once: the program, one attempt at a node, or at a call."""
+    """See `Turn.effect`. Each `caller` may call an effect once: the program, one attempt at a node, or at a call.
+
+    `tool` is the name of the tool that a model called.
+    """
     turn.check_open()
     check_effect(place.key, place.namespace, call_id)
     check_callable(call, "call")
@@ -56,7 +49,6 @@ async def call_effect(
     kind = EffectKind(check_word(kind, EffectKind, "kind"))
     repeatable = idempotent or kind is EffectKind.MODEL
     retry.check_safe(f"The effect {place}", repeatable=repeatable)
-    caller = caller or turn.caller
     # A copy: the caller may change its own later. The size includes the nesting in a wait's metadata.
     text = sized(dumps({"request": request}, "effect"), f"request of {place}", turn.room)
     request = loads(text, "request")["request"]
@@ -64,18 +56,17 @@ async def call_effect(
     known = turn.journal.find(place)
     if known is not None:
         check_same(place, known, kind, request)
-    if turn.called.get(place) is caller:
-        raise KeyRepeated(
-            f"The effect {place} was called twice in this step. Use steps() for a loop, or give each call its own key.",
-            place=place.record(),
-        )
-    turn.called[place] = caller
+    turn.keys.use(place, caller or turn.caller)
     if known is not None:
         if known.in_doubt:
             known = await _settled(turn, place, known, idempotent=idempotent)
         elif known.status is EffectStatus.STARTED and record is None:
             raise InvalidInput(f"The effect {place} is already running; give each call its own key.")
         if known is not None and known.status is not EffectStatus.STARTED:
+            if turn.inline is not None:
+                has_failed = known.error is not None
+                again = CallReplayed(ids=turn.ids, place=place, kind=kind, call_id=known.call_id, failed=has_failed)
+                turn.inline.mark(again)
             return form.again(replayed(place, known), f"result of {place}")
     begins = known is None or not known.mine
     if begins and kind is EffectKind.MODEL and not turn.call_under_way() and (left := turn.open_calls):
@@ -89,12 +80,13 @@ async def call_effect(
         await turn.commit()
     if turn.writer.has_lapsed:
         await _make_sure(turn)  # a runner that was suspended for long must not start a call in a session it has lost
+    making = Making(turn, place, call, retry, form, repeatable, record, tool)
     if kind is EffectKind.MODEL:
-        return await _called(turn, place, call, record, retry, form)
+        return await making.made()
     turn.tools_under_way += 1
     try:
-        result = await _called(turn, place, call, record, retry, form, repeatable=repeatable)
-    except _TimedOut:
+        result = await making.made()
+    except TimedOut:
         await _settled(turn, place, turn.journal.doubt(place), idempotent=False, is_new=True)
         raise
     finally:
@@ -156,72 +148,6 @@ def shorten_result(turn: TurnContext) -> bool:
         if known.call_id is not None and messages[index].get("tool_call_id") == known.call_id:
             messages[index] = result_message(known.call_id, None, error)
     return True
-
-
-class _TimedOut(Exception):
-    """A call that must not be repeated took too long: it may have been carried out."""
-
-
-async def _called(
-    turn: TurnContext,
-    place: Place,
-    call: Call,
-    record: Record | None,
-    retry: Retry,
-    form: ResultForm[Any] | PlainForm,
-    *,
-    repeatable: bool = True,
-) -> Any:
-    """Make a call, again after failures as `retry` says, and note its result or its last failure."""
-    making = 1
-    while True:
-        before = turn.enter_call(place)
-        try:
-            async with asyncio.timeout(retry.seconds) as limit:
-                result = await call()
-            break
-        except Exception as error:
-            if limit.expired() and not repeatable:
-                raise _TimedOut from error
-            failure = error
-        finally:
-            leave_call(before)
-        try:
-            if not await _may_repeat(turn, retry, making, failure):
-                raise _failed(turn, place, failure, record) from failure
-        except asyncio.CancelledError:
-            _failed(turn, place, failure, record)  # it was cut off between two makings: nothing is in doubt
-            raise
-        except InvalidInput as error:  # `retry_on` or `backoff` cannot say
-            raise _failed(turn, place, error, record) from failure
-        making += 1
-    where = f"result of {place}"
-    try:
-        stored = form.stored(result, where)
-        value = form.read(sized(dumps(stored, where), where, turn.room), where)
-    except Exception as error:
-        raise _failed(turn, place, error, record) from error
-    turn.pending.effects.append(turn.journal.finish(place, result=stored))
-    if record is not None:
-        record(stored, None)
-    return value
-
-
-async def _may_repeat(turn: TurnContext, retry: Retry, making: int, error: Exception) -> bool:
-    """Return whether a call is made again, after a pause."""
-    if making > retry.retries or turn.stop is not None or not retry.repeats(error):
-        return False
-    await asyncio.sleep(retry.pause(making, error))
-    return turn.stop is None
-
-
-def _failed(turn: TurnContext, place: Place, error: Exception, record: Record | None) -> EffectFailed:
-    """Note a call's failure, and return what the program gets for it."""
-    stored = error_record(error)
-    turn.pending.effects.append(turn.journal.finish(place, error=stored))
-    if record is not None:
-        record(None, stored)
-    return failed(place, stored, error)
 
 
 async def _settled(

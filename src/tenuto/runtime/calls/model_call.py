@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tenuto.codec import JSON
-from tenuto.errors import KeyRepeated
 from tenuto.model.effect import EffectKind
 from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.calls.result_form import PlainForm, ResultForm
@@ -29,22 +28,10 @@ async def call_model(
 ) -> Any:
     """See `Turn.model`; `place_of` returns where a key is in the program, or in its node."""
     turn.check_open()
-    here, who = place_of("model"), caller or turn.caller
-    counted = (here.namespace, here.step)
-    if key is None and counted in turn.asking:
-        raise KeyRepeated(
-            "A model is already being called here without a key, so the order of the two could change at a replay: "
-            "give each of them its own `key=`.",
-            place=here.record(),
-        )
+    here = place_of("")
+    is_counted = key is None
     if key is None:
-        before, number = turn.asked.get(counted, (who, 0))
-        number = number + 1 if before is who else 1
-        turn.asked[counted] = who, number
-        turn.asking.add(counted)
-        key, is_counted = "model" if number == 1 else f"model:{number}", True
-    else:
-        is_counted = False
+        key = turn.keys.begin_model(here.namespace, here.step, caller or turn.caller)
     try:
         place = place_of(key)
         about = _seen(turn, place) if request is None else request
@@ -63,7 +50,7 @@ async def call_model(
         )
     finally:
         if is_counted:
-            turn.asking.discard(counted)
+            turn.keys.end_model(here.namespace, here.step)
 
 
 def _seen(turn: TurnContext, place: Place) -> JSON:

@@ -6,8 +6,8 @@ commit. Those that send, stop, fork, rewind or delete are the runtime's verbs of
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, overload
 
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON, dumps, loads
@@ -15,11 +15,14 @@ from tenuto.errors import ActionNotRegistered, InvalidInput
 from tenuto.messages.message import Sendable
 from tenuto.model.input import InputKind
 from tenuto.model.session import SessionStatus
+from tenuto.quote import quote
 from tenuto.runtime.conversation.history import message_input
 from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Task, check_tasks
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.words import StopKind
+
+_MISSING: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,22 @@ class FailSession:
 
 @dataclass(frozen=True, slots=True)
 class ClearSession:
-    """Empty every log, or those named, on new branches; identity, definition and metadata stay."""
+    """Empty the session's logs, on new branches, and reset its document if its program declares a state.
+
+    Identity, definition, metadata and usage stay, and so do the logs and fields that `keep` names. With `logs`, only
+    these are emptied, and the document stays.
+    """
 
     logs: tuple[str, ...] | None = None
+    keep: tuple[str, ...] = ()
 
     async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
-        for name in session.logs if self.logs is None else check_items(self.logs, "logs"):
+        if self.logs is None:
+            return session.cleared(self.keep)
+        if self.keep:
+            raise InvalidInput("ClearSession takes `logs`, the logs to empty, or `keep`, what to leave, but not both.")
+        for name in check_items(self.logs, "logs"):
             session = session.replaced(check_kind(name, str, "a name in logs"))
         return session
 
@@ -126,9 +138,29 @@ class ChangeModel:
 
 @dataclass(frozen=True, slots=True)
 class WriteMetadata:
-    """Add metadata to the session, which is not part of its state."""
+    """Add metadata to the session, which is not part of its state: one value under its key, or a mapping of them."""
 
-    values: Mapping[str, JSON] = field(default_factory=dict)
+    values: Mapping[str, JSON]
+
+    @overload
+    def __init__(self, key: str, value: JSON) -> None: ...
+    @overload
+    def __init__(self, key: Mapping[str, JSON], /) -> None: ...
+    @overload
+    def __init__(self, *, values: Mapping[str, JSON]) -> None: ...
+    def __init__(self, key: Any = _MISSING, value: Any = _MISSING, *, values: Any = _MISSING) -> None:
+        match key is _MISSING, value is _MISSING, values is _MISSING:
+            case False, False, True:
+                values = {check_kind(key, str, "the key of metadata"): value}
+            case False, True, True if isinstance(key, str):
+                raise InvalidInput(f"WriteMetadata({quote(key)}, ...) needs the value to store under that key.")
+            case False, True, True:
+                values = key
+            case True, True, False:
+                pass
+            case _:
+                raise InvalidInput("WriteMetadata takes a key and its value, or a mapping of them.")
+        object.__setattr__(self, "values", values)
 
     async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
@@ -139,12 +171,13 @@ class WriteMetadata:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """Replace the session's task list: at most 20 tasks, at most one of them in progress."""
+    """Replace the session's tasks: one, by its description, or a list of at most 20 with at most one in progress."""
 
     tasks: tuple[Task, ...]
 
-    def __init__(self, tasks: Iterable[Task | Mapping[str, Any]]) -> None:
-        found = tuple(Task.given(task) for task in check_items(tasks, "tasks"))
+    def __init__(self, tasks: str | Iterable[str | Task | Mapping[str, Any]]) -> None:
+        listed = (tasks,) if isinstance(tasks, str) else check_items(tasks, "tasks")
+        found = tuple(Task.given(task) for task in listed)
         check_tasks(found)
         object.__setattr__(self, "tasks", found)
 

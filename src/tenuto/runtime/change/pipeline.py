@@ -219,7 +219,7 @@ class Pipeline:
             document=changes.document,
             removed=changes.removed,
             logs={name: operation_of(change, replica.ends.get(name)) for name, change in changes.logs.items()},
-            schema_version=replica.schema_version if changes.moves_head else None,
+            schema_version=after.schema_version if changes.moves_head else None,
             profile=changes.profile,
             status=changes.status,
             statuses=frozenset({replica.status}),

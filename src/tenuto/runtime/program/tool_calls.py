@@ -227,6 +227,7 @@ async def _carry_out(turn: Turn[Any], job: _Job, batch: _Batch) -> None:
             call_id=call["id"],
             record=record,
             retry=tool.retry,
+            tool=tool.name,
         )
     except TurnSuspended as signal:
         batch.late.extend(signal.waits)

@@ -3,23 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
-from referencing import Registry
 
 from tenuto.argument import refuse
 from tenuto.codec import JSON, dumps, loads
 from tenuto.errors import InvalidInput
 from tenuto.messages.tool_arguments import UNPARSED
-from tenuto.writing.error_record import clipped, text_of
+from tenuto.runtime.session.json_schema import JsonSchema, Problem, path_of, sentence, shown
+from tenuto.writing.error_record import text_of
 
 INVALID_ARGUMENTS = "invalid_arguments"
-_MOST_PROBLEMS = 20
-_LONGEST = 500
-_NOTHING_FETCHED: Any = Registry()  # by default, the library loads what a reference names
 
 NOTHING: dict[str, JSON] = {"type": "object", "properties": {}}
 """The schema of a tool that declares nothing: providers want an object."""
@@ -35,16 +30,11 @@ class Arguments(NamedTuple):
 class ArgumentsInvalid(Exception):
     """The arguments do not fit; the record is what the model is shown."""
 
-    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
-        shown = [
-            {"path": clipped(path, _LONGEST), "problem": clipped(problem, _LONGEST)}
-            for path, problem in problems[:_MOST_PROBLEMS]
-        ]
-        said = "; ".join(f"{each['path']}: {each['problem']}" if each["path"] else each["problem"] for each in shown)
-        more = f"; and {len(problems) - len(shown)} more" if len(problems) > len(shown) else ""
-        message = f"The arguments do not fit, and nothing was run. {said}{more}"
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        message = f"The arguments do not fit, and nothing was run. {sentence(problems)}"
         super().__init__(message)
-        self.record: dict[str, JSON] = {"category": INVALID_ARGUMENTS, "message": message, "problems": shown}
+        listed: list[JSON] = [*shown(problems)]
+        self.record: dict[str, JSON] = {"category": INVALID_ARGUMENTS, "message": message, "problems": listed}
 
 
 class Parameters(Protocol):
@@ -74,27 +64,15 @@ class SchemaParameters:
     """Parameters that are declared by a JSON Schema."""
 
     def __init__(self, schema: Mapping[str, Any], tool: str) -> None:
-        plain = loads(dumps(_plain(schema), f"parameters of {tool}"), "parameters")
-        if plain.get("type") != "object":
+        self._declared = JsonSchema(schema, f"parameters of the tool {tool!r}")
+        self.schema: Mapping[str, JSON] = self._declared.plain
+        if self.schema.get("type") != "object":
             raise InvalidInput(f'The parameters of the tool {tool!r} must be a schema with "type": "object".')
-        try:
-            Draft202012Validator.check_schema(plain)
-        except SchemaError as error:
-            path = "".join(f".{part}" for part in error.absolute_path)
-            raise InvalidInput(
-                f"The parameters of the tool {tool!r} are not a JSON Schema, at ${path}: {error.message}."
-            ) from error
-        self.schema: Mapping[str, JSON] = plain
-        self._validator = Draft202012Validator(plain, registry=_NOTHING_FETCHED)
 
     def check(self, given: dict[str, JSON]) -> Arguments:
         """See `Parameters.check`."""
-        try:
-            found = sorted(self._validator.iter_errors(given), key=lambda error: [str(p) for p in error.absolute_path])
-        except Exception as error:  # a reference that leads nowhere, a pattern that is not one
-            raise ArgumentsInvalid([("", f"They cannot be checked: {text_of(error)}")]) from error
-        if found:
-            raise ArgumentsInvalid([(_path(error.absolute_path), error.message) for error in found])
+        if found := self._declared.problems(given):
+            raise ArgumentsInvalid(found)
         return Arguments(given, given)
 
 
@@ -123,9 +101,9 @@ class TypedParameters:
             made = self._adapter.validate_json(dumps(given, "arguments"))
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False, include_context=False)
-            raise ArgumentsInvalid([(_path(each["loc"]), each["msg"]) for each in problems]) from error
+            raise ArgumentsInvalid([Problem(path_of(each["loc"]), each["msg"]) for each in problems]) from error
         except Exception as error:  # a validator of the program that broke
-            raise ArgumentsInvalid([("", f"{type(error).__name__}: {text_of(error)}")]) from error
+            raise ArgumentsInvalid([Problem("", f"{type(error).__name__}: {text_of(error)}")]) from error
         try:
             data = self._adapter.dump_python(made, mode="json", warnings=False)
             dumps(data, "arguments")
@@ -162,22 +140,8 @@ def check_arguments(parameters: Parameters, given: Any) -> Arguments:
     """Check the arguments of a call as a model wrote them; raise `ArgumentsInvalid`."""
     given = {} if given is None else given
     if not isinstance(given, Mapping) or (given.keys() == {UNPARSED} and isinstance(given[UNPARSED], str)):
-        raise ArgumentsInvalid([("", "They are not a JSON object.")])
+        raise ArgumentsInvalid([Problem("", "They are not a JSON object.")])
     return parameters.check(dict(given))
-
-
-def _path(parts: Any) -> str:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    return path.removeprefix(".")
-
-
-def _plain(value: Any) -> Any:
-    """Return JSON data in the types of JSON: a mapping as a dict, a sequence as a list."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(each) for each in value]
-    return value
 
 
 def first_line(error: Exception) -> str:

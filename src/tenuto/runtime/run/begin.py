@@ -72,8 +72,8 @@ class TurnFactory:
         record, run = found
         assert record.head is not None
         definition = Definition.read(record.head.profile.definition)
-        conversation = self.traits_of(definition).is_conversation
-        return Replica.of(record, definition, run, is_conversation=conversation), run
+        traits = self.traits_of(definition)
+        return Replica.of(record, definition, run, traits), run
 
     def traits_of(self, definition: Definition | None) -> ProgramTraits:
         """Return how a session's program stores it; a program that is not registered here has the default traits."""

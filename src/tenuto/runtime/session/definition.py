@@ -34,9 +34,11 @@ class Task:
 
     @classmethod
     def given(cls, task: Any) -> "Task":
-        """Return a task from a task or from a mapping with its fields."""
+        """Return a task from a task, its content, or a mapping with its fields."""
         if isinstance(task, Task):
             return task
+        if isinstance(task, str):
+            return cls(content=task)
         if not isinstance(task, Mapping) or not task.keys() <= {"content", "status", "active_form"}:
             raise InvalidInput(f"A task has `content`, `status` and `active_form`, got {quote(task)}.")
         if "content" not in task:

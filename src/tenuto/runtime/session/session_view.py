@@ -1,19 +1,25 @@
 """A session as actions and hooks see it: a frozen value, and the changes between two of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
-from tenuto.argument import check_kind
+from pydantic import BaseModel
+
+from tenuto.argument import check_items, check_kind
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StateInvalid
 from tenuto.ids import new_id
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus, session_key
+from tenuto.quote import quote
 from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.state_shape import shape_of
 from tenuto.runtime.session.status import check_transition
 from tenuto.writing.changes import LogChange
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MESSAGES = "messages"
 """The name of the log that holds the conversation."""
@@ -68,6 +74,13 @@ class KeptLog(list[Any]):
         self.end = end
 
 
+class DeclaredState(NamedTuple):
+    """The state that a program declares: the document of a new session, and the version it is stored under."""
+
+    document: Callable[[], Mapping[str, JSON]]
+    schema_version: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionView:
     """One session at one instant. Every change returns another value and leaves this one unchanged.
@@ -91,6 +104,7 @@ class SessionView:
     event_seq: int = 0
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    _declared: DeclaredState | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def draft(cls, definition: Definition, session_id: str | None = None) -> "SessionView":
@@ -132,6 +146,18 @@ class SessionView:
         """The metadata of the session, which is not part of its state."""
         return self.profile.metadata
 
+    def state(self, model: type[ModelT]) -> ModelT:
+        """Return the document as an instance of a model; raise `StateInvalid` if it does not fit."""
+        shape = shape_of(model)
+        if shape.version != self.schema_version:
+            raise StateInvalid(
+                f"The state of {self.key} is stored as version {self.schema_version!r}, but {model.__name__} is "
+                f"version {shape.version!r}; its program migrates it.",
+                path="state",
+            )
+        found: ModelT = shape.load(self.document, str(self.key))
+        return found
+
     def with_fields(self, **fields: JSON) -> "SessionView":
         """Return the session with document fields set."""
         return replace(self, document=MappingProxyType({**self.document, **fields}))
@@ -148,6 +174,28 @@ class SessionView:
     def replaced(self, log: str, items: Iterable[JSON] = ()) -> "SessionView":
         """Return the session with a log replaced by these items."""
         return replace(self, logs=MappingProxyType({**self.logs, log: list(items)}))
+
+    def cleared(self, keep: Iterable[str] = ()) -> "SessionView":
+        """Return the session with empty logs and, if its program declares a state, the document of a new session.
+
+        `keep` names the logs and fields that stay unchanged.
+        """
+        kept = frozenset(check_kind(name, str, "a name in keep") for name in check_items(keep, "keep"))
+        fresh = self._declared.document() if self._declared is not None else self.document
+        if unknown := sorted(kept - self.logs.keys() - self.document.keys() - fresh.keys()):
+            known = ", ".join(sorted({*self.logs, *self.document, *fresh})) or "none"
+            raise InvalidInput(f"{self.key} has no {quote(unknown[0])} to keep. Its logs and fields: {known}.")
+        version = self.schema_version if self._declared is None else self._declared.schema_version
+        if kept and version != self.schema_version:
+            raise InvalidInput(
+                f"{self.key} is stored under version {self.schema_version!r} of its state, and its program is at "
+                f"{version!r}: send it a message, which migrates it, before you clear only a part of it.",
+                key=self.key,
+            )
+        document = {name: value for name, value in fresh.items() if name not in kept}
+        document |= {name: value for name, value in self.document.items() if name in kept}
+        logs = {name: items if name in kept else [] for name, items in self.logs.items()}
+        return replace(self, document=MappingProxyType(document), logs=MappingProxyType(logs), schema_version=version)
 
     def with_status(self, status: SessionStatus) -> "SessionView":
         """Return the session with another status; raise `StatusRefused` if `TRANSITIONS` does not allow it."""
@@ -182,11 +230,12 @@ class Changes:
     logs: Mapping[str, LogChange] = field(default_factory=dict)
     profile: Mapping[str, JSON] = field(default_factory=dict)
     status: SessionStatus | None = None
+    schema_version: str | None = None
 
     @property
     def moves_head(self) -> bool:
         """Whether the session's state itself changes, and with it the version."""
-        return bool(self.document or self.removed or self.logs)
+        return bool(self.document or self.removed or self.logs or self.schema_version is not None)
 
 
 _FIXED = frozenset({"parent", "root", "forked_from"})
@@ -218,6 +267,7 @@ def changes_between(before: SessionView, after: SessionView) -> Changes:
         logs=logs,
         profile=profile,
         status=after.status if after.status is not before.status else None,
+        schema_version=after.schema_version if after.schema_version != before.schema_version else None,
     )
 
 

@@ -1,16 +1,14 @@
 """Answers to waits: bound to wait, kind and run, stored once, and with a separate error for each kind of refusal."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple
 
-from tenuto.codec import JSON, dumps
+from tenuto.codec import JSON
 from tenuto.errors import (
     AlreadyAnswered,
     AnswerMismatch,
     AnswerRefused,
-    InvalidInput,
     LateAnswer,
     SessionError,
     StoreError,
@@ -24,19 +22,18 @@ from tenuto.model.input import InputKind, NewInput
 from tenuto.model.outgoing_item import NewOutgoing, OutboxKind, OutgoingStatus
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, Tenant
-from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.model.wait import Wait, WaitStatus
 from tenuto.quote import quote
 from tenuto.runtime.session.ancestry import stands_above
 from tenuto.runtime.session.outcome import Outcome, Outcomes, OutT_co
 from tenuto.runtime.stream.notices import Listeners, WaitSettled
+from tenuto.runtime.tree.answer_form import checked, refuse_foreign
 from tenuto.runtime.turn.debts import abandon_waits, notice_body
 from tenuto.runtime.turn.invocation_waits import lets_call
 from tenuto.store.store import Store
 from tenuto.words import AnswerEffect
 from tenuto.writing.lost_reply import ask_again
-from tenuto.writing.pause import declared_names, refuse_pause_of_graph, refuse_unknown
-
-_OUTCOMES = ("done", "failed", "retry")
+from tenuto.writing.pause import refuse_pause_of_graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,79 +62,6 @@ class Stored(NamedTuple):
     wakes: tuple[str, ...]
 
 
-def checked(kind: str, value: JSON, error: JSON, schema: JSON) -> JSON:
-    """Return an answer in the form that is stored; raise `InvalidInput` if it does not have the form its kind needs."""
-    dumps(value, "answer")
-    dumps(error, "error")
-    match kind:
-        case WaitKind.APPROVAL:
-            if error is not None or not isinstance(value, bool | Mapping):
-                raise InvalidInput(
-                    "An approval must be answered with true or false, or with {'approved': ..., 'reason': ...}."
-                )
-            answer: Any = {"approved": value} if isinstance(value, bool) else dict(value)
-            if not isinstance(answer.get("approved"), bool):
-                raise InvalidInput("An approval needs 'approved': true or false.")
-            return answer
-        case WaitKind.TOOL_RESULT | WaitKind.CHILD:
-            return {"result": value} if error is None else {"error": error_data(error)}
-        case WaitKind.IN_DOUBT:
-            if not isinstance(value, Mapping) or value.get("outcome") not in _OUTCOMES:
-                raise InvalidInput(
-                    f"A call in doubt must be settled with {{'outcome': one of {', '.join(_OUTCOMES)}, ...}}."
-                )
-            error = value.get("error")
-            return dict(value) if error is None else {**value, "error": error_data(error)}
-        case WaitKind.TIME:
-            raise InvalidInput("A sleeping run cannot be answered, only time wakes it; cancel its waits, or stop it.")
-        case _:
-            _check_schema(value, schema)
-            return value
-
-
-def error_data(error: JSON) -> JSON:
-    """Return an error in the form that is stored: a category, a message, and any other fields passed."""
-    if isinstance(error, Mapping):
-        return {"category": "tool_error", "message": "", **error}
-    return {"category": "tool_error", "message": str(error)}
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "boolean": (bool,),
-    "integer": (int,),
-    "number": (int, float),
-    "null": (type(None),),
-}
-
-
-def _check_schema(value: JSON, schema: JSON, path: str = "answer") -> None:
-    """Check the part of JSON Schema that a signal's answer needs: type, enum, required, properties, items."""
-    if not isinstance(schema, Mapping):
-        return
-    kind = schema.get("type")
-    if isinstance(kind, str) and kind in _TYPES:
-        fits = isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
-        if not fits:
-            raise InvalidInput(f"{path} must be of type {kind}, got {type(value).__name__}.", path=path)
-    allowed = schema.get("enum")
-    if isinstance(allowed, list) and value not in allowed:
-        raise InvalidInput(f"{path} must be one of {allowed}.", path=path)
-    if isinstance(value, Mapping):
-        for name in schema.get("required") or ():
-            if name not in value:
-                raise InvalidInput(f"{path} lacks {name!r}.", path=f"{path}.{name}")
-        properties: Any = schema.get("properties") or {}
-        for name, part in properties.items():
-            if name in value:
-                _check_schema(value[name], part, f"{path}.{name}")
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            _check_schema(item, schema.get("items"), f"{path}[{index}]")
-
-
 class AnswerDesk:
     """Stores answers, abandons waits that need no answer any more, and refuses late answers."""
 
@@ -156,8 +80,9 @@ class AnswerDesk:
         run_id: str | None = None,
         session: SessionKey | None = None,
         operation_id: str | None = None,
+        of_child: bool = False,
     ) -> Stored:
-        """Store the answer to a wait of a tenant.
+        """Store the answer to a wait of a tenant; `of_child` says that it is the child's own.
 
         `kind`, `run_id` and `session` (the wait's own, or an ancestor of it) are checked if passed; a mismatch raises
         `AnswerMismatch`. Unknown, repeated and late answers raise `WaitUnknown`, `AlreadyAnswered` and `LateAnswer`.
@@ -166,6 +91,8 @@ class AnswerDesk:
         if wait is None:
             raise WaitUnknown(f"There is no wait {wait_id!r}; it may have been deleted.", wait_id=wait_id)
         await self._check_bound(wait, kind, run_id, session)
+        if not of_child:
+            refuse_foreign(wait)
         run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
         received = value if error is None else error
         if wait.status is not WaitStatus.OPEN or run is None:
@@ -173,9 +100,7 @@ class AnswerDesk:
         if run.status not in (RunStatus.SUSPENDED, RunStatus.RUNNING):
             raise await self._refusal(wait, received)
         await refuse_pause_of_graph(self._store, run, wait)
-        answer = checked(wait.kind, value, error, wait.schema)
-        if (declared := declared_names(wait.schema)) is not None:
-            refuse_unknown(answer, declared, run.invocation_id)
+        answer = checked(wait, value, error)
         notice = WaitSettled(key=wait.key, wait_id=wait_id, kind=wait.kind, status=str(WaitStatus.ANSWERED))
         wake = NewOutgoing(kind=OutboxKind.WAKE, target=wait.key, body={"run_id": run.run_id})
         commit = Commit(

@@ -232,6 +232,7 @@ class Deliveries:
                 tenant=key.tenant,
                 error=result.get("error"),
                 operation_id=f"answer:{item.outbox_id}",
+                of_child=True,
             )
         except AlreadyAnswered:
             pass

@@ -10,7 +10,8 @@ from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind
 from tenuto.runtime.stream.notices import EffectSettled, Listeners
-from tenuto.runtime.tree.answer import AnswerDesk, error_data
+from tenuto.runtime.tree.answer import AnswerDesk
+from tenuto.runtime.tree.answer_form import error_data
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.turn.debts import notice_body
 from tenuto.runtime.turn.effect_journal import Place

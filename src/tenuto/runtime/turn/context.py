@@ -33,16 +33,15 @@ from tenuto.runtime.turn.invocation_waits import InvocationWaits
 from tenuto.runtime.turn.pending_changes import Pending
 from tenuto.runtime.turn.replica import Replica
 from tenuto.runtime.turn.step_additions import StepAdditions
+from tenuto.runtime.turn.used_keys import UsedKeys
 from tenuto.words import InDoubt
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.lost_reply import ask_again
+from tenuto.writing.run_ids import RunIds
 from tenuto.writing.run_writer import RunWriter
 
 _calling: ContextVar["tuple[TurnContext, Place, object] | None"] = ContextVar("calling", default=None)
-"""The effect whose call is being made, with its turn, and the making that it is.
-
-A call may lead to turns of other sessions.
-"""
+"""The effect whose call is being made, with its turn and this making; a call may lead to turns of other sessions."""
 
 DEFAULT_STEPS = 50
 """How many steps a turn may take."""
@@ -55,10 +54,10 @@ class TurnContext:
     A step that made tool calls is over with the commit that answers the last of them (`step_over`), though its body
     continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
-    that is stored. `engine` belongs to a program that resumes from its own checkpoints, `version_of` returns the
-    registered version of a program, `as_input` the kind and body of what a program queues, of which `queued` counts
-    those without a key by step, and the events of this run follow `stream_start` in the stream. `asked` counts the
-    model calls without a key by namespace and step, with who made them; where it is in `asking`, one is under way.
+    that is stored. `engine` belongs to a program that resumes from its own checkpoints, `typed` to one that declares a
+    model. `version_of` returns the registered version of a program, `as_input` the kind and body of what a program
+    queues, of which `queued` counts those without a key by step. The program runs in `task`, and the events of this
+    run follow `stream_start` in the stream.
     """
 
     replica: Replica
@@ -85,18 +84,17 @@ class TurnContext:
     cut: bool = False
     store_failure: StoreError | None = None
     tools_under_way: int = 0
-    called: dict[Place, object] = field(default_factory=dict)
-    asked: dict[tuple[str, int], tuple[object, int]] = field(default_factory=dict)
-    asking: set[tuple[str, int]] = field(default_factory=set)
+    keys: UsedKeys = field(default_factory=UsedKeys)
     additions: StepAdditions = field(default_factory=StepAdditions)
     queued: Counter[tuple[str, int]] = field(default_factory=Counter)
     engine: Any = None
+    typed: Any = None
     is_boundary: bool = False
     stream_start: int = 0
     last_receipt: Receipt | None = None
     _ends_step: bool | None = None
     _adding: dict[str, JSON] | None = None
-    _task: "asyncio.Task[Any] | None" = None
+    task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
         self.chunks = Chunks(self.writer, self.replica.note_events)
@@ -121,6 +119,20 @@ class TurnContext:
     def attempt(self) -> int:
         """The number of this run's runner: 1, or more after a takeover."""
         return self.writer.attempt
+
+    @property
+    def ids(self) -> RunIds:
+        """The ids of this turn, for log records and observers."""
+        key, invocation, definition = self.key, self.invocation, self.replica.definition
+        return RunIds(
+            session_id=key.session_id,
+            tenant=key.tenant,
+            run_id=self.run_id,
+            invocation_id=invocation.invocation_id,
+            correlation_id=invocation.correlation_id,
+            attempt=self.attempt,
+            program=None if definition is None else f"{definition.name}@{definition.version}",
+        )
 
     @property
     def resumed(self) -> bool:
@@ -243,7 +255,7 @@ class TurnContext:
         else:
             self.is_boundary = False
         pending.covered_calls = self.journal.open_calls() | self.waits.open_calls()
-        pending.outgoing.extend(self._wake(wait) for wait in waits if _is_timed(wait))
+        pending.outgoing.extend(self._wake(wait) for wait in waits if (wait.timeout, wait.deadline) != (None, None))
         parts = pending.parts(head, waits, saves=saves)
         if self.loops and end is None:
             self._ends_step = pending.ends_step(self.step_over)
@@ -327,13 +339,13 @@ class TurnContext:
         """Stop the program: at once, or, for an interrupt while tools are running, when they are done."""
         self.stop = stop
         soft = stop.kind is StopKind.INTERRUPT and self.tools_under_way
-        if self._task is not None and not soft and not self.closed and not self.cut:
+        if self.task is not None and not soft and not self.closed and not self.cut:
             self.cut = True
-            self._task.cancel()
+            self.task.cancel()
 
     def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
         """Set the task that the program runs in, which a stop cancels; None while it cannot be stopped."""
-        self._task = task
+        self.task = task
         self.writer.runs_in(task)
 
     def run_again(self) -> None:
@@ -345,8 +357,7 @@ class TurnContext:
         self.pending.extras.pop("sees_stop", None)
         self.pending.settled.clear()
         self.waits.ask_again()
-        self.called.clear()
-        self.asked.clear()
+        self.keys = UsedKeys()
         self.queued.clear()
         self.journal.disown()
         self.discard_chunks()
@@ -355,8 +366,7 @@ class TurnContext:
         """Close the turn; further calls raise `InvalidInput`."""
         self.closed = True
         self.writer.release()
-        self.called.clear()
-        self.asked.clear()
+        self.keys = UsedKeys()
 
     def note_store_failure(self, error: BaseException) -> None:
         """Note a transient failure of the turn's own store; the same error from elsewhere is the program's."""
@@ -388,7 +398,3 @@ def _has_reply(logs: Mapping[str, LogChange]) -> bool:
     return change is not None and any(
         isinstance(each, MAPPING) and each.get("role") == "assistant" for each in change.items
     )
-
-
-def _is_timed(wait: OpenWait) -> bool:
-    return wait.timeout is not None or wait.deadline is not None

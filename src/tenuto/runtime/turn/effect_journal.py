@@ -102,6 +102,10 @@ class EffectJournal:
         """Return what is known of an effect; None if it was never started."""
         return self._known.get(place)
 
+    def keys(self, step: int) -> set[str]:
+        """Return the keys of the calls that a program itself made in a step, and the ids of its tools' calls."""
+        return {place.key for place in self._known if place.step == step and not place.namespace}
+
     def knows(self, step: int) -> bool:
         """Return whether a call of a step has a result."""
         return any(

@@ -114,6 +114,7 @@ class Pending:
             self.status = changes.status
         self.replica.status, self.replica.definition = after.status, after.definition
         self.replica.profile = profile_after(changes, after)
+        self.replica.schema_version = after.schema_version
 
     def written(self, log: str) -> int:
         """Return how many entries of a log are stored."""

@@ -16,7 +16,8 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import Ends, Profile, SessionKey, SessionRecord, SessionStatus, Stamp
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.session_view import MESSAGES, Changes, LogView, SessionView, profile_after
+from tenuto.runtime.session.session_view import MESSAGES, Changes, DeclaredState, LogView, SessionView, profile_after
+from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.turn.context_digest import ContextDigest
 from tenuto.writing.changes import Base
 
@@ -55,12 +56,13 @@ class Replica:
     no_steering: bool = False
     acknowledges: str | None = None
     is_conversation: bool = True
+    declared: DeclaredState | None = None
     projected: Any = None
     digest: ContextDigest = field(default_factory=ContextDigest)
 
     @classmethod
     def of(
-        cls, record: SessionRecord, definition: Definition | None, run: Run | None, *, is_conversation: bool
+        cls, record: SessionRecord, definition: Definition | None, run: Run | None, traits: ProgramTraits
     ) -> "Replica":
         """Return the replica of a loaded record; messages that are not a conversation are not indexed."""
         head = record.head
@@ -84,7 +86,8 @@ class Replica:
             updated_at=head.updated_at,
             size=len(encode(record.state)),
             last_run=(run.run_id, run.status) if run else None,
-            is_conversation=is_conversation,
+            is_conversation=traits.is_conversation,
+            declared=traits.declared,
         )
         replica.reindex()
         return replica
@@ -118,6 +121,7 @@ class Replica:
             document=MappingProxyType(self.document),
             logs=MappingProxyType({name: LogView(items) for name, items in self.logs.items()}),
             schema_version=self.schema_version,
+            _declared=self.declared,
             resume_count=self.resume_count,
             event_seq=self.event_seq,
             created_at=self.created_at,
@@ -188,6 +192,7 @@ class Replica:
             if name == MESSAGES:
                 self.reindex()
         self.status, self.definition, self.profile = after.status, after.definition, profile_after(changes, after)
+        self.schema_version = after.schema_version
 
     def add(self, name: str, items: Sequence[Any]) -> None:
         """Add entries to a log; messages have been checked by then."""
