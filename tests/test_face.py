@@ -26,7 +26,7 @@ NAMES: dict[type, str] = {
     ),
     SessionView: (
         "appended cleared commit_number created_at definition document draft event_seq is_draft key logs messages "
-        "metadata profile replaced resume_count schema_version session_id status tenant updated_at version "
+        "metadata profile replaced resume_count schema_version session_id state status tenant updated_at version "
         "with_definition with_fields with_metadata with_profile with_status without_fields"
     ),
 }

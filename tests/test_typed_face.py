@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import pytest
+from pydantic import BaseModel
 
 from tenuto import (
     JSON,
@@ -47,6 +48,17 @@ async def counts(turn: Turn) -> int:
     return len(turn.messages)
 
 
+class Visits(BaseModel):
+    count: int = 0
+
+
+@program(state=Visits, version=2, accepts=[1])
+async def counted(turn: Turn[Visits]) -> int:
+    assert_type(turn.state, Visits)
+    turn.update(lambda state: {"count": state.count + 1})
+    return turn.state.count
+
+
 async def checked(runtime: SessionRuntime) -> None:
     session = await runtime.create(counts, session_id="s", exists_ok=True)
     assert_type(session, Session[int])
@@ -69,6 +81,8 @@ async def checked(runtime: SessionRuntime) -> None:
     assert_type(await session.answer("wait"), Answered[int])
     assert_type(await session.messages(), Page[Message])
     assert_type(await runtime.list(status="active"), Page[SessionSummary])
+    assert_type(await runtime.create(counted, Visits(count=2)), Session[int])
+    assert_type((await session.get()).state(Visits), Visits)
     assert_type(runtime.session("s"), Session[JSON])
     assert_type(runtime.session("s", counts), Session[int])
     assert_type(runtime.for_tenant("t"), Sessions)

@@ -6,7 +6,15 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from tenuto.codec import JSON, dumps, encode, loads
-from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidHistory, InvalidInput, KeyRepeated, StoreError
+from tenuto.errors import (
+    CommitTooLarge,
+    EffectFailed,
+    EffectInDoubt,
+    InvalidHistory,
+    InvalidInput,
+    KeyRepeated,
+    StoreError,
+)
 from tenuto.messages.tool_result import result_message
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
@@ -14,6 +22,7 @@ from tenuto.runtime.calls.arguments import check_callable, sized
 from tenuto.runtime.calls.retry import NO_RETRY, Retry
 from tenuto.runtime.calls.suspension import wait_all
 from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.stream.moments import CallBegan, CallOver, CallReplayed
 from tenuto.runtime.turn.context import TurnContext, leave_call
 from tenuto.runtime.turn.effect_journal import Known, Place, check_same, failed, place_of, replayed
 from tenuto.runtime.turn.invocation_waits import WaitFor
@@ -36,8 +45,12 @@ async def call_effect(
     record: Record | None,
     caller: object = None,
     retry: Retry = NO_RETRY,
+    tool: str | None = None,
 ) -> JSON:
-    """See `Turn.effect`. Each `caller` may call an effect once: the program, or one attempt at a node."""
+    """See `Turn.effect`. Each `caller` may call an effect once: the program, or one attempt at a node.
+
+    `tool` is the name of the tool that a model called.
+    """
     turn.check_open()
     check_effect(place.key, place.namespace, call_id)
     check_callable(call, "call")
@@ -63,6 +76,10 @@ async def call_effect(
         elif known.status is EffectStatus.STARTED and record is None:
             raise InvalidInput(f"The effect {place} is already running; give each call its own key.")
         if known is not None and known.status is not EffectStatus.STARTED:
+            if turn.inline is not None:
+                has_failed = known.error is not None
+                again = CallReplayed(ids=turn.ids, place=place, kind=kind, call_id=known.call_id, failed=has_failed)
+                turn.inline.mark(again)
             return replayed(place, known)
     begins = known is None or not known.mine
     if begins and kind is EffectKind.MODEL and not turn.call_under_way() and (left := turn.open_calls):
@@ -77,10 +94,10 @@ async def call_effect(
     if turn.writer.has_lapsed:
         await _make_sure(turn)  # a runner that was suspended for long must not start a call in a session it has lost
     if kind is EffectKind.MODEL:
-        return await _called(turn, place, call, record)
+        return await _made(turn, place, call, record, tool)
     turn.tools_under_way += 1
     try:
-        result = await _called(turn, place, call, record)
+        result = await _made(turn, place, call, record, tool)
     finally:
         turn.tools_under_way -= 1
         if turn.journal.is_over(place) and not turn.closed:
@@ -159,6 +176,25 @@ async def _called(turn: TurnContext, place: Place, call: Call, record: Record | 
     if record is not None:
         record(result, None)
     return loads(text, f"result of {place}")  # a copy: changes by the program do not affect the record
+
+
+async def _made(turn: TurnContext, place: Place, call: Call, record: Record | None, tool: str | None) -> JSON:
+    """Make a call, between two moments; the second says what its code raised, rather than how that is reported."""
+    if (inline := turn.inline) is None:
+        return await _called(turn, place, call, record)
+    ids, begun = turn.ids, turn.journal.find(place)
+    assert begun is not None
+    inline.mark(
+        CallBegan(ids=ids, place=place, kind=begun.kind, request=begun.request, call_id=begun.call_id, tool=tool)
+    )
+    try:
+        result = await _called(turn, place, call, record)
+    except BaseException as error:
+        cause = error.__cause__ if isinstance(error, EffectFailed) and error.__cause__ is not None else error
+        inline.mark(CallOver(ids=ids, place=place, exception=cause))
+        raise
+    inline.mark(CallOver(ids=ids, place=place, result=result))
+    return result
 
 
 async def _settled(turn: TurnContext, place: Place, known: Known, *, idempotent: bool) -> Known | None:

@@ -224,6 +224,7 @@ async def _carry_out(turn: Turn[Any], job: _Job) -> None:
             idempotent=tool.idempotent,
             call_id=call["id"],
             record=record,
+            tool=tool.name,
         )
     except EffectFailed as failed:  # the error is reported to the model
         if failed.__cause__ is not None:

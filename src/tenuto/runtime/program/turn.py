@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
+from pydantic import BaseModel
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from tenuto.argument import check_map, check_word, refuse
@@ -39,10 +40,11 @@ from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.calls.outgoing_input import enqueue
 from tenuto.runtime.calls.suspension import ask, spawning
 from tenuto.runtime.conversation.frame import frame_mark, seen_since
-from tenuto.runtime.program.turn_state import Document
+from tenuto.runtime.program.turn_state import Document, typed_state
 from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import LogView, trace_id_of
+from tenuto.runtime.stream.moments import TokensCounted
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import USED, Place
 from tenuto.runtime.turn.invocation_waits import WaitFor
@@ -50,7 +52,7 @@ from tenuto.store.bounds import check_name, check_timeout
 from tenuto.words import JSON, EffectKind, FrameKind, Seconds
 
 T = TypeVar("T")
-StateT = TypeVarWithDefault("StateT", bound=Document, default=Document)
+StateT = TypeVarWithDefault("StateT", bound=BaseModel | Document, default=Document)
 
 
 @runtime_checkable
@@ -168,13 +170,21 @@ class Turn(Generic[StateT]):
 
     @property
     def state(self) -> StateT:
-        """The fields of the session's document; one that is set is written with the next commit."""
-        return cast("StateT", Document(self._context))
+        """The session's state: an instance of the program's model, or else the fields of the document.
 
-    def update(self, change: Callable[[StateT], Mapping[str, JSON]]) -> None:
-        """Set the fields that a function of the state returns; concurrent tools lose no update this way."""
+        A field that is set is written with the next commit. Values of a model's fields cannot be changed in place.
+        """
+        typed = typed_state(self._context)
+        return cast("StateT", Document(self._context) if typed is None else typed.view)
+
+    def update(self, change: Callable[[StateT], Mapping[str, Any]]) -> None:
+        """Set the fields that a function of the newest state returns; concurrent tools lose no update this way."""
         check_callable(change, "change")
-        self.state.update(check_map(change(self.state), "what an update returns"))
+        if (typed := typed_state(self._context)) is not None:
+            typed.update(change)
+        else:
+            state = Document(self._context)
+            state.update(check_map(change(cast("StateT", state)), "what an update returns"))
 
     def append(self, *messages: str | Message, once: str | None = None) -> list[Message]:
         """Add messages to the conversation and return them as they will be stored, with unique call ids.
@@ -324,6 +334,9 @@ class Turn(Generic[StateT]):
         check_once(once)
         if once is None or not additions.was_done(context, once, USED):
             context.pending.usage.append(usage)
+            if context.inline is not None:
+                place = context.call_under_way()
+                context.inline.mark(TokensCounted(ids=context.ids, usage=usage, place=place))
 
     def frame(self, *, summary: str | None = None, keep: int = 0, kind: FrameKind = "compaction") -> None:
         """Begin a frame: from here on the program sees the summary, the last `keep` messages, and later ones."""

@@ -32,7 +32,7 @@ class Runner:
 
     async def run(self, turn: TurnContext, plan_next: PlanNext | None = None) -> Ended:
         """Run a turn that has begun and return how it ended; the end is one commit, which may begin the next turn."""
-        before, ids, inline = run_ids.get(), _ids_of(turn), turn.inline
+        before, ids, inline = run_ids.get(), turn.ids, turn.inline
         run_ids.set(ids)
         if inline is not None:
             inline.mark(_began(turn, ids))
@@ -142,6 +142,8 @@ def _began(turn: TurnContext, ids: RunIds) -> TurnBegan:
     waited = None if invocation.queued_at is None else (replica.updated_at - invocation.queued_at).total_seconds()
     return TurnBegan(
         ids=ids,
+        origin_id=invocation.origin_id,
+        input_id=invocation.input_id,
         trace_id=trace_id_of(replica.profile),
         resumes=None if invocation.resumes is None else (invocation.resumes, invocation.resumed_attempt),
         asked_by=asker.get("trace") if isinstance(asker, MAPPING) else None,
@@ -159,19 +161,6 @@ def _left(ids: RunIds, error: BaseException) -> TurnOver:
 def _over(ids: RunIds, outcome: Outcome[Any]) -> TurnOver:
     category = outcome.error.get("category") if outcome.status == "failed" else None
     return TurnOver(ids=ids, status=outcome.status, category=category, exception=outcome.exception)
-
-
-def _ids_of(turn: TurnContext) -> RunIds:
-    key, invocation, definition = turn.key, turn.invocation, turn.replica.definition
-    return RunIds(
-        key.session_id,
-        key.tenant,
-        turn.run_id,
-        invocation.invocation_id,
-        invocation.correlation_id,
-        turn.attempt,
-        None if definition is None else f"{definition.name}@{definition.version}",
-    )
 
 
 class _Done(NamedTuple):

@@ -4,18 +4,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypeVar, overload
+
+from pydantic import BaseModel
 
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON, encode
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StateInvalid
 from tenuto.ids import new_id
 from tenuto.model.commit import MetadataChange
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus, session_key
 from tenuto.quote import quote
 from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.state_shape import shape_of
 from tenuto.runtime.session.status import check_transition
 from tenuto.writing.changes import LogChange
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MESSAGES = "messages"
 """The name of the log that holds the conversation."""
@@ -141,6 +146,18 @@ class SessionView:
     def metadata(self) -> Mapping[str, JSON]:
         """The metadata of the session, which is not part of its state."""
         return self.profile.metadata
+
+    def state(self, model: type[ModelT]) -> ModelT:
+        """Return the document as an instance of a model; raise `StateInvalid` if it does not fit."""
+        shape = shape_of(model)
+        if shape.version != self.schema_version:
+            raise StateInvalid(
+                f"The state of {self.key} is stored as version {self.schema_version!r}, but {model.__name__} is "
+                f"version {shape.version!r}; its program migrates it.",
+                path="state",
+            )
+        found: ModelT = shape.load(self.document, str(self.key))
+        return found
 
     def with_fields(self, **fields: JSON) -> "SessionView":
         """Return the session with document fields set."""

@@ -5,7 +5,7 @@ notices that every listener gets. They are never stored. Without such a listener
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -31,12 +31,15 @@ class Moment:
 class TurnBegan(Moment):
     """A turn is about to run its program.
 
-    `trace_id` is the session's trace, `resumes` the run and the attempt that it continues, `asked_by` the trace context
-    of the turn that waits for it, `model` the definition's, and `waited` how many seconds its message was queued; None
-    if it began at once.
+    `origin_id` is the invocation in whose name calls are recorded, `input_id` the input that began it, `trace_id` the
+    session's trace, `resumes` the run and the attempt that it continues, `asked_by` the trace context of the turn that
+    waits for it, `model` the definition's, and `waited` how many seconds its message was queued; None if it began at
+    once.
     """
 
-    trace_id: str | None
+    origin_id: str
+    input_id: str | None = None
+    trace_id: str | None = None
     resumes: tuple[str, int] | None = None
     asked_by: str | None = None
     model: JSON = None
@@ -71,6 +74,16 @@ class CallBegan(Moment):
     request: JSON
     call_id: str | None = None
     tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallReplayed(Moment):
+    """A program asked for a call whose result is known, so it was not made; `failed` if the result is an error."""
+
+    place: CallPlace
+    kind: str
+    call_id: str | None = None
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +122,7 @@ class InlineListener(Protocol):
     inline: bool
 
     def __call__(self, happened: Any, /) -> None:
-        """Take a notice or a moment."""
+        """Take a notice or a moment; of a graph's turn also what inline observers of a graph get."""
 
 
 class InlineListeners:
@@ -118,6 +131,9 @@ class InlineListeners:
     def __init__(self, listeners: Sequence[InlineListener]) -> None:
         self._listeners = tuple(listeners)
         self._reversed = self._listeners[::-1]
+
+    def __iter__(self) -> Iterator[InlineListener]:
+        return iter(self._listeners)
 
     def mark(self, moment: Moment) -> None:
         """Pass a moment to all listeners; never raise."""

@@ -36,6 +36,7 @@ from tenuto.runtime.turn.step_additions import StepAdditions
 from tenuto.words import InDoubt
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.lost_reply import ask_again
+from tenuto.writing.run_ids import RunIds
 from tenuto.writing.run_writer import RunWriter
 
 _calling: ContextVar["tuple[TurnContext, Place] | None"] = ContextVar("calling", default=None)
@@ -52,9 +53,10 @@ class TurnContext:
     A step that made tool calls is over with the commit that answers the last of them (`step_over`), though its body
     continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
-    that is stored. `engine` belongs to a program that resumes from its own checkpoints, `version_of` returns the
-    registered version of a program, `as_input` the kind and body of what a program queues, of which `queued` counts
-    those without a key by step, and the events of this run follow `stream_start` in the stream.
+    that is stored. `engine` belongs to a program that resumes from its own checkpoints, `typed` to one that declares a
+    model. `version_of` returns the registered version of a program, `as_input` the kind and body of what a program
+    queues, of which `queued` counts those without a key by step. The program runs in `task`, and the events of this
+    run follow `stream_start` in the stream.
     """
 
     replica: Replica
@@ -85,12 +87,13 @@ class TurnContext:
     additions: StepAdditions = field(default_factory=StepAdditions)
     queued: Counter[tuple[str, int]] = field(default_factory=Counter)
     engine: Any = None
+    typed: Any = None
     is_boundary: bool = False
     stream_start: int = 0
     last_receipt: Receipt | None = None
     _ends_step: bool | None = None
     _adding: dict[str, JSON] | None = None
-    _task: "asyncio.Task[Any] | None" = None
+    task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
         self.chunks = Chunks(self.writer, self.replica.note_events)
@@ -115,6 +118,20 @@ class TurnContext:
     def attempt(self) -> int:
         """The number of this run's runner: 1, or more after a takeover."""
         return self.writer.attempt
+
+    @property
+    def ids(self) -> RunIds:
+        """The ids of this turn, for log records and observers."""
+        key, invocation, definition = self.key, self.invocation, self.replica.definition
+        return RunIds(
+            session_id=key.session_id,
+            tenant=key.tenant,
+            run_id=self.run_id,
+            invocation_id=invocation.invocation_id,
+            correlation_id=invocation.correlation_id,
+            attempt=self.attempt,
+            program=None if definition is None else f"{definition.name}@{definition.version}",
+        )
 
     @property
     def resumed(self) -> bool:
@@ -315,13 +332,13 @@ class TurnContext:
         """Stop the program: at once, or, for an interrupt while tools are running, when they are done."""
         self.stop = stop
         soft = stop.kind is StopKind.INTERRUPT and self.tools_under_way
-        if self._task is not None and not soft and not self.closed and not self.cut:
+        if self.task is not None and not soft and not self.closed and not self.cut:
             self.cut = True
-            self._task.cancel()
+            self.task.cancel()
 
     def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
         """Set the task that the program runs in, which a stop cancels; None while it cannot be stopped."""
-        self._task = task
+        self.task = task
         self.writer.runs_in(task)
 
     def run_again(self) -> None:
