@@ -10,7 +10,7 @@ from tenuto.messages.tool_result import result_message
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls.arguments import check_callable, sized
-from tenuto.runtime.calls.making import Call, Making, Record, TimedOut
+from tenuto.runtime.calls.call_maker import Call, Making, Record, TimedOut
 from tenuto.runtime.calls.result_form import PLAIN, PlainForm, ResultForm
 from tenuto.runtime.calls.retry import NO_RETRY, Retry
 from tenuto.runtime.calls.suspension import wait_all

@@ -30,10 +30,10 @@ from tenuto.runtime.stream.moments import InlineListeners
 from tenuto.runtime.turn.effect_journal import EffectJournal, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
+from tenuto.runtime.turn.key_ledger import KeyLedger
 from tenuto.runtime.turn.pending_changes import Pending
 from tenuto.runtime.turn.replica import Replica
 from tenuto.runtime.turn.step_additions import StepAdditions
-from tenuto.runtime.turn.used_keys import UsedKeys
 from tenuto.words import InDoubt
 from tenuto.writing.changes import CheckpointDraft, LogChange, RunWrite
 from tenuto.writing.lost_reply import ask_again
@@ -84,7 +84,7 @@ class TurnContext:
     cut: bool = False
     store_failure: StoreError | None = None
     tools_under_way: int = 0
-    keys: UsedKeys = field(default_factory=UsedKeys)
+    keys: KeyLedger = field(default_factory=KeyLedger)
     additions: StepAdditions = field(default_factory=StepAdditions)
     queued: Counter[tuple[str, int]] = field(default_factory=Counter)
     engine: Any = None
@@ -357,7 +357,7 @@ class TurnContext:
         self.pending.extras.pop("sees_stop", None)
         self.pending.settled.clear()
         self.waits.ask_again()
-        self.keys = UsedKeys()
+        self.keys = KeyLedger()
         self.queued.clear()
         self.journal.disown()
         self.discard_chunks()
@@ -366,7 +366,7 @@ class TurnContext:
         """Close the turn; further calls raise `InvalidInput`."""
         self.closed = True
         self.writer.release()
-        self.keys = UsedKeys()
+        self.keys = KeyLedger()
 
     def note_store_failure(self, error: BaseException) -> None:
         """Note a transient failure of the turn's own store; the same error from elsewhere is the program's."""

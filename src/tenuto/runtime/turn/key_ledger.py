@@ -9,7 +9,7 @@ _MODEL = "model"
 
 
 @dataclass(slots=True)
-class UsedKeys:
+class KeyLedger:
     """The keys used so far. A caller is the program, one making of a call, or one attempt at a node.
 
     Model calls without a key are counted by namespace and step; where one is `_under_way`, no other may begin.
