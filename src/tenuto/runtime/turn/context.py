@@ -123,16 +123,10 @@ class TurnContext:
     @property
     def ids(self) -> RunIds:
         """The ids of this turn, for log records and observers."""
-        key, invocation, definition = self.key, self.invocation, self.replica.definition
-        return RunIds(
-            session_id=key.session_id,
-            tenant=key.tenant,
-            run_id=self.run_id,
-            invocation_id=invocation.invocation_id,
-            correlation_id=invocation.correlation_id,
-            attempt=self.attempt,
-            program=None if definition is None else f"{definition.name}@{definition.version}",
-        )
+        key, turn, program = self.key, self.invocation, self.replica.definition
+        called = None if program is None else f"{program.name}@{program.version}"
+        of_turn = (turn.invocation_id, turn.correlation_id, self.attempt, called)
+        return RunIds(key.session_id, key.tenant, self.run_id, *of_turn)
 
     @property
     def resumed(self) -> bool:
