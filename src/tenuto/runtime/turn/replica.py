@@ -18,6 +18,7 @@ from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, DeclaredState, LogView, SessionView, profile_after
 from tenuto.runtime.session.traits import ProgramTraits
+from tenuto.runtime.turn.context_digest import ContextDigest
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base
 
@@ -59,6 +60,7 @@ class Replica:
     is_conversation: bool = True
     declared: DeclaredState | None = None
     projected: Any = None
+    digest: ContextDigest = field(default_factory=ContextDigest)
     is_behind: bool = False
 
     @classmethod
@@ -95,6 +97,7 @@ class Replica:
 
     def reindex(self, upto: int | None = None) -> None:
         """Recompute the open calls and used ids of the first `upto` messages, or of all, and find the last frame."""
+        self.digest.forget()
         messages = self.logs.get(MESSAGES, []) if self.is_conversation else []
         self.history = History.of(messages[:upto])
         self.frame_at = next((at for at in range(len(messages) - 1, -1, -1) if is_frame(messages[at])), None)
