@@ -45,7 +45,7 @@ from tenuto.runtime.calls.suspension import ask, spawning
 from tenuto.runtime.conversation.frame import frame_mark, seen_since
 from tenuto.runtime.program.program_name import Named, full_name
 from tenuto.runtime.program.turn_state import Document, typed_state
-from tenuto.runtime.session.action_protocol import Action
+from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import LogView, trace_id_of
 from tenuto.runtime.stream.moments import TokensCounted
@@ -318,7 +318,7 @@ class Turn(Generic[StateT]):
 
     def enqueue(
         self,
-        message: Sendable | Action,
+        message: Sendable | Action | Verb,
         *,
         session: str | None = None,
         due_at: datetime | None = None,

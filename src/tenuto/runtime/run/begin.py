@@ -83,6 +83,12 @@ class TurnFactory:
         except ProgramNotRegistered:
             return ProgramTraits()
 
+    def admit(self, message: JSON, replica: Replica) -> None:
+        """Refuse a first message that the program of a forked session does not accept."""
+        if message is not None:
+            self.programs.of(replica.definition)
+            self.traits_of(replica.definition).item(message)
+
     async def begin(self, replica: Replica, lane: Lane, first: FirstMessage, *, warm: bool) -> TurnContext:
         """Begin a turn with a message, in one commit that also abandons the last run's waits, with results for calls.
 

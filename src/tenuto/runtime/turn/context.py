@@ -55,7 +55,7 @@ class TurnContext:
     continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
     that is stored. `engine` belongs to a program that resumes from its own checkpoints, `typed` to one that declares a
-    model. `version_of` returns the registered version of a program, `as_input` the kind and body of what a program
+    model. `version_of` returns the registered version of a program, `as_input` kind, body and key of what a program
     queues, of which `queued` counts those without a key by step. The program runs in `task`, and the events of this
     run follow `stream_start` in the stream.
     """
@@ -70,7 +70,7 @@ class TurnContext:
     budget: int = DEFAULT_STEPS
     ends_guarded: bool = False
     version_of: Callable[[str], str] = str
-    as_input: Callable[[Any], tuple[InputKind, JSON]] = message_input
+    as_input: Callable[[Any, str | None], tuple[InputKind, JSON, str | None]] = message_input
     inline: InlineListeners | None = None
     chunks: Chunks = field(init=False)
     waits: InvocationWaits = field(init=False)
