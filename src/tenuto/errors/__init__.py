@@ -48,6 +48,7 @@
     │   ├── ReplayMismatch
     │   ├── StepBudgetExceeded
     │   ├── WaitExpired
+    │   ├── ChildFailed
     │   ├── RunFailed
     │   ├── StreamDropped
     │   ├── StreamRewound

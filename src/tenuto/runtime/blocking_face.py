@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Generic, overload
 
+from pydantic import BaseModel
+
 from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.report import DeleteReport
@@ -148,7 +150,7 @@ class BlockingSession(Generic[OutT_co]):
         return self._portal.call(self._wrapped.waits())
 
     def answer(
-        self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True
+        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
     ) -> Answered[OutT_co]:
         """See `Session.answer`."""
         return self._portal.call(self._wrapped.answer(wait, value, error=error, run=run))
@@ -348,7 +350,9 @@ class BlockingSessions:
         """See `Sessions.outcome`."""
         return self._portal.call(self._wrapped.outcome(input_or_run_id))
 
-    def answer(self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True) -> Answered[JSON]:
+    def answer(
+        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
+    ) -> Answered[JSON]:
         """See `Sessions.answer`."""
         return self._portal.call(self._wrapped.answer(wait, value, error=error, run=run))
 
