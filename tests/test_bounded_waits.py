@@ -26,6 +26,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/middleware/timing.py:Timing._report",
         "graph/events/event_queue.py:Delivery.around",
         "graph/events/event_queue.py:Delivery.wait_for",
+        "graph/events/update_stream.py:updates_of",
         "runtime/stream/notices.py:_fault",
         "runtime/program/program.py:FunctionProgram.run",
         "runtime/program/tool.py:ToolSpec.make",

@@ -442,6 +442,13 @@ ENTRIES: dict[str, Entry] = {
         runs_turns=True,
         compared=KEPT,
     ),
+    "graph.stream": Entry(
+        scene=nothing,
+        call=lambda w: _all(w.graph.stream({"messages": ["one"]}, session_id=w.id(), invocation_id=w.id("invocation"))),
+        again=_graph_again,
+        runs_turns=True,
+        compared=KEPT,
+    ),
     "graph.cancel": Entry(scene=paused, call=lambda w: w.graph.cancel(w.id("invocation")), tolerates=(TenutoError,)),
     "graph.save_again": Entry(scene=unsaved, call=_saved_again, survives=False),
 }

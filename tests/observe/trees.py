@@ -7,6 +7,7 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Sampler
 
 from tenuto.observe.otel import INVOCATION, OTelObserver
 
@@ -50,11 +51,11 @@ class Branch:
 class Spans:
     """Where an observer's spans go."""
 
-    def __init__(self, detached: Collection[str] = ()) -> None:
+    def __init__(self, detached: Collection[str] = (), sampler: Sampler | None = None, **options: Any) -> None:
         self._kept = InMemorySpanExporter()
-        self.provider = TracerProvider()
+        self.provider = TracerProvider(sampler=sampler)
         self.provider.add_span_processor(SimpleSpanProcessor(self._kept))
-        self.observer = OTelObserver(self.provider, detached=detached)
+        self.observer = OTelObserver(self.provider, detached=detached, **options)
 
     @property
     def finished(self) -> list[ReadableSpan]:

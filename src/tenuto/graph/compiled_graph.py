@@ -1,17 +1,20 @@
 """A compiled graph: what can be invoked, observed, and used as a node of another."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self, TypeVar, overload
 
-from tenuto.argument import check_map
+from tenuto.argument import check_flag, check_map
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, SessionSaveFailed
 from tenuto.graph.checkpoint.stored_run import cancel_paused, invocation_of_wait
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope, checked_metadata
 from tenuto.graph.events.event_queue import Attachment, DrainSummary, Observer, Subscription, subscription
+from tenuto.graph.events.node_event import NodeEvent
+from tenuto.graph.events.update_stream import Updates, updates_of
 from tenuto.graph.graph_outcome import GraphOutcome
 from tenuto.graph.invocation import execution
 from tenuto.graph.invocation.run_request import UNSET, RunRequest
@@ -63,6 +66,22 @@ class CompiledGraph(GraphPlan[S]):
         `InvocationSuspended`, and a stop, as `InvocationInterrupted`. The options are those of `run`.
         """
         return (await self.run(initial, **options)).result()
+
+    async def stream(
+        self, initial: S | Mapping[str, object] | None = None, *, observers: Iterable[Any] = (), **options: Any
+    ) -> AsyncGenerator[NodeEvent, None]:
+        """Run the graph and yield the event of each node that ends, with its `update` and the state after it.
+
+        What `invoke` raises is raised after the last event. Closing the generator cancels the run. The options are
+        those of `run`.
+        """
+
+        def run(updates: Updates) -> Awaitable[S]:
+            return self.invoke(initial, observers=(*observers, updates), **options)
+
+        async with aclosing(updates_of(run)) as events:
+            async for event in events:
+                yield event
 
     async def run(
         self,
@@ -124,6 +143,7 @@ class CompiledGraph(GraphPlan[S]):
         entry: Callable[[Any], JSON] | None = None,
         checkpoints: bool | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
+        updates: bool = False,
     ) -> GraphProgram[R]: ...
 
     @overload
@@ -138,6 +158,7 @@ class CompiledGraph(GraphPlan[S]):
         entry: Callable[[Any], JSON] | None = None,
         checkpoints: bool | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
+        updates: bool = False,
     ) -> GraphProgram[JSON]: ...
 
     @overload
@@ -152,6 +173,7 @@ class CompiledGraph(GraphPlan[S]):
         entry: Callable[[Any], JSON] | None = None,
         checkpoints: bool | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
+        updates: bool = False,
     ) -> GraphProgram[None]: ...
 
     def as_program(
@@ -165,6 +187,7 @@ class CompiledGraph(GraphPlan[S]):
         entry: Callable[[Any], JSON] | None = None,
         checkpoints: bool | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
+        updates: bool = False,
     ) -> GraphProgram[Any]:
         """Return the graph as a program for `SessionRuntime(programs=[...])`, by default under its own name.
 
@@ -172,7 +195,8 @@ class CompiledGraph(GraphPlan[S]):
         does not fit is `MessageRefused`. `message_logs` says whether `messages` is a conversation; by default it is if
         its entries have roles. `output` is the field, or the function of the final state, that a turn's outcome shows;
         by default its reply. `checkpoints` says whether one is written after every node, by default if the graph writes
-        them; they and the sessions are kept in the runtime's store.
+        them; they and the sessions are kept in the runtime's store. With `updates`, what each node gave is a chunk of
+        the session's stream, whose `data` has the `node`, its `path` and the `update`.
         """
         return GraphProgram(
             self,
@@ -184,6 +208,7 @@ class CompiledGraph(GraphPlan[S]):
             output=output,
             checkpoints=self.checkpoints if checkpoints is None else checkpoints,
             step_limit=step_limit,
+            updates=check_flag(updates, "updates"),
         )
 
     async def save_again(self, error: SessionSaveFailed) -> None:

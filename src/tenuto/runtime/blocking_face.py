@@ -26,7 +26,7 @@ from tenuto.runtime.portal import Portal
 from tenuto.runtime.program.program import Program
 from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.action_protocol import Action
+from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.info import RunView
 from tenuto.runtime.session.outcome import Outcome, OutT_co
@@ -117,7 +117,7 @@ class BlockingSession(Generic[OutT_co]):
 
     def enqueue(
         self,
-        message: Sendable | Action,
+        message: Sendable | Action | Verb,
         key: str | None = None,
         *,
         boundary: Boundary | None = None,
@@ -259,7 +259,7 @@ class BlockingSessions:
     def create(
         self,
         program: Program[OutT],
-        seed: Mapping[str, JSON] | None = None,
+        seed: Mapping[str, JSON] | BaseModel | None = None,
         session_id: str | None = None,
         *,
         exists_ok: bool = False,
@@ -277,7 +277,7 @@ class BlockingSessions:
     def create(
         self,
         program: str | Definition | SessionView,
-        seed: Mapping[str, JSON] | None = None,
+        seed: Mapping[str, JSON] | BaseModel | None = None,
         session_id: str | None = None,
         *,
         exists_ok: bool = False,
@@ -294,7 +294,7 @@ class BlockingSessions:
     def create(
         self,
         program: Program[Any] | str | Definition | SessionView,
-        seed: Mapping[str, JSON] | None = None,
+        seed: Mapping[str, JSON] | BaseModel | None = None,
         session_id: str | None = None,
         *,
         exists_ok: bool = False,

@@ -32,7 +32,6 @@ from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS
-from tenuto.runtime.turn.replica import Replica
 from tenuto.store.bounds import check_name
 from tenuto.store.store import Store
 from tenuto.words import InDoubt, WhenBusy
@@ -124,12 +123,6 @@ class Machinery:
             await self.pipeline.load_failed(key, error)
             raise
         return await self.pipeline.look(replica)
-
-    def admit(self, message: JSON, replica: Replica) -> None:
-        """Refuse a first message that the program of a forked session does not accept."""
-        if message is not None:
-            self.programs.of(replica.definition)
-            self.factory.traits_of(replica.definition).item(message)
 
     async def give_answer(
         self,

@@ -67,10 +67,10 @@ class Attempt:
         finally:
             frame.attempt = None
 
-    def end(self, post_state: Any = None, error: BaseException | None = None) -> None:
+    def end(self, post_state: Any = None, error: BaseException | None = None, update: Any = None) -> None:
         """Send the completed event that was held back, if there is one."""
         if self._pending is not None:
-            self._frame.emit(self._pending.ended(post_state, error))
+            self._frame.emit(self._pending.ended(post_state, error, update))
             self._pending = None
 
     def _begin(self, state: Any, described: dict[str, Any]) -> None:

@@ -202,7 +202,7 @@ class GraphFrame:
             raise wrapped from error
         finally:
             scope_variable.reset(token)
-        attempt.end(merged)
+        attempt.end(merged, update=update)
         if self.durable and self.run.journal:
             frames = [*self.above(), (self, merged)]
             await self.run.journal.completed(frames, None if following is END else following, self.run.step)

@@ -1,5 +1,6 @@
 """The events that observers get."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -41,7 +42,8 @@ class NodeEvent(NamedTuple):
     """One attempt of a node begins, or ends: each has exactly one `started` and one terminal event.
 
     `step` counts node executions over the whole invocation; attempts share it. A completed event has `post_state` or
-    `error`, a suspended one the `descriptor`. A named tuple, because two are made for every node.
+    `error`, a suspended one the `descriptor`. `update` is what the node gave, after its middleware; None if it gave
+    nothing. A named tuple, because two are made for every node.
     """
 
     phase: Phase
@@ -61,10 +63,14 @@ class NodeEvent(NamedTuple):
     parallel_branches_config: ParallelBranchesConfig | None
     scope: Scope
     descriptor: SignalDescriptor | None = None
+    update: Mapping[str, Any] | None = None
 
-    def ended(self, post_state: Any = None, error: BaseException | None = None) -> "NodeEvent":
+    def ended(
+        self, post_state: Any = None, error: BaseException | None = None, update: Mapping[str, Any] | None = None
+    ) -> "NodeEvent":
         """Return the completed event of a started one."""
-        return self._replace(phase=Phase.COMPLETED, post_state=None if error else post_state, error=error)
+        after, gave = (None, None) if error else (post_state, update)
+        return self._replace(phase=Phase.COMPLETED, post_state=after, error=error, update=gave)
 
     def suspended(self, descriptor: SignalDescriptor) -> "NodeEvent":
         """Return the suspended event of a started one."""

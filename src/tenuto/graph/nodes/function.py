@@ -83,7 +83,8 @@ class FunctionCall:
     def _ended(self, event: NodeEvent, state: Any, result: Any) -> NodeEvent:
         graph = self.frame.graph
         try:
-            return event.ended(graph.schema.merge(state, self.shows(result), graph.name, self.name))
+            update = self.shows(result)
+            return event.ended(graph.schema.merge(state, update, graph.name, self.name), update=update)
         except GraphRunError as error:
             return event.ended(error=error)  # only reported: the node raises it when all results are merged
 

@@ -19,6 +19,8 @@ from tenuto.graph.checkpoint.graph_journal import GraphJournal
 from tenuto.graph.checkpoint.stored_run import StoredRun, stored_run
 from tenuto.graph.engine.graph_plan import GraphPlan
 from tenuto.graph.engine.scope import Scope
+from tenuto.graph.events.event_queue import Observer, subscription
+from tenuto.graph.events.update_stream import Updates, delta_of
 from tenuto.graph.invocation import execution
 from tenuto.graph.invocation.graph_resume import overlay
 from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
@@ -65,6 +67,7 @@ class GraphProgram(Generic[R]):
         output: str | Output | None,
         checkpoints: bool,
         step_limit: int,
+        updates: bool,
     ) -> None:
         if not name or not version:
             raise InvalidInput("A program needs a name and a version.")
@@ -74,6 +77,7 @@ class GraphProgram(Generic[R]):
         self._plan = _plan_of(graph)
         self._checkpoints = checkpoints
         self._step_limit = step_limit
+        self._updates = updates
         self._read_message = entry
         self._output = _output_of(graph, output)
         self._bound: tuple[Store, GraphPlan[Any]] | None = None
@@ -145,13 +149,22 @@ class GraphProgram(Generic[R]):
         turn.in_step = True
         again = turn.resumed or turn.engine is not None
         writer = turn.engine = RuntimeWriter(turn, graph.session, f"{self.name}@{self.version}")
-        request = RunRequest(stop=lambda: turn.stop is not None, step_limit=self._step_limit, tenant=turn.key.tenant)
+        live = Turn(turn)
+        inline: list[Observer] = list(turn.inline or ())
+        if self._updates:
+            inline.append(Updates(lambda event: live.emit(delta_of(event))))
+        request = RunRequest(
+            observers=tuple(subscription(each) for each in inline),
+            stop=lambda: turn.stop is not None,
+            step_limit=self._step_limit,
+            tenant=turn.key.tenant,
+        )
         scope = Scope(
             invocation_id=turn.invocation.invocation_id,
             correlation_id=turn.invocation.correlation_id,
             session_id=turn.key.session_id,
             metadata={},
-            turn=Turn(turn),
+            turn=live,
         )
         outcome = await execution.run(graph, request, scope, partial(_open, turn, writer, again))
         match outcome.status:

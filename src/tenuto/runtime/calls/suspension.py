@@ -93,4 +93,6 @@ def spawning(
     body = {"program": program, "message": message, "parent": turn.key.session_id, "token": token}
     if session_id is not None:
         body["again"] = True
+    if turn.inline is not None and (trace := turn.inline.trace_context()) is not None:
+        body["trace"] = trace
     return wanted, NewOutgoing(kind=OutboxKind.CHILD, target=target, body=body)

@@ -169,10 +169,8 @@ class Deliveries:
                 await self._check_child(item.target, body["parent"])
             else:
                 await self._create_child(item.target, body, item.outbox_id)
-            message = {
-                "message": as_message(body["message"]),
-                "for": {"parent": body["parent"], "token": body["token"]},
-            }
+            asker = {name: body[name] for name in ("parent", "token", "trace") if name in body}
+            message = {"message": as_message(body["message"]), "for": asker}
             await self._enqueue(item.target, InputKind.MESSAGE, message, item.outbox_id)
         except ProgramNotRegistered as error:
             if await self._store.moment() - item.created_at < PATIENCE:

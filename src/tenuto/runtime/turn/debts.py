@@ -9,7 +9,7 @@ from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
-from tenuto.runtime.turn.invocation import reply_to
+from tenuto.runtime.turn.invocation import start_of
 from tenuto.store.store import Store
 
 
@@ -37,7 +37,7 @@ async def abandon_run(store: Store, run: Run, waits: Iterable[Wait]) -> Abandone
     """Return the commit parts that abandon a suspended run with these waits; a parent that waits for it is notified."""
     found = abandon_waits(waits, run.key.tenant)
     error = {"category": "child_abandoned", "message": "The child received a new message and abandoned this request."}
-    answer = result_for_parent(await reply_to(store, run), run.key, status="abandoned", error=error)
+    answer = result_for_parent((await start_of(store, run)).reply_to, run.key, status="abandoned", error=error)
     if answer is not None:
         found.owed.append(answer)
     return found

@@ -50,17 +50,7 @@ def _places(error: BaseException) -> dict[str, Any]:
 def _write(
     level: int, what: str, turn: TurnContext, error: BaseException, more: Mapping[str, Any], *, traced: bool = False
 ) -> None:
-    definition, invocation = turn.replica.definition, turn.invocation
-    extra = {
-        "session_id": turn.key.session_id,
-        "tenant": turn.key.tenant,
-        "run_id": turn.run_id,
-        "invocation_id": invocation.invocation_id,
-        "correlation_id": invocation.correlation_id,
-        "attempt": turn.attempt,
-        "program": f"{definition.name}@{definition.version}" if definition is not None else None,
-        **more,
-    }
+    extra = {**turn.ids._asdict(), **more}
     trace = error if traced or level >= logging.ERROR else None
     told = (what, turn.key, turn.run_id, category_of(error), text_of(error))
     _log.log(level, "The %s of %s failed (run %s): %s: %s", *told, exc_info=trace, extra=extra)
