@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from tenuto.argument import check_flag, check_items, check_word
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
@@ -123,13 +125,20 @@ class Machinery:
         return await self.pipeline.look(replica)
 
     async def give_answer(
-        self, wait: str | Wait, value: JSON, *, tenant: str, error: JSON, session: SessionKey | None, run: bool
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel,
+        *,
+        tenant: str,
+        error: JSON,
+        session: SessionKey | None,
+        run: bool,
     ) -> Answered[Any]:
         """Store an answer, and resume its session if that was the last; see `Sessions.answer`."""
         named: dict[str, Any] = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
         stored = await self.answers.give(
             wait.wait_id if isinstance(wait, Wait) else wait,
-            value,
+            value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value,
             tenant=tenant,
             error=error,
             session=session,
