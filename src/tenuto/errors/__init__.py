@@ -4,6 +4,7 @@
     ├── InvalidInput                 refused before anything was written
     │   ├── InvalidId
     │   ├── NotJson
+    │   ├── StateInvalid
     │   ├── CommitTooLarge
     │   ├── CursorBeyondTail
     │   ├── KeyRepeated
@@ -47,8 +48,10 @@
     │   ├── EffectInDoubt
     │   ├── EffectResultDropped
     │   ├── ReplayMismatch
+    │   ├── StateConflict
     │   ├── StepBudgetExceeded
     │   ├── WaitExpired
+    │   ├── ChildFailed
     │   ├── RunFailed
     │   ├── StreamDropped
     │   ├── StreamRewound

@@ -41,6 +41,13 @@ class ReplayMismatch(TurnError):
     entry: Public[int]
 
 
+class StateConflict(TurnError):
+    """A change of the state was made from what another task has changed since; it was not applied."""
+
+    category = "state_conflict"
+    path: Public[str]
+
+
 class StepBudgetExceeded(TurnError):
     """A turn took all the steps it may take; the next turn has a new budget."""
 
@@ -53,6 +60,15 @@ class WaitExpired(TurnError):
 
     category = "wait_expired"
     wait_id: Public[str]
+
+
+class ChildFailed(TurnError):
+    """A child that a program asked ended without a result; `session_id` is the child's, `error` what is recorded."""
+
+    category = "child_failed"
+    bucket = of_cause(Bucket.USER_CORRECTABLE)
+    session_id: Public[str]
+    error: Any
 
 
 class RunFailed(TurnError):
