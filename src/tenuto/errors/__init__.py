@@ -4,6 +4,7 @@
     ├── InvalidInput                 refused before anything was written
     │   ├── InvalidId
     │   ├── NotJson
+    │   ├── StateInvalid
     │   ├── CommitTooLarge
     │   ├── CursorBeyondTail
     │   ├── KeyRepeated
@@ -46,6 +47,7 @@
     │   ├── EffectInDoubt
     │   ├── EffectResultDropped
     │   ├── ReplayMismatch
+    │   ├── StateConflict
     │   ├── StepBudgetExceeded
     │   ├── WaitExpired
     │   ├── RunFailed

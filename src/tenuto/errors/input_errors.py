@@ -24,6 +24,13 @@ class NotJson(InvalidInput):
     path: Public[str]
 
 
+class StateInvalid(InvalidInput):
+    """A value does not fit the state that the session's program declares; `path` says where."""
+
+    category = "state_invalid"
+    path: Public[str]
+
+
 class CommitTooLarge(InvalidInput):
     """A commit is over its byte or row budget."""
 

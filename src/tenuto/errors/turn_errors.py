@@ -41,6 +41,13 @@ class ReplayMismatch(TurnError):
     entry: Public[int]
 
 
+class StateConflict(TurnError):
+    """A change of the state was made from what another task has changed since; it was not applied."""
+
+    category = "state_conflict"
+    path: Public[str]
+
+
 class StepBudgetExceeded(TurnError):
     """A turn took all the steps it may take; the next turn has a new budget."""
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Generic, overload
 
+from pydantic import BaseModel
+
 from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.report import DeleteReport
@@ -257,7 +259,7 @@ class BlockingSessions:
     def create(
         self,
         program: Program[OutT],
-        seed: Mapping[str, JSON] | None = None,
+        seed: Mapping[str, JSON] | BaseModel | None = None,
         session_id: str | None = None,
         *,
         exists_ok: bool = False,
@@ -275,7 +277,7 @@ class BlockingSessions:
     def create(
         self,
         program: str | Definition | SessionView,
-        seed: Mapping[str, JSON] | None = None,
+        seed: Mapping[str, JSON] | BaseModel | None = None,
         session_id: str | None = None,
         *,
         exists_ok: bool = False,
@@ -292,7 +294,7 @@ class BlockingSessions:
     def create(
         self,
         program: Program[Any] | str | Definition | SessionView,
-        seed: Mapping[str, JSON] | None = None,
+        seed: Mapping[str, JSON] | BaseModel | None = None,
         session_id: str | None = None,
         *,
         exists_ok: bool = False,

@@ -20,8 +20,9 @@ from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
 from tenuto.runtime.change import fork as forking
-from tenuto.runtime.change.action import DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
+from tenuto.runtime.change.action import DeleteSession, ForkSession, RewindSession, SendMessage, StopRun, WriteMetadata
 from tenuto.runtime.change.fork import NewFork
+from tenuto.runtime.change.pipeline import NeedsLane
 from tenuto.runtime.change.rewind import going_back
 from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.lifetime import Lifetime
@@ -219,11 +220,25 @@ class Session(Generic[OutT_co]):
                 verb = self.stop(kind, reason, run_id)
             case DeleteSession(cascade):
                 verb = self.delete(cascade=cascade)
+            case WriteMetadata():
+                return await self._described(action)
             case Action() if not isinstance(action, type):
                 return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
             case _:
                 raise InvalidInput(f"{quote(action)} is not an action: it needs an async `apply(session)`.")
         return await parts.pipeline.perform(self._key, type(action).__name__, verb)
+
+    async def _described(self, action: WriteMetadata) -> SessionView:
+        """Write metadata without the lane, also while a turn runs; wait for the lane only if a hook changes more."""
+        parts = self._lifetime.parts()
+        try:
+            replica, _ = await parts.factory.load(self._key)
+            return await parts.pipeline.execute(replica, None, action)
+        except SessionNotFound as error:
+            await parts.pipeline.load_failed(self._key, error)
+            raise
+        except NeedsLane:
+            return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
 
     async def _changed(self, work: Callable[[Replica, Lane], Awaitable[SessionView]]) -> SessionView:
         parts = self._lifetime.parts()

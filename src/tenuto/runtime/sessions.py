@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar, overload
 
+from pydantic import BaseModel
+
 from tenuto.errors import SessionExists
 from tenuto.messages.message import Sendable
 from tenuto.model.report import DeleteReport
@@ -43,7 +45,7 @@ class Sessions:
     async def create(
         self,
         program: Program[OutT],
-        seed: Mapping[str, JSON] | None = None,
+        seed: Mapping[str, JSON] | BaseModel | None = None,
         session_id: str | None = None,
         *,
         exists_ok: bool = False,
@@ -60,7 +62,7 @@ class Sessions:
     async def create(
         self,
         program: str | Definition | SessionView,
-        seed: Mapping[str, JSON] | None = None,
+        seed: Mapping[str, JSON] | BaseModel | None = None,
         session_id: str | None = None,
         *,
         exists_ok: bool = False,
@@ -76,7 +78,7 @@ class Sessions:
     async def create(
         self,
         program: Program[Any] | str | Definition | SessionView,
-        seed: Mapping[str, JSON] | None = None,
+        seed: Mapping[str, JSON] | BaseModel | None = None,
         session_id: str | None = None,
         *,
         exists_ok: bool = False,
@@ -86,10 +88,10 @@ class Sessions:
         """Create a session of a program, under the caller's id or a minted one, and return its handle.
 
         An id in use raises `SessionExists`; with `exists_ok`, the session there is returned unchanged if it belongs to
-        the same program. `seed` is its first state: `messages`, and the fields named by `logs`, are logs; the others
-        are the document. A prompt in the definition takes precedence over the seed's `system_prompt`. A child has its
-        parent's root and trace. A draft is stored unchanged. Repeated with the same id and `key`, the call creates
-        nothing and returns the session.
+        the same program. `seed` is its first state, or an instance of the program's model: `messages`, and the fields
+        named by `logs`, are logs; the others are the document. A prompt in the definition takes precedence over the
+        seed's `system_prompt`. A child has its parent's root and trace. A draft is stored unchanged. Repeated with the
+        same id and `key`, the call creates nothing and returns the session.
         """
         parts = self._lifetime.parts()
         new = NewSession(

@@ -7,6 +7,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
+from pydantic import BaseModel
+
 from tenuto.argument import check_items, check_kind, check_map
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, SessionExists, SessionNotFound
@@ -26,7 +28,7 @@ class NewSession:
     """A request to create a session; see `SessionRuntime.create`."""
 
     program: Program[Any] | str | Definition | SessionView
-    seed: Mapping[str, JSON] | None = None
+    seed: Mapping[str, JSON] | BaseModel | None = None
     session_id: str | None = None
     tenant: str = ""
     user_id: str | None = None
@@ -52,7 +54,7 @@ class NewSession:
         if self.operation_id is not None:
             check_kind(self.operation_id, str, "operation_id")
         for name in ("metadata", "seed"):
-            if (value := getattr(self, name)) is not None:
+            if (value := getattr(self, name)) is not None and not (name == "seed" and isinstance(value, BaseModel)):
                 check_map(value, name)
 
     @property
@@ -79,7 +81,7 @@ class NewSession:
             logs = dict.fromkeys(declared.logs, ()) | dict(self.program.logs)
             profile = replace(self.program.profile, **links)
             return replace(self.program, key=key, logs=logs, profile=profile, schema_version=declared.schema_version)
-        state = dict(self.seed or {})
+        state = _fields_of(self.seed, typed=declared.state is not None)
         prompt = state.pop("system_prompt", None)
         if prompt is not None and not (definition.system_prompt or "").strip():
             definition = definition.changed(system_prompt=prompt)
@@ -87,6 +89,7 @@ class NewSession:
         for name in names:
             if not isinstance(state.get(name, []), list | tuple):
                 raise InvalidInput(f"{name!r} is a log; seed it with a list, not with {type(state[name]).__name__}.")
+        document = {name: value for name, value in state.items() if name not in names}
         return SessionView(
             key=key,
             status=SessionStatus.ACTIVE,
@@ -94,7 +97,7 @@ class NewSession:
             commit_number=0,
             definition=definition,
             profile=self.profile(links),
-            document={name: value for name, value in state.items() if name not in names},
+            document=document if declared.state is None else declared.state.seeded(document),
             logs={name: list(state.get(name, [])) for name in names},
             schema_version=declared.schema_version,
         )
@@ -149,6 +152,13 @@ class SessionCreator:
             raise SessionNotFound(f"The parent {parent} does not exist; create it first.", key=parent)
         root = head.profile.root or parent.session_id
         return {"parent": parent.session_id, "root": root, "trace": head.profile.trace}, head.life
+
+
+def _fields_of(seed: Any, *, typed: bool) -> dict[str, Any]:
+    """Return the fields of a seed; those of a model's instance as they are if the program's model writes them."""
+    if not isinstance(seed, BaseModel):
+        return dict(seed or {})
+    return {name: getattr(seed, name) for name in type(seed).model_fields} if typed else seed.model_dump(mode="json")
 
 
 def _trace_id(key: SessionKey, operation_id: str | None) -> str:

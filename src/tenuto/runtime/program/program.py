@@ -1,16 +1,20 @@
 """Programs: what a turn runs. A compiled graph is one, and so is any async function."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeAlias, overload, runtime_checkable
 
+from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from tenuto.argument import check_kind
+from tenuto.argument import check_items, check_kind, check_map
 from tenuto.errors import InvalidInput, ProgramNotRegistered
+from tenuto.migration import Migrate
 from tenuto.quote import quote
 from tenuto.runtime.program.tool import Tool, child_tool
-from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.program.turn import Turn, context_of
+from tenuto.runtime.program.turn_state import typed_state
 from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.state_shape import StateShape
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.words import Seconds
 
@@ -46,7 +50,8 @@ def traits_of(program: Program[Any]) -> ProgramTraits:
     return declared if isinstance(declared, ProgramTraits) else _CONVERSATION
 
 
-Function: TypeAlias = Callable[[Turn], Awaitable[OutT]]
+Function: TypeAlias = Callable[[Turn[Any]], Awaitable[OutT]]
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class FunctionProgram(Generic[OutT_co]):
@@ -56,9 +61,18 @@ class FunctionProgram(Generic[OutT_co]):
     the answers to `turn.wait` are read back, and `once` keeps it from adding anything twice.
     """
 
-    def __init__(self, function: Function[OutT_co], name: str, version: str) -> None:
-        self.name = name
-        self.version = version
+    def __init__(
+        self, function: Function[OutT_co], definition: Definition, *, shape: StateShape | None, accepts: frozenset[str]
+    ) -> None:
+        self.name = definition.name
+        self.version = definition.version
+        self.definition = definition
+        self.accepts = accepts
+        self.declares = _CONVERSATION
+        if shape is not None:
+            self.declares = ProgramTraits(
+                schema_version=shape.version, reads=shape.check_version, first_document=shape.blank, state=shape
+            )
         self.__doc__ = function.__doc__
         self._function = function
 
@@ -67,6 +81,8 @@ class FunctionProgram(Generic[OutT_co]):
 
     async def run(self, turn: Turn) -> OutT_co:
         """See `Program.run`."""
+        if self.declares.state is not None and (state := typed_state(context_of(turn))) is not None:
+            state.follow()  # one that does not fit fails the turn before anything is called
         result = self._function(turn)
         if not isinstance(result, Awaitable):
             raise InvalidInput(f"The program {self.name} is a plain function; declare it with `async def`.")
@@ -80,25 +96,72 @@ class FunctionProgram(Generic[OutT_co]):
 
 
 @overload
-def program(function: Function[OutT], /) -> FunctionProgram[OutT]: ...
+def program(function: Callable[[Turn], Awaitable[OutT]], /) -> FunctionProgram[OutT]: ...
 
 
 @overload
 def program(
-    *, name: str | None = None, version: str | int = "1"
-) -> Callable[[Function[OutT]], FunctionProgram[OutT]]: ...
+    *,
+    state: type[ModelT],
+    name: str | None = None,
+    version: str | int = "1",
+    accepts: Iterable[str | int] = (),
+    migrations: Mapping[tuple[str, str], Migrate] | None = None,
+    definition: Definition | None = None,
+) -> Callable[[Callable[[Turn[ModelT]], Awaitable[OutT]]], FunctionProgram[OutT]]: ...
 
 
-def program(function: Function[Any] | None = None, /, *, name: str | None = None, version: str | int = "1") -> Any:
-    """Make an async function a program, by default under its own name: `@program` or `@program(name=..., ...)`."""
+@overload
+def program(
+    *,
+    name: str | None = None,
+    version: str | int = "1",
+    accepts: Iterable[str | int] = (),
+    definition: Definition | None = None,
+) -> Callable[[Callable[[Turn], Awaitable[OutT]]], FunctionProgram[OutT]]: ...
+
+
+def program(
+    function: Function[Any] | None = None,
+    /,
+    *,
+    state: type[BaseModel] | None = None,
+    name: str | None = None,
+    version: str | int = "1",
+    accepts: Iterable[str | int] = (),
+    migrations: Mapping[tuple[str, str], Migrate] | None = None,
+    definition: Definition | None = None,
+) -> Any:
+    """Make an async function a program, by default under its own name: `@program` or `@program(name=..., ...)`.
+
+    `state` is a Pydantic model: what `turn.state` is an instance of, and what the session's document is checked with.
+    It is stored under the model's `schema_version`, a text of the class; `migrations` lead to it from older versions,
+    each a function from the old fields to the new ones. `accepts` names older versions of the program whose sessions
+    this one continues where theirs is not registered. `definition` has the prompt, model and tools of a new session.
+    """
+    if migrations and state is None:
+        raise InvalidInput("`migrations` lead to the version of a `state`; declare one.")
+    shape = None if state is None else StateShape(state, check_map(migrations or {}, "migrations"))
+    versions = frozenset(_version(each) for each in check_items(accepts, "accepts"))
+    if definition is not None:
+        check_kind(definition, Definition, "definition")
 
     def made(body: Function[OutT]) -> FunctionProgram[OutT]:
-        called = name or getattr(body, "__name__", "")
-        if not called or version in ("", None):
+        called = name or (definition.name if definition else getattr(body, "__name__", ""))
+        if not called:
             raise InvalidInput("A program needs a name and a version.")
-        return FunctionProgram(body, called, str(version))
+        known = definition or Definition(name=called)
+        label = called if known.label == known.name else known.label
+        known = known.changed(name=called, version=_version(version), label=label)
+        return FunctionProgram(body, known, shape=shape, accepts=versions)
 
     return made if function is None else made(function)
+
+
+def _version(given: Any) -> str:
+    if isinstance(given, bool) or not isinstance(given, str | int) or given == "":
+        raise InvalidInput(f"A program needs a name and a version, a text or a number, got {quote(given)}.")
+    return str(given)
 
 
 class Programs:

@@ -7,11 +7,12 @@ repeated if its result is known.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, TypeVar, cast
 
+from pydantic import BaseModel
 from typing_extensions import TypeVar as TypeVarWithDefault
 
-from tenuto.argument import check_map, check_word, refuse
+from tenuto.argument import check_map, check_word
 from tenuto.codec import dumps
 from tenuto.messages.message import (
     ContextMessage,
@@ -36,10 +37,14 @@ from tenuto.runtime.calls.arguments import (
     usage_of,
 )
 from tenuto.runtime.calls.effect_call import call_effect
+from tenuto.runtime.calls.model_call import call_model
 from tenuto.runtime.calls.outgoing_input import enqueue
+from tenuto.runtime.calls.result_form import Returns, form_of
+from tenuto.runtime.calls.retry import Backoff, Retry, RetryOn
 from tenuto.runtime.calls.suspension import ask, spawning
 from tenuto.runtime.conversation.frame import frame_mark, seen_since
-from tenuto.runtime.program.turn_state import Document
+from tenuto.runtime.program.program_name import Named, full_name
+from tenuto.runtime.program.turn_state import Document, typed_state
 from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import LogView, trace_id_of
@@ -51,31 +56,7 @@ from tenuto.store.bounds import check_name, check_timeout
 from tenuto.words import JSON, EffectKind, FrameKind, Seconds
 
 T = TypeVar("T")
-StateT = TypeVarWithDefault("StateT", bound=Document, default=Document)
-
-
-@runtime_checkable
-class Named(Protocol):
-    """A program, by its name and version."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-        ...
-
-
-def full_name(program: str | Named) -> str:
-    """Return what a program is called where it is looked up: the text given, or `name@version`."""
-    if isinstance(program, str):
-        return program
-    if not isinstance(program, Named):
-        refuse("program", "a program or its name", program)
-    return f"{program.name}@{program.version}"
+StateT = TypeVarWithDefault("StateT", bound=BaseModel | Document, default=Document)
 
 
 class Turn(Generic[StateT]):
@@ -169,13 +150,21 @@ class Turn(Generic[StateT]):
 
     @property
     def state(self) -> StateT:
-        """The fields of the session's document; one that is set is written with the next commit."""
-        return cast("StateT", Document(self._context))
+        """The session's state: an instance of the program's model, or else the fields of the document.
 
-    def update(self, change: Callable[[StateT], Mapping[str, JSON]]) -> None:
-        """Set the fields that a function of the state returns; concurrent tools lose no update this way."""
+        A field that is set is written with the next commit. Values of a model's fields cannot be changed in place.
+        """
+        typed = typed_state(self._context)
+        return cast("StateT", Document(self._context) if typed is None else typed.view)
+
+    def update(self, change: Callable[[StateT], Mapping[str, Any]]) -> None:
+        """Set the fields that a function of the newest state returns; concurrent tools lose no update this way."""
         check_callable(change, "change")
-        self.state.update(check_map(change(self.state), "what an update returns"))
+        if (typed := typed_state(self._context)) is not None:
+            typed.update(change)
+        else:
+            state = Document(self._context)
+            state.update(check_map(change(cast("StateT", state)), "what an update returns"))
 
     def append(self, *messages: str | Message, once: str | None = None) -> list[Message]:
         """Add messages to the conversation and return them as they will be stored, with unique call ids.
@@ -206,6 +195,38 @@ class Turn(Generic[StateT]):
             yield await steps.begin_step(self._context)
             await steps.finish_step(self._context)
 
+    async def model(
+        self,
+        call: Callable[[], Awaitable[T]],
+        *,
+        key: str | None = None,
+        request: JSON = None,
+        returns: Returns[T] | None = None,
+        retries: int = 2,
+        backoff: Backoff = 0.5,
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - of each making of the call
+        retry_on: RetryOn | None = None,
+    ) -> T:
+        """Call a model once, and return what it said; a replay returns the same.
+
+        See `effect`. Without `key`, the calls of a step are `model`, `model:2` and so on, in the order in which they
+        begin; calls that run concurrently need a key each. Without `request`, the messages that the model sees are
+        recorded by a digest. A transient failure is repeated, twice by default.
+        """
+        context = self._context
+        return cast(
+            "T",
+            await call_model(
+                context,
+                lambda key: Place(context.namespace, context.step, key),
+                call,
+                key=key,
+                request=request,
+                retry=Retry(retries, backoff, timeout, retry_on),
+                form=form_of(returns),
+            ),
+        )
+
     async def effect(
         self,
         key: str,
@@ -214,19 +235,36 @@ class Turn(Generic[StateT]):
         *,
         kind: EffectKind = "tool",
         idempotent: bool = False,
+        returns: Returns[T] | None = None,
+        retries: int = 0,
+        backoff: Backoff = 0.5,
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - of each making of the call
+        retry_on: RetryOn | None = None,
     ) -> T:
         """Make a call to the outside once, and return its result, or raise `EffectFailed`; a replay does the same.
 
         A tool's start is recorded before it is called and its result before this returns; a model's result is written
         with the next commit, and the model is called again if that was lost. The same key with a different request
-        raises `EffectMismatch`. A call that was started by a runner that is gone is in doubt: it is repeated if it is a
-        model's, idempotent, or the policy says so; otherwise the turn suspends until somebody settles it, or fails.
-        Effects called inside a call have a separate namespace.
+        raises `EffectMismatch`, and the same key twice in a step `KeyRepeated`. A call that was started by a runner
+        that is gone is in doubt: it is repeated if it is a model's, idempotent, or the policy says so; otherwise the
+        turn suspends until somebody settles it, or fails. Effects called inside a call have a separate namespace.
+
+        The result must be JSON, or of the type `returns`, as which it is read back. After a failure the call is made
+        again up to `retries` times: after one that is transient, or, for any call that is not a model's or idempotent,
+        after one that `retry_on` names. If such a call takes longer than `timeout`, it is in doubt.
         """
         context = self._context
-        place = Place(context.namespace, context.step, key)
         result = await call_effect(
-            context, place, call, request, kind=kind, idempotent=idempotent, call_id=None, record=None
+            context,
+            Place(context.namespace, context.step, key),
+            call,
+            request,
+            kind=kind,
+            idempotent=idempotent,
+            call_id=None,
+            record=None,
+            retry=Retry(retries, backoff, timeout, retry_on),
+            form=form_of(returns),
         )
         return cast("T", result)
 

@@ -1,10 +1,12 @@
-"""The state of a turn whose program declares none: the fields of its session's document."""
+"""The state of a turn: an instance of the model that its program declares, or the fields of its session's document."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from tenuto.runtime.calls.arguments import check_fields
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.typed_state import TypedState
 from tenuto.store.bounds import check_name
 from tenuto.words import JSON
 
@@ -53,3 +55,13 @@ class Document(Mapping[str, Any]):
         context.replica.document = context.replica.document | fields
         context.pending.document |= fields
         context.pending.removed -= fields.keys()
+
+
+def typed_state(context: TurnContext) -> TypedState | None:
+    """Return the state of a turn whose program declares a model; None if it declares none."""
+    shape = context.traits.state
+    if shape is not None and context.typed is None:
+        check = partial(check_fields, logs=context.replica.logs, budget=context.writer.store.budget)
+        context.typed = TypedState(context, shape, check)
+    found: TypedState | None = context.typed
+    return found

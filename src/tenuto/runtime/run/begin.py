@@ -97,6 +97,7 @@ class TurnFactory:
         turn: TurnContext | None = None
         try:
             self.check_takes_turns(replica)
+            await replica.catch_up(store)
             writer.stand(replica.base)
             invocation = _invocation_of(first, _input_id(first, writer))
             writer.begins(invocation_id=invocation.invocation_id, correlation_id=invocation.invocation_id)

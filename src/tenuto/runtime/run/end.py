@@ -107,6 +107,7 @@ class TurnEnder:
     async def _settle_hooks(self, turn: TurnContext) -> None:
         if not self.hooks:
             return
+        await turn.pending.catch_up(self.store)
         before, key = turn.replica.value(), turn.key
         try:
             after = await self.hooks.on_stage("after_action", before)
@@ -337,6 +338,7 @@ class TurnEnder:
         if not self.hooks:
             return
         try:
+            await turn.pending.catch_up(self.store)
             await self.hooks.on_stage("after_save", turn.replica.value())
         except Exception as error:
             await self.listeners.tell(HookFailed(key=turn.key, stage="after_save", error=shown(error)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.runtime.session.session_view import MESSAGES, DeclaredState
+from tenuto.runtime.session.state_shape import StateShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +16,8 @@ class ProgramTraits:
     Input is appended to `input_log` in the form that `entry` returns; `entry` refuses input that does not fit.
     `message_logs` are checked as conversations. A new session has `logs`, and is stored under `schema_version`; `reads`
     refuses another version of stored state if there is no migration from it. A program that declares its state has
-    `first_document`, which returns the document of a new session. A program that `resumes` continues from its own
-    checkpoints, and decides itself which changes of a turn are kept.
+    `first_document`, which returns the document of a new session, and, if it declares a model, its shape as `state`. A
+    program that `resumes` continues from its own checkpoints, and decides itself which changes of a turn are kept.
     """
 
     input_log: str = MESSAGES
@@ -27,6 +28,7 @@ class ProgramTraits:
     reads: Callable[[str], None] | None = None
     first_document: Callable[[], Mapping[str, JSON]] | None = None
     resumes: bool = False
+    state: StateShape | None = None
 
     @property
     def is_conversation(self) -> bool:

@@ -30,6 +30,7 @@ from tenuto.runtime.stream.moments import InlineListeners
 from tenuto.runtime.turn.effect_journal import EffectJournal, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
+from tenuto.runtime.turn.key_ledger import KeyLedger
 from tenuto.runtime.turn.pending_changes import Pending
 from tenuto.runtime.turn.replica import Replica
 from tenuto.runtime.turn.step_additions import StepAdditions
@@ -39,8 +40,8 @@ from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.run_ids import RunIds
 from tenuto.writing.run_writer import RunWriter
 
-_calling: ContextVar["tuple[TurnContext, Place] | None"] = ContextVar("calling", default=None)
-"""The effect whose call is being made, with its turn; a call may lead to turns of other sessions."""
+_calling: ContextVar["tuple[TurnContext, Place, object] | None"] = ContextVar("calling", default=None)
+"""The effect whose call is being made, with its turn and this making; a call may lead to turns of other sessions."""
 
 DEFAULT_STEPS = 50
 """How many steps a turn may take."""
@@ -53,9 +54,10 @@ class TurnContext:
     A step that made tool calls is over with the commit that answers the last of them (`step_over`), though its body
     continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
-    that is stored. `engine` belongs to a program that resumes from its own checkpoints, `version_of` returns the
-    registered version of a program, `as_input` the kind and body of what a program queues, of which `queued` counts
-    those without a key by step, and the events of this run follow `stream_start` in the stream.
+    that is stored. `engine` belongs to a program that resumes from its own checkpoints, `typed` to one that declares a
+    model. `version_of` returns the registered version of a program, `as_input` the kind and body of what a program
+    queues, of which `queued` counts those without a key by step. The program runs in `task`, and the events of this
+    run follow `stream_start` in the stream.
     """
 
     replica: Replica
@@ -82,16 +84,17 @@ class TurnContext:
     cut: bool = False
     store_failure: StoreError | None = None
     tools_under_way: int = 0
-    called: dict[Place, object] = field(default_factory=dict)
+    keys: KeyLedger = field(default_factory=KeyLedger)
     additions: StepAdditions = field(default_factory=StepAdditions)
     queued: Counter[tuple[str, int]] = field(default_factory=Counter)
     engine: Any = None
+    typed: Any = None
     is_boundary: bool = False
     stream_start: int = 0
     last_receipt: Receipt | None = None
     _ends_step: bool | None = None
     _adding: dict[str, JSON] | None = None
-    _task: "asyncio.Task[Any] | None" = None
+    task: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
         self.chunks = Chunks(self.writer, self.replica.note_events)
@@ -252,7 +255,7 @@ class TurnContext:
         else:
             self.is_boundary = False
         pending.covered_calls = self.journal.open_calls() | self.waits.open_calls()
-        pending.outgoing.extend(self._wake(wait) for wait in waits if _is_timed(wait))
+        pending.outgoing.extend(self._wake(wait) for wait in waits if (wait.timeout, wait.deadline) != (None, None))
         parts = pending.parts(head, waits, saves=saves)
         if self.loops and end is None:
             self._ends_step = pending.ends_step(self.step_over)
@@ -287,9 +290,15 @@ class TurnContext:
         found = _calling.get()
         return found[1] if found is not None and found[0] is self else None
 
-    def enter_call(self, place: Place) -> "Token[tuple[TurnContext, Place] | None]":
+    def enter_call(self, place: Place) -> "Token[tuple[TurnContext, Place, object] | None]":
         """Count everything until `leave_call` as part of an effect's call."""
-        return _calling.set((self, place))
+        return _calling.set((self, place, object()))
+
+    @property
+    def caller(self) -> object:
+        """What calls effects here: the program, or one making of the call of another effect."""
+        found = _calling.get()
+        return found[2] if found is not None and found[0] is self else self
 
     @property
     def namespace(self) -> str:
@@ -330,13 +339,13 @@ class TurnContext:
         """Stop the program: at once, or, for an interrupt while tools are running, when they are done."""
         self.stop = stop
         soft = stop.kind is StopKind.INTERRUPT and self.tools_under_way
-        if self._task is not None and not soft and not self.closed and not self.cut:
+        if self.task is not None and not soft and not self.closed and not self.cut:
             self.cut = True
-            self._task.cancel()
+            self.task.cancel()
 
     def runs_in(self, task: "asyncio.Task[Any] | None") -> None:
         """Set the task that the program runs in, which a stop cancels; None while it cannot be stopped."""
-        self._task = task
+        self.task = task
         self.writer.runs_in(task)
 
     def run_again(self) -> None:
@@ -348,7 +357,7 @@ class TurnContext:
         self.pending.extras.pop("sees_stop", None)
         self.pending.settled.clear()
         self.waits.ask_again()
-        self.called.clear()
+        self.keys = KeyLedger()
         self.queued.clear()
         self.journal.disown()
         self.discard_chunks()
@@ -357,7 +366,7 @@ class TurnContext:
         """Close the turn; further calls raise `InvalidInput`."""
         self.closed = True
         self.writer.release()
-        self.called.clear()
+        self.keys = KeyLedger()
 
     def note_store_failure(self, error: BaseException) -> None:
         """Note a transient failure of the turn's own store; the same error from elsewhere is the program's."""
@@ -375,7 +384,7 @@ class TurnContext:
             raise InvalidInput(f"This turn of {self.key} is over; it cannot be used any more.")
 
 
-def leave_call(entered: "Token[tuple[TurnContext, Place] | None]") -> None:
+def leave_call(entered: "Token[tuple[TurnContext, Place, object] | None]") -> None:
     """End the call that `TurnContext.enter_call` began."""
     _calling.reset(entered)
 
@@ -389,7 +398,3 @@ def _has_reply(logs: Mapping[str, LogChange]) -> bool:
     return change is not None and any(
         isinstance(each, MAPPING) and each.get("role") == "assistant" for each in change.items
     )
-
-
-def _is_timed(wait: OpenWait) -> bool:
-    return wait.timeout is not None or wait.deadline is not None
