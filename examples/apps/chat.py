@@ -6,23 +6,20 @@ import sys
 from openai import AsyncOpenAI
 
 from tenuto import SessionRuntime, Turn, program
-from tenuto.messages import AssistantMessage, stream_openai, text_of, to_openai
+from tenuto.messages import stream_openai, text_of, to_openai
 
-client = AsyncOpenAI()
+create = AsyncOpenAI().chat.completions.create
 
 
 @program
 async def chat(turn: Turn) -> None:
-    async def ask() -> AssistantMessage:
-        said = to_openai(turn.context)
-        stream = await client.chat.completions.create(model="small", messages=said, stream=True)
-        return await stream_openai(stream, turn.emit)
-
-    turn.append(await turn.effect("model", ask, kind="model"))
+    said = to_openai(turn.context)
+    turn.append(await turn.model(lambda: stream_openai(create(model="small", messages=said, stream=True), turn.emit)))
 
 
 async def main(name: str) -> None:
     async with SessionRuntime("sqlite:///chat.db", chat) as runtime:
+        await runtime.drain()  # what a process that died had begun
         session = await runtime.create(chat, session_id=name, exists_ok=True)
         for message in await session.messages():
             print(f"{message['role']}> {text_of(message)}")

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from agents import Agent, ItemHelpers, Runner, SQLiteSession
+from agents import Agent, Runner, SQLiteSession
 
 agent = Agent(name="chat", model="small")
 
