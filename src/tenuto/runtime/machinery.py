@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from tenuto.argument import check_flag, check_items, check_word
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
@@ -30,7 +32,6 @@ from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS
-from tenuto.runtime.turn.replica import Replica
 from tenuto.store.bounds import check_name
 from tenuto.store.store import Store
 from tenuto.words import InDoubt, WhenBusy
@@ -123,20 +124,21 @@ class Machinery:
             raise
         return await self.pipeline.look(replica)
 
-    def admit(self, message: JSON, replica: Replica) -> None:
-        """Refuse a first message that the program of a forked session does not accept."""
-        if message is not None:
-            self.programs.of(replica.definition)
-            self.factory.traits_of(replica.definition).item(message)
-
     async def give_answer(
-        self, wait: str | Wait, value: JSON, *, tenant: str, error: JSON, session: SessionKey | None, run: bool
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel,
+        *,
+        tenant: str,
+        error: JSON,
+        session: SessionKey | None,
+        run: bool,
     ) -> Answered[Any]:
         """Store an answer, and resume its session if that was the last; see `Sessions.answer`."""
         named: dict[str, Any] = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
         stored = await self.answers.give(
             wait.wait_id if isinstance(wait, Wait) else wait,
-            value,
+            value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value,
             tenant=tenant,
             error=error,
             session=session,

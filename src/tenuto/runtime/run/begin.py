@@ -28,6 +28,7 @@ from tenuto.runtime.run.first_message import FirstMessage, plain_first_message
 from tenuto.runtime.run.next_turn import NextTurn, leaves_plain_session
 from tenuto.runtime.run.predecessor import abandon_former, roll_back
 from tenuto.runtime.run.refusal import Declined, declines
+from tenuto.runtime.run.turn_moments import ahead, ahead_after
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import changes_between
 from tenuto.runtime.session.traits import ProgramTraits
@@ -81,6 +82,12 @@ class TurnFactory:
             return traits_of(self.programs.of(definition))
         except ProgramNotRegistered:
             return ProgramTraits()
+
+    def admit(self, message: JSON, replica: Replica) -> None:
+        """Refuse a first message that the program of a forked session does not accept."""
+        if message is not None:
+            self.programs.of(replica.definition)
+            self.traits_of(replica.definition).item(message)
 
     async def begin(self, replica: Replica, lane: Lane, first: FirstMessage, *, warm: bool) -> TurnContext:
         """Begin a turn with a message, in one commit that also abandons the last run's waits, with results for calls.
@@ -166,12 +173,13 @@ class TurnFactory:
             SessionLoaded(key=replica.key, version=replica.version + 1, status=str(replica.status)),
             RunStarted(key=replica.key, run_id=run_id, invocation_id=invocation_id, input_id=invocation.input_id),
         )
+        trace = None if turn.inline is None else turn.inline.trace_ahead(ahead_after(turn, run_id, invocation))
         part = NextRun(
             begin=begin_run(self.store, run_id, invocation_id, invocation_id),
             input_id=queued.input_id,
             log=traits.input_log,
             item=entry,
-            cursor=_cursor(invocation),
+            cursor=_cursor(invocation, trace),
             events=tuple(notice.event() for notice in notices),
         )
 
@@ -239,10 +247,11 @@ class TurnFactory:
 
 async def write_start(turn: TurnContext, notices: list[Notice]) -> None:
     """Write the commit that begins a turn's run, with the run's start point and these notices as events."""
-    pending = turn.pending
+    pending, inline = turn.pending, turn.inline
+    trace = None if inline is None else inline.trace_ahead(ahead(turn))
     pending.extras |= {
         "statuses": TAKES_TURNS,
-        "checkpoint": NewCheckpoint(step=0, cursor=_cursor(turn.invocation), before=True),
+        "checkpoint": NewCheckpoint(step=0, cursor=_cursor(turn.invocation, trace), before=True),
     }
     pending.events.extend(notice.event() for notice in notices)
     events = len(pending.events)
@@ -268,9 +277,12 @@ def run_started(turn: TurnContext, input_id: str | None = None) -> RunStarted:
     )
 
 
-def _cursor(invocation: Invocation) -> JSON:
-    """Return the cursor of a run's start point: the parent and token that its result is for; see `start_point`."""
-    return None if invocation.reply_to is None else {"for": invocation.reply_to}
+def _cursor(invocation: Invocation, trace: str | None = None) -> JSON:
+    """Return the cursor of a run's start point: the parent and token that its result is for, and its trace context."""
+    found: dict[str, JSON] = {} if invocation.reply_to is None else {"for": invocation.reply_to}
+    if trace is not None:
+        found["trace"] = trace
+    return found or None
 
 
 def _entry(traits: ProgramTraits, message: JSON) -> JSON:

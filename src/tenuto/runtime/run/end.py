@@ -258,7 +258,8 @@ class TurnEnder:
                 turn.invocation.reply_to,
                 turn.key,
                 status=str(end.status),
-                output=reply_text(turn, output),
+                output=output,
+                text=reply_text(turn),
                 error=end.error and without_frames(end.error),
             )
             if answer is not None:
