@@ -8,6 +8,7 @@ from typing import Any
 from tenuto.argument import check_flag, check_items, check_word
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
+from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.lane import LaneTiming
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait
@@ -16,6 +17,7 @@ from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.create import SessionCreator
 from tenuto.runtime.change.hooks import Hook, Hooks
 from tenuto.runtime.change.pipeline import Pipeline
+from tenuto.runtime.change.rewind import own_fields
 from tenuto.runtime.program.program import Program, Programs
 from tenuto.runtime.queue.dispatcher import Dispatcher, Progress
 from tenuto.runtime.queue.input_handler import InputHandler
@@ -94,7 +96,7 @@ class Machinery:
         self.store, self.options = store, options
         hooks, self.programs, self.listeners = options.hooks, options.programs, options.listeners
         self.commands, self.live = options.commands, LiveTurns(store)
-        self.pipeline = Pipeline(store, hooks, self.listeners)
+        self.pipeline = Pipeline(store, self.programs, hooks, self.listeners)
         ender = TurnEnder(store, self.listeners, hooks, options.tracebacks)
         self.factory = TurnFactory(
             store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps, self.commands
@@ -123,11 +125,15 @@ class Machinery:
             raise
         return await self.pipeline.look(replica)
 
-    def admit(self, message: JSON, replica: Replica) -> None:
-        """Refuse a first message that the program of a forked session does not accept."""
+    def admit(self, message: JSON, replica: Replica, point: Checkpoint | None) -> None:
+        """Refuse a fork, at a point of its source, if its program does not accept the first message or the state."""
+        traits = self.factory.traits_of(replica.definition)
         if message is not None:
             self.programs.of(replica.definition)
-            self.factory.traits_of(replica.definition).item(message)
+            traits.item(message)
+        if traits.state is not None:
+            version = replica.schema_version if point is None else point.schema_version
+            traits.state.check(replica.document if point is None else own_fields(point), version)
 
     async def give_answer(
         self, wait: str | Wait, value: JSON, *, tenant: str, error: JSON, session: SessionKey | None, run: bool

@@ -212,6 +212,7 @@ class Pending:
         stored, replica = self._stored, self.replica
         replica.document, replica.status = stored.document, stored.status
         replica.definition, replica.profile = stored.definition, stored.profile
+        replica.schema_version = stored.schema_version
         self.document, self.removed, self.profile, self.status = {}, set(), {}, None
         self.outgoing, self.consume = [each for each in self.outgoing if each.outbox_id in self.lasting], []
         self.replica.reindex()
@@ -297,12 +298,12 @@ class _Stored:
     status: SessionStatus
     definition: Definition | None
     profile: Profile
+    schema_version: str
 
     @classmethod
     def of(cls, replica: Replica, document: dict[str, JSON] | None = None) -> "_Stored":
-        return cls(
-            replica.document if document is None else document, replica.status, replica.definition, replica.profile
-        )
+        document = replica.document if document is None else document
+        return cls(document, replica.status, replica.definition, replica.profile, replica.schema_version)
 
 
 @dataclass(frozen=True, slots=True)
