@@ -20,9 +20,9 @@ NAMES: dict[type, str] = {
         "version waits"
     ),
     Turn: (
-        "add append attempt child context definition effect emit enqueue frame hand_off input log messages open_calls "
-        "origin_id record_usage resumed run_id save session_id sleep state step steps tenant text trace_id update "
-        "user_id wait wait_all"
+        "add append attempt child context definition effect emit enqueue frame hand_off input log messages model "
+        "open_calls origin_id record_usage resumed run_id save session_id sleep state step steps tenant text "
+        "trace_id update user_id wait wait_all"
     ),
     SessionView: (
         "appended cleared commit_number created_at definition document draft event_seq is_draft key logs messages "

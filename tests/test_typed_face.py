@@ -4,11 +4,12 @@
 """
 
 from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_type
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from tenuto import (
     JSON,
@@ -33,6 +34,18 @@ from tests.checkers import pyright
 ROOT = Path(__file__).parent.parent
 
 
+class Order(BaseModel):
+    number: int
+
+
+async def order() -> Order:
+    return Order(number=7)
+
+
+async def orders() -> list[Order]:
+    return [await order()]
+
+
 @program
 async def counts(turn: Turn) -> int:
     assert_type(turn.state, Document)
@@ -44,6 +57,10 @@ async def counts(turn: Turn) -> int:
         return 1.5
 
     assert_type(await turn.effect("ask", ask), float)
+    assert_type(await turn.effect("order", order, idempotent=True, returns=Order, retries=3, backoff=60), Order)
+    assert_type(await turn.effect("orders", orders, returns=TypeAdapter(list[Order])), list[Order])
+    assert_type(await turn.model(ask, retries=0, timeout=timedelta(seconds=30)), float)
+    assert_type(await turn.model(order, key="first", returns=Order), Order)
     assert_type(turn.append("hello"), list[Message])
     return len(turn.messages)
 
@@ -117,11 +134,12 @@ def test_pyright_agrees(tmp_path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-async def misspelt(session: Session[int]) -> None:
+async def misspelt(session: Session[int], turn: Turn) -> None:
     """Each line is an error to a checker; an ignore that ignores nothing is one too."""
     await session.send("hi", when_busy="que")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await session.stop("gently")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     outcome = await session.send("hi")
+    await turn.effect("orders", orders, returns=Order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     wrong: str = outcome.result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     assert wrong
     assert outcome.status == "compelted"  # type: ignore[comparison-overlap]  # pyright: ignore

@@ -463,6 +463,7 @@ PARTS = [
         _in_commit("run", several=False, run=False),
     ),
     Part(commit_parts.TakeRun, _given(run_id=_run, attempt=1), _laned),
+    Part(commit_parts.MetadataChange, _given(values={"m": 1}), _in_commit("metadata", several=False, run=False)),
     Part(RunRef, _given(run_id=_run), _laned),
     Part(commit_parts.EndRun, _given(status=RunStatus.FAILED), _in_commit("end", several=False)),
     Part(

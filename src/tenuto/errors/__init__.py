@@ -50,6 +50,7 @@
     │   ├── StateConflict
     │   ├── StepBudgetExceeded
     │   ├── WaitExpired
+    │   ├── ChildFailed
     │   ├── RunFailed
     │   ├── StreamDropped
     │   ├── StreamRewound

@@ -158,6 +158,14 @@ class SettleWait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataChange:
+    """What changes in a session's metadata, key by key; other keys keep the values they have when it is written."""
+
+    values: Mapping[str, JSON] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """One atomic, guarded, receipted write to one session.
 
@@ -203,6 +211,7 @@ class Commit:
 
     status: SessionStatus | None = None
     profile: Mapping[str, JSON] = field(default_factory=dict)
+    metadata: MetadataChange | None = None
     count_resume: bool = False
     steps: int | None = None
     additions: Mapping[str, JSON] | None = None

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, overload
 
+from pydantic import BaseModel
+
 from tenuto.argument import check_word, word_of
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
 from tenuto.messages.message import Message, Sendable
@@ -20,8 +22,9 @@ from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
 from tenuto.runtime.change import fork as forking
-from tenuto.runtime.change.action import DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
+from tenuto.runtime.change.action import DeleteSession, ForkSession, RewindSession, SendMessage, StopRun, WriteMetadata
 from tenuto.runtime.change.fork import NewFork
+from tenuto.runtime.change.pipeline import NeedsLane
 from tenuto.runtime.change.rewind import going_back
 from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.lifetime import Lifetime
@@ -30,7 +33,7 @@ from tenuto.runtime.run.live_turns import run_to_stop, session_of_run
 from tenuto.runtime.run.refusal import Declined
 from tenuto.runtime.run.resume import find_stopped, resume_run
 from tenuto.runtime.run_handle import RunHandle
-from tenuto.runtime.session.action_protocol import Action
+from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.info import RunView, head_of, messages_of, runs_of
 from tenuto.runtime.session.outcome import Outcome, OutT_co
 from tenuto.runtime.session.session_view import SessionView
@@ -119,7 +122,7 @@ class Session(Generic[OutT_co]):
 
     async def enqueue(
         self,
-        message: Sendable | Action,
+        message: Sendable | Action | Verb,
         key: str | None = None,
         *,
         boundary: Boundary | None = None,
@@ -131,7 +134,7 @@ class Session(Generic[OutT_co]):
         A message with a `boundary` is for the running turn: after its current step, or before it completes.
         """
         parts = self._lifetime.parts()
-        kind, body = parts.commands.queued(message)
+        kind, body, key = parts.commands.queued(message, key)
         bound = None if boundary is None else word_of(InputBoundary, boundary, "boundary")
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         new = NewInput(kind=kind, body=body, key=key, boundary=bound, due_at=due_at, delay=seconds)
@@ -180,7 +183,7 @@ class Session(Generic[OutT_co]):
         return await store.waits.of_session(self._key)
 
     async def answer(
-        self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True
+        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
     ) -> Answered[OutT_co]:
         """Answer what this session, or one below it, waits for; see `Sessions.answer`."""
         return await self._lifetime.parts().give_answer(
@@ -219,11 +222,25 @@ class Session(Generic[OutT_co]):
                 verb = self.stop(kind, reason, run_id)
             case DeleteSession(cascade):
                 verb = self.delete(cascade=cascade)
+            case WriteMetadata():
+                return await self._described(action)
             case Action() if not isinstance(action, type):
                 return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
             case _:
                 raise InvalidInput(f"{quote(action)} is not an action: it needs an async `apply(session)`.")
         return await parts.pipeline.perform(self._key, type(action).__name__, verb)
+
+    async def _described(self, action: WriteMetadata) -> SessionView:
+        """Write metadata without the lane, also while a turn runs; wait for the lane only if a hook changes more."""
+        parts = self._lifetime.parts()
+        try:
+            replica, _ = await parts.factory.load(self._key)
+            return await parts.pipeline.execute(replica, None, action)
+        except SessionNotFound as error:
+            await parts.pipeline.load_failed(self._key, error)
+            raise
+        except NeedsLane:
+            return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
 
     async def _changed(self, work: Callable[[Replica, Lane], Awaitable[SessionView]]) -> SessionView:
         parts = self._lifetime.parts()
@@ -290,7 +307,7 @@ class Session(Generic[OutT_co]):
         named = None if session_id is None else SessionKey(session_id, tenant=self.tenant)
         new = NewFork(source=self._key, at=at, target=named, message=said, key=key)
         fork = new.begins()
-        receipt = await forking.fork(parts.store, new, fork, parts.factory.load, partial(parts.admit, said))
+        receipt = await forking.fork(parts.store, new, fork, parts.factory.load, partial(parts.factory.admit, said))
         outcome: Outcome[OutT_co] | None = None
         if said is not None:
             settled = parts.sender.settled(fork, receipt.input_ids[0])

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from tenuto.argument import check_flag, check_items, check_word
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
-from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.lane import LaneTiming
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait
@@ -17,7 +18,6 @@ from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.create import SessionCreator
 from tenuto.runtime.change.hooks import Hook, Hooks
 from tenuto.runtime.change.pipeline import Pipeline
-from tenuto.runtime.change.rewind import own_fields
 from tenuto.runtime.program.program import Program, Programs
 from tenuto.runtime.queue.dispatcher import Dispatcher, Progress
 from tenuto.runtime.queue.input_handler import InputHandler
@@ -32,7 +32,6 @@ from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS
-from tenuto.runtime.turn.replica import Replica
 from tenuto.store.bounds import check_name
 from tenuto.store.store import Store
 from tenuto.words import InDoubt, WhenBusy
@@ -125,24 +124,21 @@ class Machinery:
             raise
         return await self.pipeline.look(replica)
 
-    def admit(self, message: JSON, replica: Replica, point: Checkpoint | None) -> None:
-        """Refuse a fork, at a point of its source, if its program does not accept the first message or the state."""
-        traits = self.factory.traits_of(replica.definition)
-        if message is not None:
-            self.programs.of(replica.definition)
-            traits.item(message)
-        if traits.state is not None:
-            version = replica.schema_version if point is None else point.schema_version
-            traits.state.check(replica.document if point is None else own_fields(point), version)
-
     async def give_answer(
-        self, wait: str | Wait, value: JSON, *, tenant: str, error: JSON, session: SessionKey | None, run: bool
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel,
+        *,
+        tenant: str,
+        error: JSON,
+        session: SessionKey | None,
+        run: bool,
     ) -> Answered[Any]:
         """Store an answer, and resume its session if that was the last; see `Sessions.answer`."""
         named: dict[str, Any] = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
         stored = await self.answers.give(
             wait.wait_id if isinstance(wait, Wait) else wait,
-            value,
+            value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value,
             tenant=tenant,
             error=error,
             session=session,

@@ -1,23 +1,30 @@
 """A turn of the runtime as the nodes of its graph see it: outside calls, chunks of a reply, usage."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from tenuto.codec import JSON
 from tenuto.errors import InvalidInput
 from tenuto.graph.checkpoint.ledger import escaped
 from tenuto.graph.engine.scope import Scope, scope_variable
 from tenuto.graph.engine.suspend import Suspending
 from tenuto.graph.engine.thread_call import on_loop
 from tenuto.graph.signal import SignalDescriptor
-from tenuto.model.effect import EffectKind, EffectStatus
+from tenuto.model.effect import EffectStatus
 from tenuto.runtime.calls.arguments import check_once
 from tenuto.runtime.calls.effect_call import call_effect, in_doubt_error
+from tenuto.runtime.calls.model_call import call_model
+from tenuto.runtime.calls.result_form import Returns, form_of
+from tenuto.runtime.calls.retry import Backoff, Retry, RetryOn
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Place
 from tenuto.runtime.turn.invocation import TurnSuspended
+from tenuto.words import JSON, EffectKind, Seconds
+
+T = TypeVar("T")
 
 
 def _of_turn(name: str) -> Any:
@@ -40,16 +47,48 @@ class NodeTurn:
     definition: Definition = _of_turn("definition")
     trace_id: str | None = _of_turn("trace_id")
 
+    async def model(
+        self,
+        call: Callable[[], Awaitable[T]],
+        *,
+        key: str | None = None,
+        request: JSON = None,
+        returns: Returns[T] | None = None,
+        retries: int = 2,
+        backoff: Backoff = 0.5,
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - of each making of the call
+        retry_on: RetryOn | None = None,
+    ) -> T:
+        """Call a model once, and return what it said; see `Turn.model`. Each node counts its own."""
+        live, scope = context_of(self._live), _scope()
+        with _suspending(live, scope, self._place(scope, "model")):
+            result = await call_model(
+                live,
+                lambda key: self._place(scope, key),
+                call,
+                key=key,
+                request=request,
+                retry=Retry(retries, backoff, timeout, retry_on),
+                form=form_of(returns),
+                caller=scope,
+            )
+        return cast("T", result)
+
     async def effect(
         self,
         key: str,
-        call: Callable[[], Awaitable[JSON]],
+        call: Callable[[], Awaitable[T]],
         request: JSON = None,
         *,
-        kind: EffectKind | str = EffectKind.TOOL,
+        kind: EffectKind = "tool",
         idempotent: bool = False,
         call_id: str | None = None,
-    ) -> JSON:
+        returns: Returns[T] | None = None,
+        retries: int = 0,
+        backoff: Backoff = 0.5,
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - of each making of the call
+        retry_on: RetryOn | None = None,
+    ) -> T:
         """Make an outside call once, and return its result; see `Turn.effect`.
 
         It is identified by the node's place, its step and the key: a node that runs again after a crash or a suspension
@@ -59,16 +98,21 @@ class NodeTurn:
         """
         live, scope = context_of(self._live), _scope()
         place = self._place(scope, key)
-        try:
-            return await call_effect(
-                live, place, call, request, kind=kind, idempotent=idempotent, call_id=call_id, record=None, caller=scope
+        with _suspending(live, scope, place):
+            result = await call_effect(
+                live,
+                place,
+                call,
+                request,
+                kind=kind,
+                idempotent=idempotent,
+                call_id=call_id,
+                record=None,
+                caller=scope,
+                retry=Retry(retries, backoff, timeout, retry_on),
+                form=form_of(returns),
             )
-        except TurnSuspended as signal:
-            frame = scope.frame
-            if frame.unsuspendable or frame.attempt is None:
-                raise in_doubt_error(live, place) from None
-            asked = SignalDescriptor(f"in_doubt:{place}")
-            raise Suspending(frame.suspend_request(asked, completed=False, waits=signal.waits)) from None
+        return cast("T", result)
 
     def _place(self, scope: Scope, key: str) -> Place:
         namespace = namespace_of(scope)
@@ -89,6 +133,19 @@ class NodeTurn:
         check_once(once)
         place = None if once is None else f"{namespace_of(_scope())}:{once}"
         on_loop(self._live.record_usage, model, source=source, once=place, **counted)
+
+
+@contextmanager
+def _suspending(live: TurnContext, scope: Scope, place: Place) -> Iterator[None]:
+    """Suspend the run before the node if its call has to wait for an answer."""
+    try:
+        yield
+    except TurnSuspended as signal:
+        frame = scope.frame
+        if frame.unsuspendable or frame.attempt is None:
+            raise in_doubt_error(live, place) from None
+        asked = SignalDescriptor(f"in_doubt:{place}")
+        raise Suspending(frame.suspend_request(asked, completed=False, waits=signal.waits)) from None
 
 
 def current_turn() -> NodeTurn | None:

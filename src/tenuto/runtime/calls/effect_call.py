@@ -1,36 +1,26 @@
 """Calls to the outside from a turn: made once and recorded, or in doubt."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from tenuto.codec import JSON, dumps, encode, loads
-from tenuto.errors import (
-    CommitTooLarge,
-    EffectFailed,
-    EffectInDoubt,
-    InvalidHistory,
-    InvalidInput,
-    KeyRepeated,
-    StoreError,
-)
+from tenuto.errors import CommitTooLarge, EffectInDoubt, InvalidHistory, InvalidInput, StoreError
 from tenuto.messages.tool_result import result_message
 from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEffect
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls.arguments import check_callable, sized
+from tenuto.runtime.calls.call_maker import Call, Making, Record, TimedOut
+from tenuto.runtime.calls.result_form import PLAIN, PlainForm, ResultForm
 from tenuto.runtime.calls.retry import NO_RETRY, Retry
-from tenuto.runtime.calls.suspension import wait_all
+from tenuto.runtime.calls.suspension import settled
 from tenuto.runtime.session.session_view import MESSAGES
-from tenuto.runtime.stream.moments import CallBegan, CallOver, CallReplayed
-from tenuto.runtime.turn.context import TurnContext, leave_call
+from tenuto.runtime.stream.moments import CallReplayed
+from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Known, Place, check_same, failed, place_of, replayed
-from tenuto.runtime.turn.invocation_waits import WaitFor
+from tenuto.runtime.turn.invocation_waits import WaitRequest, answer_of
 from tenuto.store.bounds import check_effect, check_flag, check_word
 from tenuto.writing.error_record import error_record
-
-Call: TypeAlias = Callable[[], Awaitable[JSON]]
-Record: TypeAlias = Callable[[JSON, JSON], None]
 
 
 async def call_effect(
@@ -45,9 +35,10 @@ async def call_effect(
     record: Record | None,
     caller: object = None,
     retry: Retry = NO_RETRY,
+    form: ResultForm[Any] | PlainForm = PLAIN,
     tool: str | None = None,
-) -> JSON:
-    """See `Turn.effect`. Each `caller` may call an effect once: the program, or one attempt at a node.
+) -> Any:
+    """See `Turn.effect`. Each `caller` may call an effect once: the program, one attempt at a node, or at a call.
 
     `tool` is the name of the tool that a model called.
     """
@@ -56,7 +47,8 @@ async def call_effect(
     check_callable(call, "call")
     check_flag(idempotent, "idempotent")
     kind = EffectKind(check_word(kind, EffectKind, "kind"))
-    retry.check_safe(f"The effect {place}", repeatable=idempotent or kind is EffectKind.MODEL)
+    repeatable = idempotent or kind is EffectKind.MODEL
+    retry.check_safe(f"The effect {place}", repeatable=repeatable)
     # A copy: the caller may change its own later. The size includes the nesting in a wait's metadata.
     text = sized(dumps({"request": request}, "effect"), f"request of {place}", turn.room)
     request = loads(text, "request")["request"]
@@ -64,12 +56,7 @@ async def call_effect(
     known = turn.journal.find(place)
     if known is not None:
         check_same(place, known, kind, request)
-    if turn.called.get(place) is (caller or turn):
-        raise KeyRepeated(
-            f"The effect {place} was called twice in this step. Use steps() for a loop, or give each call its own key.",
-            place=place.record(),
-        )
-    turn.called[place] = caller or turn
+    turn.keys.use(place, caller or turn.caller)
     if known is not None:
         if known.in_doubt:
             known = await _settled(turn, place, known, idempotent=idempotent)
@@ -80,7 +67,7 @@ async def call_effect(
                 has_failed = known.error is not None
                 again = CallReplayed(ids=turn.ids, place=place, kind=kind, call_id=known.call_id, failed=has_failed)
                 turn.inline.mark(again)
-            return replayed(place, known)
+            return form.again(replayed(place, known), f"result of {place}")
     begins = known is None or not known.mine
     if begins and kind is EffectKind.MODEL and not turn.call_under_way() and (left := turn.open_calls):
         raise InvalidHistory(
@@ -93,11 +80,15 @@ async def call_effect(
         await turn.commit()
     if turn.writer.has_lapsed:
         await _make_sure(turn)  # a runner that was suspended for long must not start a call in a session it has lost
+    making = Making(turn, place, call, retry, form, repeatable, record, tool)
     if kind is EffectKind.MODEL:
-        return await _made(turn, place, call, record, tool)
+        return await making.made()
     turn.tools_under_way += 1
     try:
-        result = await _made(turn, place, call, record, tool)
+        result = await making.made()
+    except TimedOut:
+        await _settled(turn, place, turn.journal.doubt(place), idempotent=False, is_new=True)
+        raise
     finally:
         turn.tools_under_way -= 1
         if turn.journal.is_over(place) and not turn.closed:
@@ -159,48 +150,17 @@ def shorten_result(turn: TurnContext) -> bool:
     return True
 
 
-async def _called(turn: TurnContext, place: Place, call: Call, record: Record | None) -> JSON:
-    before = turn.enter_call(place)
-    try:
-        result = await call()
-        text = sized(dumps(result, f"result of {place}"), f"result of {place}", turn.room)
-    except Exception as error:
-        stored = error_record(error)
-        turn.pending.effects.append(turn.journal.finish(place, error=stored))
-        if record is not None:
-            record(None, stored)
-        raise failed(place, stored, error) from error
-    finally:
-        leave_call(before)
-    turn.pending.effects.append(turn.journal.finish(place, result=result))
-    if record is not None:
-        record(result, None)
-    return loads(text, f"result of {place}")  # a copy: changes by the program do not affect the record
+async def _settled(
+    turn: TurnContext, place: Place, known: Known, *, idempotent: bool, is_new: bool = False
+) -> Known | None:
+    """Decide about a call in doubt: return None to repeat the call, otherwise its settled state.
 
-
-async def _made(turn: TurnContext, place: Place, call: Call, record: Record | None, tool: str | None) -> JSON:
-    """Make a call, between two moments; the second says what its code raised, rather than how that is reported."""
-    if (inline := turn.inline) is None:
-        return await _called(turn, place, call, record)
-    ids, begun = turn.ids, turn.journal.find(place)
-    assert begun is not None
-    inline.mark(
-        CallBegan(ids=ids, place=place, kind=begun.kind, request=begun.request, call_id=begun.call_id, tool=tool)
-    )
-    try:
-        result = await _called(turn, place, call, record)
-    except BaseException as error:
-        cause = error.__cause__ if isinstance(error, EffectFailed) and error.__cause__ is not None else error
-        inline.mark(CallOver(ids=ids, place=place, exception=cause))
-        raise
-    inline.mark(CallOver(ids=ids, place=place, result=result))
-    return result
-
-
-async def _settled(turn: TurnContext, place: Place, known: Known, *, idempotent: bool) -> Known | None:
-    """Decide about a call in doubt: return None to repeat the call, otherwise its settled state."""
+    A new doubt is about a call of this turn, which does not repeat it.
+    """
     again = known.kind is EffectKind.MODEL or idempotent or known.idempotent
     policy = "retry" if again else turn.in_doubt
+    if is_new and policy == "retry":
+        policy = "fail"
     if policy == "retry":
         return None
     if policy == "fail" or turn.call_under_way():
@@ -208,8 +168,8 @@ async def _settled(turn: TurnContext, place: Place, known: Known, *, idempotent:
     metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
     if known.call_id is not None:
         metadata["call_id"] = known.call_id
-    wanted = WaitFor(signal_id=f"in_doubt:{place}", kind=WaitKind.IN_DOUBT, metadata=metadata)
-    answer: Any = wait_all(turn, [wanted])[0]
+    wanted = WaitRequest(signal_id=f"in_doubt:{place}", kind=WaitKind.IN_DOUBT, metadata=metadata)
+    answer: Any = answer_of(settled(turn, [(wanted, None)])[0])
     if answer.get("outcome") == "retry":
         return None
     settle(turn, place, answer)

@@ -11,7 +11,8 @@ from itertools import count
 from typing import Any, TypeVar
 
 from tenuto.errors import InvalidInput, SessionNotFound, WaitNotOpen
-from tenuto.model.commit import NewCheckpoint, Receipt
+from tenuto.ids import new_id
+from tenuto.model.commit import Commit, NewCheckpoint, Receipt
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume
 from tenuto.model.lane import Lane
@@ -56,6 +57,10 @@ T = TypeVar("T")
 
 _TRIES = 20
 """How often waits are abandoned again if answers race with that."""
+
+
+class NeedsLane(Exception):
+    """An action, or a hook of it, changes more than may be changed without the session's lane; nothing was written."""
 
 
 class Pipeline:
@@ -157,7 +162,7 @@ class Pipeline:
     async def execute(
         self,
         replica: Replica,
-        lane: Lane,
+        lane: Lane | None,
         action: Action,
         *,
         name: str | None = None,
@@ -167,7 +172,8 @@ class Pipeline:
         """Execute an action under the lane: after_load, the action, after_action, before_save, the commit, after_save.
 
         The state is saved only if it changed; a change of definition, metadata or status alone does not move the head.
-        Before a change of its state, a checkpoint is stored that the session can be rewound to and forked from.
+        Before a change of its state, a checkpoint is stored that the session can be rewound to and forked from. Without
+        a lane, only metadata can change; if anything else does, `NeedsLane` is raised.
         """
         name, before = name or type(action).__name__, replica.value()
         read = as_read(self._programs, before)
@@ -186,6 +192,8 @@ class Pipeline:
         try:
             after = await self._stage("before_save", after)
             stage = "save"
+            if lane is None and changes_between(before, after).needs_lane:
+                raise NeedsLane
             executed = SessionActionExecuted(
                 key=replica.key,
                 action=name,
@@ -203,6 +211,8 @@ class Pipeline:
             )
             events = tuple(notice.event() for notice in (loading, executed, saved))
             receipt = await self._save(replica, lane, changes, after, name, {"events": events, "consume": consume})
+        except NeedsLane:
+            raise
         except Exception as error:
             await self._listeners.tell(SaveFailed(key=replica.key, stage=stage, **failure(error)))
             raise
@@ -219,8 +229,19 @@ class Pipeline:
         return action
 
     async def _save(
-        self, replica: Replica, lane: Lane, changes: Changes, after: SessionView, name: str, parts: dict[str, Any]
+        self,
+        replica: Replica,
+        lane: Lane | None,
+        changes: Changes,
+        after: SessionView,
+        name: str,
+        parts: dict[str, Any],
     ) -> Receipt:
+        if lane is None:
+            metadata = changes.metadata
+            return await self._store.commit(
+                Commit(key=replica.key, operation_id=new_id(), life=replica.life, metadata=metadata, **parts)
+            )
         abandons = False
         if replica.is_conversation and (change := changes.logs.get(MESSAGES)):
             history = History.of(after.messages[: change.kept]) if change.anew else replica.history
@@ -237,6 +258,7 @@ class Pipeline:
             logs={name: operation_of(change, replica.ends.get(name)) for name, change in changes.logs.items()},
             schema_version=after.schema_version if changes.moves_head else None,
             profile=changes.profile,
+            metadata=changes.metadata,
             status=changes.status,
             statuses=frozenset({replica.status}),
             **parts,

@@ -1,12 +1,15 @@
 """Programs: what a turn runs. A compiled graph is one, and so is any async function."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeAlias, overload, runtime_checkable
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeAlias, cast, get_type_hints, overload, runtime_checkable
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 from typing_extensions import TypeVar
 
 from tenuto.argument import check_items, check_kind, check_map
+from tenuto.codec import encode
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.migration import Migrate
 from tenuto.quote import quote
@@ -16,7 +19,7 @@ from tenuto.runtime.program.turn_state import typed_state
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.state_shape import StateShape
 from tenuto.runtime.session.traits import ProgramTraits
-from tenuto.words import Seconds
+from tenuto.words import JSON, Seconds
 
 OutT = TypeVar("OutT")
 OutT_co = TypeVar("OutT_co", covariant=True)
@@ -83,10 +86,40 @@ class FunctionProgram(Generic[OutT_co]):
         """See `Program.run`."""
         if self.declares.state is not None and (state := typed_state(context_of(turn))) is not None:
             state.follow()  # one that does not fit fails the turn before anything is called
-        result = self._function(turn)
+        result: Any = self._function(turn)
         if not isinstance(result, Awaitable):
             raise InvalidInput(f"The program {self.name} is a plain function; declare it with `async def`.")
-        return await result
+        made: OutT_co = self._plain(await result)
+        return made
+
+    def reads_output(self, output: JSON) -> OutT_co:
+        """Return what the function returned, from its stored form; `InvalidInput` if its annotation does not fit."""
+        try:
+            return cast("OutT_co", output if self._returns is None else self._returns.validate_json(encode(output)))
+        except ValidationError as error:
+            raise self._misfit("what is stored as its output", error) from error
+
+    def _plain(self, returned: Any) -> Any:
+        """Return what the function returned as plain data, in the form that its annotation says."""
+        if self._returns is None:
+            return returned
+        try:
+            checked = self._returns.validate_python(returned)
+            return self._returns.dump_python(checked, mode="json", by_alias=True, warnings="error")
+        except (ValidationError, PydanticSerializationError) as error:
+            raise self._misfit("what it returned", error) from error
+
+    @cached_property
+    def _returns(self) -> TypeAdapter[Any] | None:
+        """The declared type of the output; None if it is not declared, or cannot be read."""
+        try:
+            declared = get_type_hints(self._function, include_extras=True).get("return", Any)
+            return None if declared in (Any, JSON) else TypeAdapter(declared)
+        except Exception:  # it names what only a type checker sees
+            return None
+
+    def _misfit(self, what: str, error: Exception) -> InvalidInput:
+        return InvalidInput(f"The program {self.name}: {what} does not fit the annotation of its function: {error}")
 
     def as_tool(
         self, *, name: str | None = None, description: str | None = None, timeout: Seconds | None = None

@@ -13,6 +13,7 @@ from tenuto.errors import InvalidInput
 from tenuto.quote import quote
 from tenuto.runtime.calls.retry import NO_RETRY, Backoff, Retry, RetryOn
 from tenuto.runtime.program.doc_sections import read_docstring
+from tenuto.runtime.program.program_name import Named, full_name
 from tenuto.runtime.program.tool_parameters import (
     Arguments,
     ArgumentsInvalid,
@@ -20,7 +21,7 @@ from tenuto.runtime.program.tool_parameters import (
     check_arguments,
     parameters_of,
 )
-from tenuto.runtime.program.turn import Named, Turn, full_name
+from tenuto.runtime.program.turn import Turn
 from tenuto.store.bounds import check_name
 from tenuto.words import JSON, Seconds
 

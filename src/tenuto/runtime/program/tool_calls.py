@@ -9,13 +9,14 @@ out again when the turn resumes, which it does for each call that was approved.
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tenuto.argument import check_items, check_kind
 from tenuto.codec import JSON, encode
 from tenuto.errors import EffectFailed, InvalidInput
 from tenuto.messages.tool_result import not_executed, outcome_unknown, result_message
+from tenuto.model.commit import OpenWait
 from tenuto.model.effect import EffectKind
 from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
@@ -28,8 +29,8 @@ from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Known, Place
 from tenuto.runtime.turn.failure_log import log_failed_tool
-from tenuto.runtime.turn.invocation import TurnStopped
-from tenuto.runtime.turn.invocation_waits import WaitFor, answer_message
+from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
+from tenuto.runtime.turn.invocation_waits import WaitRequest, answer_message
 from tenuto.writing.error_record import error_record, text_of
 
 _log = logging.getLogger("tenuto.runtime")
@@ -45,12 +46,13 @@ class _Job(NamedTuple):
 
 @dataclass(slots=True)
 class _Batch:
-    """How the calls of a step are to be handled."""
+    """How the calls of a step are to be handled; `late` are the waits that turned out to be needed in their calls."""
 
     jobs: list[_Job]
-    waits: list[WaitFor]
+    waits: list[WaitRequest]
     sent: list[NewOutgoing]
     still_open: bool = False
+    late: list[OpenWait] = field(default_factory=list)
 
 
 async def run_tools(turn: Turn[Any], tools: Sequence[Tool]) -> None:
@@ -77,9 +79,9 @@ async def run_tools(turn: Turn[Any], tools: Sequence[Tool]) -> None:
         await context.open_waits([wait.opening(step) for wait in batch.waits])
     else:
         await context.save()
-    await _side_by_side([_carry_out(turn, job) for job in batch.jobs])
-    if batch.waits or batch.still_open:
-        suspend(context, [], partial=len(batch.waits) < len(calls))
+    await _side_by_side([_carry_out(turn, job, batch) for job in batch.jobs])
+    if batch.waits or batch.late or batch.still_open:
+        suspend(context, batch.late, partial=len(batch.waits) + len(batch.late) < len(calls))
 
 
 def _by_name(tools: Iterable[Tool]) -> dict[str, ToolSpec]:
@@ -191,7 +193,7 @@ def _sort_in_doubt(turn: TurnContext, job: _Job, place: Place, known: Known, bat
     wait = turn.waits.of_call(call_id, WaitKind.IN_DOUBT)
     if wait is None:
         about = {"call_id": call_id, "effect": place.record(), "request": known.request, "tool": job.tool.name}
-        batch.waits.append(WaitFor(signal_id=call_id, kind=WaitKind.IN_DOUBT, metadata=about))
+        batch.waits.append(WaitRequest(signal_id=call_id, kind=WaitKind.IN_DOUBT, metadata=about))
         return
     if wait.status is not WaitStatus.ANSWERED:
         append(turn, outcome_unknown(call_id))
@@ -205,7 +207,7 @@ def _sort_in_doubt(turn: TurnContext, job: _Job, place: Place, known: Known, bat
     append(turn, result_message(call_id, *settle(turn, place, answer)))
 
 
-async def _carry_out(turn: Turn[Any], job: _Job) -> None:
+async def _carry_out(turn: Turn[Any], job: _Job, batch: _Batch) -> None:
     context, call, tool = context_of(turn), job.call, job.tool
 
     async def called() -> JSON:
@@ -224,8 +226,11 @@ async def _carry_out(turn: Turn[Any], job: _Job) -> None:
             idempotent=tool.idempotent,
             call_id=call["id"],
             record=record,
+            retry=tool.retry,
             tool=tool.name,
         )
+    except TurnSuspended as signal:
+        batch.late.extend(signal.waits)
     except EffectFailed as failed:  # the error is reported to the model
         if failed.__cause__ is not None:
             log_failed_tool(context, tool.name, call["id"], failed.__cause__)
@@ -235,9 +240,9 @@ def _arguments(call: Mapping[str, Any]) -> Any:
     return call.get("arguments") or {}
 
 
-def _wait(kind: str, call: Mapping[str, Any], tool: ToolSpec, schema: JSON = None) -> WaitFor:
+def _wait(kind: str, call: Mapping[str, Any], tool: ToolSpec, schema: JSON = None) -> WaitRequest:
     about = {"call_id": call["id"], "tool": tool.name, "arguments": _arguments(call)}
-    return WaitFor(signal_id=call["id"], kind=kind, schema=schema, timeout=tool.wait_seconds, metadata=about)
+    return WaitRequest(signal_id=call["id"], kind=kind, schema=schema, timeout=tool.wait_seconds, metadata=about)
 
 
 def _question(arguments: Arguments) -> str:

@@ -6,13 +6,13 @@ repeated if its result is known.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar as TypeVarWithDefault
 
-from tenuto.argument import check_map, check_word, refuse
+from tenuto.argument import check_map, check_word
 from tenuto.codec import dumps
 from tenuto.messages.message import (
     ContextMessage,
@@ -24,62 +24,32 @@ from tenuto.messages.message import (
     UserMessage,
     text_of,
 )
-from tenuto.model.wait import WaitKind as StoredWaitKind
-from tenuto.runtime.calls import additions, steps, suspension
+from tenuto.runtime.calls import additions, steps
 from tenuto.runtime.calls.additions import hand_off
-from tenuto.runtime.calls.arguments import (
-    check_callable,
-    check_child,
-    check_frame,
-    check_once,
-    check_values,
-    sized,
-    usage_of,
-)
+from tenuto.runtime.calls.arguments import check_callable, check_frame, check_once, check_values, sized, usage_of
 from tenuto.runtime.calls.effect_call import call_effect
+from tenuto.runtime.calls.model_call import call_model
 from tenuto.runtime.calls.outgoing_input import enqueue
-from tenuto.runtime.calls.suspension import ask, spawning
+from tenuto.runtime.calls.result_form import Returns, form_of
+from tenuto.runtime.calls.retry import Backoff, Retry, RetryOn
 from tenuto.runtime.conversation.frame import frame_mark, seen_since
+from tenuto.runtime.program.program_name import Named, full_name
 from tenuto.runtime.program.turn_state import Document, typed_state
-from tenuto.runtime.session.action_protocol import Action
+from tenuto.runtime.program.turn_waits import TurnWaits
+from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import LogView, trace_id_of
 from tenuto.runtime.stream.moments import TokensCounted
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import USED, Place
-from tenuto.runtime.turn.invocation_waits import WaitFor
-from tenuto.store.bounds import check_name, check_timeout
+from tenuto.store.bounds import check_name
 from tenuto.words import JSON, EffectKind, FrameKind, Seconds
 
 T = TypeVar("T")
 StateT = TypeVarWithDefault("StateT", bound=BaseModel | Document, default=Document)
 
 
-@runtime_checkable
-class Named(Protocol):
-    """A program, by its name and version."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-        ...
-
-
-def full_name(program: str | Named) -> str:
-    """Return what a program is called where it is looked up: the text given, or `name@version`."""
-    if isinstance(program, str):
-        return program
-    if not isinstance(program, Named):
-        refuse("program", "a program or its name", program)
-    return f"{program.name}@{program.version}"
-
-
-class Turn(Generic[StateT]):
+class Turn(TurnWaits, Generic[StateT]):
     """A running turn. Programs receive it as their only argument."""
 
     __slots__ = ("_context",)
@@ -215,6 +185,38 @@ class Turn(Generic[StateT]):
             yield await steps.begin_step(self._context)
             await steps.finish_step(self._context)
 
+    async def model(
+        self,
+        call: Callable[[], Awaitable[T]],
+        *,
+        key: str | None = None,
+        request: JSON = None,
+        returns: Returns[T] | None = None,
+        retries: int = 2,
+        backoff: Backoff = 0.5,
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - of each making of the call
+        retry_on: RetryOn | None = None,
+    ) -> T:
+        """Call a model once, and return what it said; a replay returns the same.
+
+        See `effect`. Without `key`, the calls of a step are `model`, `model:2` and so on, in the order in which they
+        begin; calls that run concurrently need a key each. Without `request`, the messages that the model sees are
+        recorded by a digest. A transient failure is repeated, twice by default.
+        """
+        context = self._context
+        return cast(
+            "T",
+            await call_model(
+                context,
+                lambda key: Place(context.namespace, context.step, key),
+                call,
+                key=key,
+                request=request,
+                retry=Retry(retries, backoff, timeout, retry_on),
+                form=form_of(returns),
+            ),
+        )
+
     async def effect(
         self,
         key: str,
@@ -223,73 +225,42 @@ class Turn(Generic[StateT]):
         *,
         kind: EffectKind = "tool",
         idempotent: bool = False,
+        returns: Returns[T] | None = None,
+        retries: int = 0,
+        backoff: Backoff = 0.5,
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - of each making of the call
+        retry_on: RetryOn | None = None,
     ) -> T:
         """Make a call to the outside once, and return its result, or raise `EffectFailed`; a replay does the same.
 
         A tool's start is recorded before it is called and its result before this returns; a model's result is written
         with the next commit, and the model is called again if that was lost. The same key with a different request
-        raises `EffectMismatch`. A call that was started by a runner that is gone is in doubt: it is repeated if it is a
-        model's, idempotent, or the policy says so; otherwise the turn suspends until somebody settles it, or fails.
-        Effects called inside a call have a separate namespace.
+        raises `EffectMismatch`, and the same key twice in a step `KeyRepeated`. A call that was started by a runner
+        that is gone is in doubt: it is repeated if it is a model's, idempotent, or the policy says so; otherwise the
+        turn suspends until somebody settles it, or fails. Effects called inside a call have a separate namespace.
+
+        The result must be JSON, or of the type `returns`, as which it is read back. After a failure the call is made
+        again up to `retries` times: after one that is transient, or, for any call that is not a model's or idempotent,
+        after one that `retry_on` names. If such a call takes longer than `timeout`, it is in doubt.
         """
         context = self._context
-        place = Place(context.namespace, context.step, key)
         result = await call_effect(
-            context, place, call, request, kind=kind, idempotent=idempotent, call_id=None, record=None
+            context,
+            Place(context.namespace, context.step, key),
+            call,
+            request,
+            kind=kind,
+            idempotent=idempotent,
+            call_id=None,
+            record=None,
+            retry=Retry(retries, backoff, timeout, retry_on),
+            form=form_of(returns),
         )
         return cast("T", result)
 
-    async def wait(
-        self,
-        signal_id: str,
-        *,
-        kind: str = StoredWaitKind.SIGNAL,
-        schema: Mapping[str, Any] | None = None,
-        timeout: Seconds | None = None,  # noqa: ASYNC109 - of the wait, not of this call
-        metadata: Mapping[str, JSON] | None = None,
-    ) -> JSON:
-        """Return the answer to a wait; until there is one, the turn suspends here, and nothing waits in memory.
-
-        When the program repeats the step, the first `wait` for a signal finds the first such wait of that step, the
-        second the second. A wait that was not answered in time raises `WaitExpired`.
-        """
-        within = _seconds(timeout)
-        wanted = WaitFor(signal_id=signal_id, kind=kind, schema=schema, timeout=within, metadata=metadata or {})
-        (answer,) = suspension.wait_all(self._context, [wanted])
-        return cast("JSON", answer)
-
-    async def wait_all(self, wanted: Sequence[WaitFor], *, partial: bool = False) -> list[JSON]:
-        """Return the answers to several waits; until all are settled, the turn suspends here."""
-        return suspension.wait_all(self._context, wanted, partial=partial)
-
-    async def sleep(self, delay: Seconds, name: str = "sleep") -> None:
-        """Sleep without a process: the turn suspends and a worker wakes it."""
-        suspension.sleep(self._context, cast("float", _seconds(delay)), name)
-
-    async def child(
-        self,
-        program: str | Named,
-        message: Sendable,
-        *,
-        session_id: str | None = None,
-        timeout: Seconds | None = None,  # noqa: ASYNC109 - of the wait, not of this call
-        name: str = "child",
-    ) -> JSON:
-        """Send a child session a message and return the outcome of its turn; this turn suspends until then.
-
-        The child is started after this turn's commit. The answer has its `result` or its `error`, and its `session_id`:
-        pass that to send the same child another message, with its history.
-        """
-        context, called, within = self._context, full_name(program), _seconds(timeout)
-        check_child(called, message, name, None, context.writer.store.budget)
-        if within is not None:
-            check_timeout(within)
-        wanted, sent = spawning(context, called, message, session_id=session_id, seconds=within, name=name)
-        return cast("JSON", ask(context, wanted, sent))
-
     def enqueue(
         self,
-        message: Sendable | Action,
+        message: Sendable | Action | Verb,
         *,
         session: str | None = None,
         due_at: datetime | None = None,
@@ -358,10 +329,6 @@ class Turn(Generic[StateT]):
         check_frame(summary, keep, budget)
         check_values([message], "message", budget)
         hand_off(self._context, called, summary=summary, keep=keep, message=message)
-
-
-def _seconds(given: Seconds | None) -> float | None:
-    return given.total_seconds() if isinstance(given, timedelta) else given
 
 
 def context_of(turn: Turn[Any]) -> TurnContext:

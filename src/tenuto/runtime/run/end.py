@@ -108,6 +108,7 @@ class TurnEnder:
     async def _settle_hooks(self, turn: TurnContext) -> None:
         if not self.hooks:
             return
+        await turn.pending.catch_up(self.store)
         before, key = turn.replica.value(), turn.key
         try:
             after = await self.hooks.on_stage("after_action", before)
@@ -257,7 +258,8 @@ class TurnEnder:
                 turn.invocation.reply_to,
                 turn.key,
                 status=str(end.status),
-                output=reply_text(turn, output),
+                output=output,
+                text=reply_text(turn),
                 error=end.error and without_frames(end.error),
             )
             if answer is not None:
@@ -337,6 +339,7 @@ class TurnEnder:
         if not self.hooks:
             return
         try:
+            await turn.pending.catch_up(self.store)
             await self.hooks.on_stage("after_save", turn.replica.value())
         except Exception as error:
             await self.listeners.tell(HookFailed(key=turn.key, stage="after_save", error=shown(error)))

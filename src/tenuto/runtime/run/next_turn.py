@@ -32,6 +32,13 @@ PlanNext: TypeAlias = Callable[[TurnContext], NextTurn | None]
 def leaves_plain_session(turn: TurnContext) -> bool:
     """Return whether a turn that ends now saves its session as active, with the same program and no open call."""
     pending, writer = turn.pending, turn.writer
-    if pending.status or pending.profile or pending.handover or writer.logs.ahead or pending.calls():
+    if (
+        pending.status
+        or pending.profile
+        or pending.metadata
+        or pending.handover
+        or writer.logs.ahead
+        or pending.calls()
+    ):
         return False
     return turn.replica.status is SessionStatus.ACTIVE and writer.lane is not None and pending.moves_head

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 from pydantic import BaseModel
 
-from tenuto.argument import check_items, check_kind
-from tenuto.codec import JSON
+from tenuto.argument import check_items, check_kind, check_map
+from tenuto.codec import JSON, encode
 from tenuto.errors import InvalidInput, StateInvalid
 from tenuto.ids import new_id
+from tenuto.model.commit import MetadataChange
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus, session_key
 from tenuto.quote import quote
 from tenuto.runtime.session.definition import Definition
@@ -229,6 +230,7 @@ class Changes:
     removed: frozenset[str] = frozenset()
     logs: Mapping[str, LogChange] = field(default_factory=dict)
     profile: Mapping[str, JSON] = field(default_factory=dict)
+    metadata: MetadataChange | None = None
     status: SessionStatus | None = None
     schema_version: str | None = None
 
@@ -237,9 +239,15 @@ class Changes:
         """Whether the session's state itself changes, and with it the version."""
         return bool(self.document or self.removed or self.logs or self.schema_version is not None)
 
+    @property
+    def needs_lane(self) -> bool:
+        """Whether they may be written under the session's lane only: all but metadata, which is merged."""
+        return bool(self.moves_head or self.profile or self.status is not None)
+
 
 _FIXED = frozenset({"parent", "root", "forked_from"})
 _OF_DEFINITION = frozenset({"definition", "agent"})
+_COMPARED_APART = _OF_DEFINITION | {"metadata"}
 _PARTS = fields(Profile)
 _NOTHING: Any = object()
 
@@ -256,7 +264,7 @@ def changes_between(before: SessionView, after: SessionView) -> Changes:
     profile: dict[str, JSON] = {}
     if after.profile is not before.profile:
         pairs = ((each.name, getattr(before.profile, each.name), getattr(after.profile, each.name)) for each in _PARTS)
-        profile = {name: new for name, old, new in pairs if old != new and name not in _OF_DEFINITION}
+        profile = {name: new for name, old, new in pairs if old != new and name not in _COMPARED_APART}
         if fixed := profile.keys() & _FIXED:
             raise InvalidInput(f"The {min(fixed)} of a session is set at creation and cannot change.", key=after.key)
     if after.definition != before.definition and after.definition is not None:
@@ -266,6 +274,7 @@ def changes_between(before: SessionView, after: SessionView) -> Changes:
         removed=frozenset(gone),
         logs=logs,
         profile=profile,
+        metadata=_metadata_between(before.metadata, after.metadata),
         status=after.status if after.status is not before.status else None,
         schema_version=after.schema_version if after.schema_version != before.schema_version else None,
     )
@@ -276,6 +285,21 @@ def check_names(fields: Iterable[str]) -> None:
     for name in fields:
         if "/" in check_kind(name, str, "the name of a field"):
             raise InvalidInput(f"A session cannot have a field {name!r}: names with a '/' are reserved for runs.")
+
+
+def _metadata_between(before: Mapping[str, JSON], after: Mapping[str, JSON]) -> MetadataChange | None:
+    """Return the change of the keys that differ, so that keys which somebody else writes meanwhile are left alone."""
+    if after is before:
+        return None
+    after = check_map(after, "metadata")
+    values = {name: value for name, value in after.items() if not _is_equal(before.get(name, _NOTHING), value)}
+    removed = frozenset(before.keys() - after.keys())
+    return MetadataChange(values=values, removed=removed) if values or removed else None
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Return whether two values are stored as the same text; 1 and True are equal otherwise."""
+    return one is other or (one == other and encode(one) == encode(other))
 
 
 def _is_same(one: Any, other: Any) -> bool:

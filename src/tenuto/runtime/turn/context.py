@@ -26,10 +26,11 @@ from tenuto.runtime.conversation.history import message_input
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.chunks import Chunks
-from tenuto.runtime.stream.moments import InlineListeners
+from tenuto.runtime.stream.moments import InlineListeners, WaitsOpened
 from tenuto.runtime.turn.effect_journal import EffectJournal, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
+from tenuto.runtime.turn.key_ledger import KeyLedger
 from tenuto.runtime.turn.pending_changes import Pending
 from tenuto.runtime.turn.replica import Replica
 from tenuto.runtime.turn.step_additions import StepAdditions
@@ -39,8 +40,8 @@ from tenuto.writing.lost_reply import ask_again
 from tenuto.writing.run_ids import RunIds
 from tenuto.writing.run_writer import RunWriter
 
-_calling: ContextVar["tuple[TurnContext, Place] | None"] = ContextVar("calling", default=None)
-"""The effect whose call is being made, with its turn; a call may lead to turns of other sessions."""
+_calling: ContextVar["tuple[TurnContext, Place, object] | None"] = ContextVar("calling", default=None)
+"""The effect whose call is being made, with its turn and this making; a call may lead to turns of other sessions."""
 
 DEFAULT_STEPS = 50
 """How many steps a turn may take."""
@@ -54,7 +55,7 @@ class TurnContext:
     continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
     that is stored. `engine` belongs to a program that resumes from its own checkpoints, `typed` to one that declares a
-    model. `version_of` returns the registered version of a program, `as_input` the kind and body of what a program
+    model. `version_of` returns the registered version of a program, `as_input` kind, body and key of what a program
     queues, of which `queued` counts those without a key by step. The program runs in `task`, and the events of this
     run follow `stream_start` in the stream.
     """
@@ -69,7 +70,7 @@ class TurnContext:
     budget: int = DEFAULT_STEPS
     ends_guarded: bool = False
     version_of: Callable[[str], str] = str
-    as_input: Callable[[Any], tuple[InputKind, JSON]] = message_input
+    as_input: Callable[[Any, str | None], tuple[InputKind, JSON, str | None]] = message_input
     inline: InlineListeners | None = None
     chunks: Chunks = field(init=False)
     waits: InvocationWaits = field(init=False)
@@ -83,7 +84,7 @@ class TurnContext:
     cut: bool = False
     store_failure: StoreError | None = None
     tools_under_way: int = 0
-    called: dict[Place, object] = field(default_factory=dict)
+    keys: KeyLedger = field(default_factory=KeyLedger)
     additions: StepAdditions = field(default_factory=StepAdditions)
     queued: Counter[tuple[str, int]] = field(default_factory=Counter)
     engine: Any = None
@@ -122,16 +123,10 @@ class TurnContext:
     @property
     def ids(self) -> RunIds:
         """The ids of this turn, for log records and observers."""
-        key, invocation, definition = self.key, self.invocation, self.replica.definition
-        return RunIds(
-            session_id=key.session_id,
-            tenant=key.tenant,
-            run_id=self.run_id,
-            invocation_id=invocation.invocation_id,
-            correlation_id=invocation.correlation_id,
-            attempt=self.attempt,
-            program=None if definition is None else f"{definition.name}@{definition.version}",
-        )
+        key, turn, program = self.key, self.invocation, self.replica.definition
+        called = None if program is None else f"{program.name}@{program.version}"
+        of_turn = (turn.invocation_id, turn.correlation_id, self.attempt, called)
+        return RunIds(key.session_id, key.tenant, self.run_id, *of_turn)
 
     @property
     def resumed(self) -> bool:
@@ -229,6 +224,9 @@ class TurnContext:
             self.note_store_failure(error)
             raise
         self._landed(receipt)
+        if waits and self.inline is not None:
+            opened = zip(receipt.wait_ids, waits, strict=True)
+            self.inline.mark(WaitsOpened(ids=self.ids, waits=[(name, w.kind, w.signal_id) for name, w in opened]))
         return receipt
 
     async def _write_again(self) -> None:
@@ -254,7 +252,7 @@ class TurnContext:
         else:
             self.is_boundary = False
         pending.covered_calls = self.journal.open_calls() | self.waits.open_calls()
-        pending.outgoing.extend(self._wake(wait) for wait in waits if _is_timed(wait))
+        pending.outgoing.extend(self._wake(wait) for wait in waits if (wait.timeout, wait.deadline) != (None, None))
         parts = pending.parts(head, waits, saves=saves)
         if self.loops and end is None:
             self._ends_step = pending.ends_step(self.step_over)
@@ -289,9 +287,15 @@ class TurnContext:
         found = _calling.get()
         return found[1] if found is not None and found[0] is self else None
 
-    def enter_call(self, place: Place) -> "Token[tuple[TurnContext, Place] | None]":
+    def enter_call(self, place: Place) -> "Token[tuple[TurnContext, Place, object] | None]":
         """Count everything until `leave_call` as part of an effect's call."""
-        return _calling.set((self, place))
+        return _calling.set((self, place, object()))
+
+    @property
+    def caller(self) -> object:
+        """What calls effects here: the program, or one making of the call of another effect."""
+        found = _calling.get()
+        return found[2] if found is not None and found[0] is self else self
 
     @property
     def namespace(self) -> str:
@@ -350,7 +354,7 @@ class TurnContext:
         self.pending.extras.pop("sees_stop", None)
         self.pending.settled.clear()
         self.waits.ask_again()
-        self.called.clear()
+        self.keys = KeyLedger()
         self.queued.clear()
         self.journal.disown()
         self.discard_chunks()
@@ -359,7 +363,7 @@ class TurnContext:
         """Close the turn; further calls raise `InvalidInput`."""
         self.closed = True
         self.writer.release()
-        self.called.clear()
+        self.keys = KeyLedger()
 
     def note_store_failure(self, error: BaseException) -> None:
         """Note a transient failure of the turn's own store; the same error from elsewhere is the program's."""
@@ -377,7 +381,7 @@ class TurnContext:
             raise InvalidInput(f"This turn of {self.key} is over; it cannot be used any more.")
 
 
-def leave_call(entered: "Token[tuple[TurnContext, Place] | None]") -> None:
+def leave_call(entered: "Token[tuple[TurnContext, Place, object] | None]") -> None:
     """End the call that `TurnContext.enter_call` began."""
     _calling.reset(entered)
 
@@ -391,7 +395,3 @@ def _has_reply(logs: Mapping[str, LogChange]) -> bool:
     return change is not None and any(
         isinstance(each, MAPPING) and each.get("role") == "assistant" for each in change.items
     )
-
-
-def _is_timed(wait: OpenWait) -> bool:
-    return wait.timeout is not None or wait.deadline is not None

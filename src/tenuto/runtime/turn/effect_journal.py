@@ -199,6 +199,12 @@ class EffectJournal:
         for known in self._known.values():
             known.mine = False
 
+    def doubt(self, place: Place) -> Known:
+        """Note that it is unknown whether a call was carried out."""
+        known = self._known[place]
+        known.mine = False
+        return known
+
     def settle(self, place: Place, *, result: JSON = None, error: JSON = None) -> SettleEffect:
         """Note the decision about a call in doubt, and return the change to write."""
         known = self._known[place]

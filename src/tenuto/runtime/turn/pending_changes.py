@@ -1,12 +1,12 @@
 """Changes that a turn has made and not yet written; the turn's next commit writes them."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
 from tenuto.messages.message_form import calls_of
-from tenuto.model.commit import OpenWait, Receipt
+from tenuto.model.commit import MetadataChange, OpenWait, Receipt
 from tenuto.model.effect import EffectChange
 from tenuto.model.event import NewEvent
 from tenuto.model.input import Consume, NewInput
@@ -17,6 +17,7 @@ from tenuto.runtime.conversation.history import Judged
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, SessionView, profile_after
 from tenuto.runtime.turn.replica import Replica
+from tenuto.store.store import Store
 from tenuto.writing.changes import CheckpointDraft, LogChange, Save
 from tenuto.writing.log_tracker import LogTracker
 
@@ -54,6 +55,7 @@ class Pending:
     document: dict[str, JSON] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     profile: dict[str, JSON] = field(default_factory=dict)
+    metadata: MetadataChange | None = None
     status: SessionStatus | None = None
     events: list[NewEvent] = field(default_factory=list)
     effects: list[EffectChange] = field(default_factory=list)
@@ -110,6 +112,7 @@ class Pending:
             else:
                 self.add(name, change.items)
         self.profile |= changes.profile
+        self.metadata = _both(self.metadata, changes.metadata)
         if changes.status is not None:
             self.status = changes.status
         self.replica.status, self.replica.definition = after.status, after.definition
@@ -144,7 +147,8 @@ class Pending:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        parts = (self.document, self.removed, self.profile, self.status, self.extras, self.steps, self._resets)
+        about = (self.profile, self.metadata, self.status)
+        parts = (self.document, self.removed, *about, self.extras, self.steps, self._resets)
         if self.handover is not None:
             return False
         return not any(parts) and not any(getattr(self, name) for name in _LISTS) and not self.logs()
@@ -213,9 +217,15 @@ class Pending:
         replica.document, replica.status = stored.document, stored.status
         replica.definition, replica.profile = stored.definition, stored.profile
         replica.schema_version = stored.schema_version
-        self.document, self.removed, self.profile, self.status = {}, set(), {}, None
+        self.document, self.removed, self.profile, self.metadata, self.status = {}, set(), {}, None, None
         self.outgoing, self.consume = [each for each in self.outgoing if each.outbox_id in self.lasting], []
         self.replica.reindex()
+
+    async def catch_up(self, store: Store) -> None:
+        """Read the profile again if others wrote to the session since; what is pending here is still written."""
+        if await self.replica.catch_up(store):
+            replica = self.replica
+            self._stored = replace(self._stored, definition=replica.definition, profile=replica.profile)
 
     def parts(
         self, logs: Mapping[str, LogChange], waits: tuple[OpenWait, ...], *, saves: bool = True
@@ -233,6 +243,7 @@ class Pending:
             dict(self.document) if saves else {},
             set(self.removed) if saves else set(),
             dict(self.profile),
+            self.metadata,
             self.handover,
             len(self.extras["next_run"].events) if "next_run" in self.extras else 0,
         )
@@ -242,6 +253,8 @@ class Pending:
             parts["settle_waits"] = parts.pop("settled")
         if self.profile:
             parts["profile"] = dict(self.profile)
+        if self.metadata is not None:
+            parts["metadata"] = self.metadata
         if self.status is not None:
             parts["status"] = self.status
         if self.steps is not None:
@@ -282,6 +295,8 @@ class Pending:
             self.removed -= under_way.removed
         if self.profile:
             self.profile = {n: v for n, v in self.profile.items() if under_way.profile.get(n, self) is not v}
+        if self.metadata is under_way.metadata:
+            self.metadata = None
         self.status, self.steps, self.extras = None, None, {}
         values = self._stored.document
         if under_way.document or under_way.removed:
@@ -314,8 +329,19 @@ class _UnderWay:
     document: dict[str, JSON]
     removed: set[str]
     profile: dict[str, JSON]
+    metadata: MetadataChange | None
     handover: Handover | None
     next_events: int
+
+
+def _both(first: MetadataChange | None, then: MetadataChange | None) -> MetadataChange | None:
+    """Return two changes of metadata as one."""
+    if first is None or then is None:
+        return then or first
+    values = {name: value for name, value in first.values.items() if name not in then.removed}
+    return MetadataChange(
+        values=values | dict(then.values), removed=(first.removed - then.values.keys()) | then.removed
+    )
 
 
 class _LogReset(NamedTuple):

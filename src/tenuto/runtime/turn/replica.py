@@ -18,6 +18,8 @@ from tenuto.runtime.conversation.history import History
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import MESSAGES, Changes, DeclaredState, LogView, SessionView, profile_after
 from tenuto.runtime.session.traits import ProgramTraits
+from tenuto.runtime.turn.context_digest import ContextDigest
+from tenuto.store.store import Store
 from tenuto.writing.changes import Base
 
 
@@ -28,7 +30,8 @@ class Replica:
     Logs are lists that only grow, so that views of them never change; a log that is rewritten becomes another list.
     `last_run` is the session's current run and its status, None if it never had one. `queue` is the open input that was
     known when the stream was at `event_seq`; `no_steering` means that none of it was for the running turn.
-    `acknowledges` is the operation id of this process's last commit.
+    `acknowledges` is the operation id of this process's last commit. `is_behind` means that others committed between
+    those of this process, such as metadata, which they write without the lane.
     """
 
     key: SessionKey
@@ -57,6 +60,8 @@ class Replica:
     is_conversation: bool = True
     declared: DeclaredState | None = None
     projected: Any = None
+    digest: ContextDigest = field(default_factory=ContextDigest)
+    is_behind: bool = False
 
     @classmethod
     def of(
@@ -92,6 +97,7 @@ class Replica:
 
     def reindex(self, upto: int | None = None) -> None:
         """Recompute the open calls and used ids of the first `upto` messages, or of all, and find the last frame."""
+        self.digest.forget()
         messages = self.logs.get(MESSAGES, []) if self.is_conversation else []
         self.history = History.of(messages[:upto])
         self.frame_at = next((at for at in range(len(messages) - 1, -1, -1) if is_frame(messages[at])), None)
@@ -166,6 +172,8 @@ class Replica:
     def landed(self, receipt: Receipt, *, saved: bool, events: int = 0) -> None:
         """Note a commit of this process."""
         self.note_events(events, receipt.event_seq)
+        if receipt.commit_number != self.commit_number + 1:
+            self.is_behind = True
         self.commit_number = receipt.commit_number
         self.generation = receipt.generation
         self.acknowledges = receipt.operation_id
@@ -173,6 +181,17 @@ class Replica:
         if saved:
             self.version = receipt.version
             self.ends = receipt.ends
+
+    async def catch_up(self, store: Store) -> bool:
+        """Read what others may have written without the lane, if they committed; return whether it was read."""
+        if not self.is_behind:
+            return False
+        head = await store.head(self.key)
+        if head is None or head.life != self.life:
+            return False  # deleted: the next commit is refused
+        self.profile, self.definition = head.profile, Definition.read(head.profile.definition)
+        self.is_behind = False
+        return True
 
     def take(self, changes: Changes, after: SessionView) -> None:
         """Apply changes that were committed."""

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import SessionDeleted, VersionConflict
-from tenuto.model.commit import Append, BeginRun, Commit, EndRun, NewCheckpoint, OpenWait
+from tenuto.errors import InvalidInput, OperationConflict, SessionDeleted, StatusRefused, VersionConflict
+from tenuto.model.commit import Append, BeginRun, Commit, EndRun, MetadataChange, NewCheckpoint, OpenWait
 from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
-from tenuto.model.session import SessionRecord, SessionStatus
+from tenuto.model.session import Profile, SessionRecord, SessionStatus
 from tenuto.store.store import Store
 from tenuto.testing.checks import outcomes, rows, unchanged, values
-from tenuto.testing.factories import a_commit, a_save, a_session, an_owner, message
+from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_owner, message
 from tenuto.testing.harness import Harness
 
 
@@ -93,6 +93,51 @@ async def test_save_with_the_current_version_lands_and_with_an_older_one_does_no
     loaded = await store.load(key)
     assert loaded is not None
     assert (last.version, loaded.state) == (3, {"messages": ["z"], "x": 9})
+
+
+async def test_changes_of_metadata_are_merged_key_by_key_whoever_holds_the_lane(harness: Harness) -> None:
+    """Two writers that saw the same metadata both keep their keys; a value is replaced whole, a removed key is gone."""
+    store, other = await harness.open(), await harness.open()
+    first = Profile(title="t", metadata={"a": {"x": 1, "y": 2}, "b": 1, "c": None})
+    key, _ = await a_session(store, None, "a", profile=first)
+    lane = await store.lanes.acquire(key, an_owner(), nonce="n", ttl=60)
+    changes = [
+        MetadataChange(values={"a": {"x": True}, "new": [1]}, removed=frozenset({"c", "never"})),
+        MetadataChange(values={"b": None}),
+        MetadataChange(removed=frozenset({"new"})),
+    ]
+    await store.commit(a_commit(key, metadata=changes[0]))
+    await asyncio.gather(
+        other.commit(a_commit(key, metadata=changes[1])),
+        store.commit(a_commit(key, generation=lane.generation, metadata=changes[2])),
+    )
+    head = await other.head(key)
+    assert head is not None
+    assert (head.profile.title, head.profile.metadata) == ("t", {"a": {"x": True}, "b": None})
+    assert (head.version, head.commit_number) == (1, 4)
+
+
+async def test_a_change_of_metadata_is_one_operation_and_its_result_has_to_fit(harness: Harness) -> None:
+    """Repeated it changes nothing; the same operation with another change is refused; so is too much in all."""
+    store = await harness.open()
+    key, _ = await a_session(store, None, "a", profile=Profile(metadata={"a": "x" * 40_000}))
+    commit = a_commit(key, metadata=MetadataChange(values={"b": 1}))
+    once = await store.commit(commit)
+    await store.commit(a_commit(key, metadata=MetadataChange(values={"b": 2})))
+    assert (await store.commit(commit)).commit_number == once.commit_number
+    for other in (MetadataChange(values={"b": True}), MetadataChange(values={"b": 1}, removed=frozenset({"a"}))):
+        with pytest.raises(OperationConflict):
+            await store.commit(replace(commit, metadata=other))
+    before = await store.dump()
+    too_much = MetadataChange(values={"c": "y" * 40_000})
+    with pytest.raises(InvalidInput):
+        await store.commit(a_commit(key, metadata=too_much))
+    with pytest.raises(StatusRefused):
+        await store.commit(a_commit(a_key(), metadata=MetadataChange(values={"c": 1})))
+    assert await store.dump() == before
+    head = await store.head(key)
+    assert head is not None
+    assert head.profile.metadata == {"a": "x" * 40_000, "b": 2}
 
 
 async def test_a_save_with_the_current_version_survives_a_commit_that_moves_no_head(

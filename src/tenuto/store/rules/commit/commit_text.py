@@ -60,6 +60,7 @@ class PackedCommit:
     outcome: str | None = None
     additions: str | None = None
     profile: dict[str, Any] = field(default_factory=dict)
+    metadata: str | None = None
     holders: list[PackedDocument] = field(default_factory=list)
     size: int = 0
     rows: int = 0

@@ -132,7 +132,7 @@ def _check_version(commit: Commit, row: SessionRow) -> None:
             found=row.event_seq,
             counted="events",
         )
-    if not row.alive and not commit.save and (commit.profile or commit.status):
+    if not row.alive and not commit.save and (commit.profile or commit.metadata or commit.status):
         raise StatusRefused(f"There is no {commit.key}; create it first.", key=commit.key, found="absent")
 
 

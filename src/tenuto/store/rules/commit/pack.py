@@ -74,6 +74,8 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
         packed.additions = dumps(dict(commit.additions), "additions")
     if commit.profile:
         packed.profile = pack_profile(commit.profile)
+    if commit.metadata:
+        packed.metadata = dumps(dict(commit.metadata.values), "metadata")
     _measure(packed, budget)
     packed.intent = _intent(packed)
     return packed
@@ -208,6 +210,8 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
     if packed.birth or packed.profile:
         profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
         texts += [text for text in profile if isinstance(text, str)]
+    if packed.metadata is not None:
+        texts.append(packed.metadata)
     packed.size = size + sum(map(byte_size, filter(None, texts)))
     packed.rows = rows
     check_budget(packed.size, rows, budget, fields)
@@ -234,6 +238,8 @@ def _intent(packed: PackedCommit) -> str:
         meaning.append(["checkpoint", place, packed.checkpoint.meaning()])
     if packed.profile:
         meaning.append(["profile", sorted(packed.profile.items())])
+    if commit.metadata:
+        meaning.append(["metadata", packed.metadata, sorted(commit.metadata.removed)])
     if packed.birth:
         meaning.append(["birth", profile_meaning(packed.birth)])
     if packed.waits:

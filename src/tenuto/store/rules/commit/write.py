@@ -22,7 +22,7 @@ from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.effect_rules import effect_writes, end_effects, is_settlement, places_of
 from tenuto.store.rules.parts.input_rules import end_inputs, input_writes
 from tenuto.store.rules.parts.outgoing_rules import outgoing_writes
-from tenuto.store.rules.parts.profile_rules import changed_profile, new_profile
+from tenuto.store.rules.parts.profile_rules import changed_profile, merged_metadata, new_profile
 from tenuto.store.rules.parts.usage_rules import usage_writes
 from tenuto.store.rules.parts.wait_rules import wait_writes
 from tenuto.store.rules.plan import Ask, Draft, Found, Plan, Write, found_after
@@ -42,7 +42,7 @@ def ask_commit(packed: PackedCommit) -> Ask:
         key=commit.key,
         operation_id=commit.operation_id,
         run_id=commit.run.run_id if commit.run else "",
-        profile=bool(packed.profile),
+        profile=bool(packed.profile) or commit.metadata is not None,
         lineage=not is_plain(commit),
         saves=commit.save,
         points=tuple({point for point in points if point is not None}),
@@ -76,7 +76,7 @@ def is_warm(packed: PackedCommit) -> bool:
     """
     commit = packed.commit
     waits = commit.settle_waits or commit.keep_waits
-    parts = packed.profile or waits or packed.holders or any(map(is_settlement, commit.effects))
+    parts = packed.profile or commit.metadata or waits or packed.holders or any(map(is_settlement, commit.effects))
     alone = commit.generation is not None or commit.expected_version is not None
     return alone and not parts and is_plain(commit)
 
@@ -169,7 +169,7 @@ def _add_parts(
     if packed.holders:
         writes += content_writes(draft.row, packed.holders)
     writes += log.writes()
-    if packed.profile or not draft.old.alive:
+    if packed.profile or commit.metadata or not draft.old.alive:
         writes += _profile_writes(packed, draft)
     if commit.checkpoint:
         writes.append(Write("insert_checkpoints", [_checkpoint_row(packed, draft, log)]))
@@ -267,10 +267,13 @@ def content_writes(row: SessionRow, documents: list[PackedDocument]) -> list[Wri
 
 def _profile_writes(packed: PackedCommit, draft: Draft) -> list[Write]:
     changes, born = packed.profile, draft.row.alive and not draft.old.alive
-    if not (changes or born):
+    if not (changes or born or draft.commit.metadata):
         return []
     row = None if born else draft.found.profile
     row = row or new_profile(draft.row.sid, packed.birth or Profile(), parent=draft.found.parent)
+    if draft.commit.metadata:
+        found = changes.get("metadata", row.metadata)
+        changes = {**changes, "metadata": merged_metadata(found, draft.commit.metadata)}
     return [Write("put_profile", [changed_profile(row, changes)])]
 
 

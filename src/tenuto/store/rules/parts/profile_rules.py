@@ -5,9 +5,10 @@ from dataclasses import fields
 from typing import Any
 
 from tenuto.argument import check_items, check_kind, check_map
-from tenuto.codec import dumps, encode
+from tenuto.codec import dumps, encode, loads_map
 from tenuto.errors import CommitRefused, InvalidInput
 from tenuto.ids import MAX_ID_BYTES, check_id
+from tenuto.model.commit import MetadataChange
 from tenuto.model.session import ForkPoint, Profile
 from tenuto.store.rules.encoding import byte_size, moment
 from tenuto.store.rules.limits import MAX_METADATA_BYTES, MAX_TAGS, check_count, check_label, check_text
@@ -87,6 +88,13 @@ def new_profile(
 def profile_meaning(profile: Profile) -> Sequence[Any]:
     """Return what counts of a new session's profile for the intent hash: what was given, not what was found."""
     return new_profile(0, profile)[:-1]
+
+
+def merged_metadata(stored: str | None, change: MetadataChange) -> str | None:
+    """Return a session's metadata with a change applied to it, as it is stored."""
+    found = loads_map(stored, "metadata") if stored else {}
+    kept = {name: value for name, value in found.items() if name not in change.removed}
+    return _metadata(kept | dict(change.values), "metadata")
 
 
 def changed_profile(row: ProfileRow, changes: Mapping[str, Any]) -> ProfileRow:

@@ -1,0 +1,116 @@
+"""The makings of a call to the outside: it is made, and made again after failures that may pass."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tenuto.codec import JSON, dumps
+from tenuto.errors import EffectFailed, InvalidInput
+from tenuto.runtime.calls.arguments import sized
+from tenuto.runtime.calls.result_form import PlainForm, ResultForm
+from tenuto.runtime.calls.retry import Retry
+from tenuto.runtime.stream.moments import CallBegan, CallOver, CallRepeated
+from tenuto.runtime.turn.context import TurnContext, leave_call
+from tenuto.runtime.turn.effect_journal import Place, failed
+from tenuto.writing.error_record import error_record
+
+Call: TypeAlias = Callable[[], Awaitable[JSON]]
+Record: TypeAlias = Callable[[JSON, JSON], None]
+
+
+class TimedOut(Exception):
+    """A call that must not be repeated took too long: it may have been carried out."""
+
+
+@dataclass(slots=True)
+class Making:
+    """A call that is about to be made: how often, what its result is, and what is added with it (`record`).
+
+    A call that is not `repeatable` may have been carried out if it took too long. `tool` is the name of the tool that a
+    model called.
+    """
+
+    turn: TurnContext
+    place: Place
+    call: Call
+    retry: Retry
+    form: ResultForm[Any] | PlainForm
+    repeatable: bool
+    record: Record | None = None
+    tool: str | None = None
+    number: int = 1
+
+    async def made(self) -> Any:
+        """Make the call, and note its result, or its last failure, which is raised."""
+        if (inline := self.turn.inline) is None:
+            return (await self._noted())[0]
+        ids, begun = self.turn.ids, self.turn.journal.find(self.place)
+        assert begun is not None
+        kind, request, call_id = begun.kind, begun.request, begun.call_id
+        inline.mark(CallBegan(ids=ids, place=self.place, kind=kind, request=request, call_id=call_id, tool=self.tool))
+        try:
+            value, stored = await self._noted()
+        except BaseException as error:  # its moment has what its code raised, rather than how that is reported
+            cause = (error.__cause__ if isinstance(error, EffectFailed | TimedOut) else None) or error
+            inline.mark(CallOver(ids=ids, place=self.place, exception=cause))
+            raise
+        inline.mark(CallOver(ids=ids, place=self.place, result=stored))
+        return value
+
+    async def _noted(self) -> tuple[Any, JSON]:
+        """Return the result as the program gets it, and as it is stored."""
+        turn, where = self.turn, f"result of {self.place}"
+        result = await self._repeated()
+        try:
+            stored = self.form.stored(result, where)
+            value = self.form.read(sized(dumps(stored, where), where, turn.room), where)
+        except Exception as error:
+            raise self._failed(error) from error
+        turn.pending.effects.append(turn.journal.finish(self.place, result=stored))
+        if self.record is not None:
+            self.record(stored, None)
+        return value, stored
+
+    async def _repeated(self) -> Any:
+        """Make the call until it returns, or fails for the last time."""
+        while True:
+            before = self.turn.enter_call(self.place)
+            try:
+                async with asyncio.timeout(self.retry.seconds) as limit:
+                    return await self.call()
+            except Exception as error:
+                if limit.expired() and not self.repeatable:
+                    raise TimedOut from error
+                failure = error
+            finally:
+                leave_call(before)
+            try:
+                if not await self._may_repeat(failure):
+                    raise self._failed(failure) from failure
+            except asyncio.CancelledError:
+                self._failed(failure)  # it was cut off between two makings: nothing is in doubt
+                raise
+            except InvalidInput as error:  # `retry_on` or `backoff` cannot say
+                raise self._failed(error) from failure
+            self.number += 1
+
+    async def _may_repeat(self, error: Exception) -> bool:
+        """Return whether the call is made again, after a pause."""
+        turn, retry = self.turn, self.retry
+        if self.number > retry.retries or turn.stop is not None or not retry.repeats(error):
+            return False
+        pause = retry.pause(self.number, error)
+        if turn.inline is not None:
+            place, number = self.place, self.number
+            turn.inline.mark(CallRepeated(ids=turn.ids, place=place, making=number, pause=pause, exception=error))
+        await asyncio.sleep(pause)
+        return turn.stop is None
+
+    def _failed(self, error: Exception) -> EffectFailed:
+        """Note the call's failure, and return what the program gets for it."""
+        stored = error_record(error)
+        self.turn.pending.effects.append(self.turn.journal.finish(self.place, error=stored))
+        if self.record is not None:
+            self.record(None, stored)
+        return failed(self.place, stored, error)
