@@ -17,6 +17,7 @@ from tenuto.model.input import Input, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopReply
+from tenuto.model.schedule import Schedule
 from tenuto.model.session import Page, SessionHead, SessionKey
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
@@ -27,6 +28,7 @@ from tenuto.runtime.change.fork import NewFork
 from tenuto.runtime.change.pipeline import NeedsLane
 from tenuto.runtime.change.rewind import going_back
 from tenuto.runtime.conversation.history import as_message
+from tenuto.runtime.conversation.scheduled_message import new_schedule
 from tenuto.runtime.lifetime import Lifetime
 from tenuto.runtime.queue.sender import within_life
 from tenuto.runtime.run.live_turns import run_to_stop, session_of_run
@@ -43,7 +45,7 @@ from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.held_lanes import refuse_nested
 from tenuto.store.store import Store
-from tenuto.words import JSON, Boundary, Cancelled, Seconds, StopKind, WhenBusy
+from tenuto.words import JSON, Boundary, Cancelled, MissedOccurrences, Seconds, StopKind, WhenBusy, WhenWaiting
 
 
 class Session(Generic[OutT_co]):
@@ -144,6 +146,44 @@ class Session(Generic[OutT_co]):
         """Cancel queued input and return the result for each id."""
         found = await self._lifetime.parts().store.inbox.cancel(self._key, input_ids)
         return {input_id: each.value for input_id, each in found.items()}
+
+    async def schedule(
+        self,
+        name: str,
+        message: Sendable,
+        *,
+        every: Seconds | None = None,
+        cron: str | None = None,
+        tz: str = "UTC",
+        missed: MissedOccurrences = "latest",
+        when_waiting: WhenWaiting = "hold",
+    ) -> Schedule:
+        """Send a message again and again: `every` so many seconds, or at the local times of a `cron` expression.
+
+        Workers send it. The same words again change nothing; others replace the schedule of that name. After an outage
+        the `latest` occurrence is sent, `all` of them (at most 100), or `none`; `metadata["schedule"]` of the message
+        says which it is and how many before it were missed. While the session waits for something, an occurrence is
+        held, skipped, or abandons what is waited for.
+        """
+        given = new_schedule(name, message, every=every, cron=cron, tz=tz, missed=missed, when_waiting=when_waiting)
+        return await self._lifetime.parts().store.schedules.declare(self._key, given)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule and return whether there was one; what it has sent already stays."""
+        return await self._lifetime.parts().store.schedules.remove(self._key, name)
+
+    async def schedules(self) -> Sequence[Schedule]:
+        """Return the session's schedules by name, each with its next occurrence, or why it is paused."""
+        await head_of(self._lifetime.parts().store, self._key)
+        return await self._lifetime.parts().store.schedules.of_session(self._key)
+
+    async def pause_schedule(self, name: str, reason: str = "It was paused.") -> Schedule:
+        """Let a schedule not send until it is resumed; an unknown one raises `ScheduleNotFound`."""
+        return await self._lifetime.parts().store.schedules.pause(self._key, name, reason)
+
+    async def resume_schedule(self, name: str) -> Schedule:
+        """Let a paused schedule send again, from its next occurrence on."""
+        return await self._lifetime.parts().store.schedules.resume(self._key, name)
 
     async def resume(self) -> Outcome[OutT_co]:
         """Resume the session's interrupted or failed run, without a new message."""
