@@ -150,7 +150,7 @@ class BlockingSession(Generic[OutT_co]):
         return self._portal.call(self._wrapped.waits())
 
     def answer(
-        self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True
+        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
     ) -> Answered[OutT_co]:
         """See `Session.answer`."""
         return self._portal.call(self._wrapped.answer(wait, value, error=error, run=run))
@@ -350,7 +350,9 @@ class BlockingSessions:
         """See `Sessions.outcome`."""
         return self._portal.call(self._wrapped.outcome(input_or_run_id))
 
-    def answer(self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True) -> Answered[JSON]:
+    def answer(
+        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
+    ) -> Answered[JSON]:
         """See `Sessions.answer`."""
         return self._portal.call(self._wrapped.answer(wait, value, error=error, run=run))
 

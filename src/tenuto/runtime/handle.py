@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, overload
 
+from pydantic import BaseModel
+
 from tenuto.argument import check_word, word_of
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
 from tenuto.messages.message import Message, Sendable
@@ -181,7 +183,7 @@ class Session(Generic[OutT_co]):
         return await store.waits.of_session(self._key)
 
     async def answer(
-        self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True
+        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
     ) -> Answered[OutT_co]:
         """Answer what this session, or one below it, waits for; see `Sessions.answer`."""
         return await self._lifetime.parts().give_answer(

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from tenuto.argument import check_flag, check_items, check_word
 from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, TenutoError
@@ -93,7 +95,7 @@ class Machinery:
         self.store, self.options = store, options
         hooks, self.programs, self.listeners = options.hooks, options.programs, options.listeners
         self.commands, self.live = options.commands, LiveTurns(store)
-        self.pipeline = Pipeline(store, hooks, self.listeners)
+        self.pipeline = Pipeline(store, self.programs, hooks, self.listeners)
         ender = TurnEnder(store, self.listeners, hooks, options.tracebacks)
         self.factory = TurnFactory(
             store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps, self.commands
@@ -123,13 +125,20 @@ class Machinery:
         return await self.pipeline.look(replica)
 
     async def give_answer(
-        self, wait: str | Wait, value: JSON, *, tenant: str, error: JSON, session: SessionKey | None, run: bool
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel,
+        *,
+        tenant: str,
+        error: JSON,
+        session: SessionKey | None,
+        run: bool,
     ) -> Answered[Any]:
         """Store an answer, and resume its session if that was the last; see `Sessions.answer`."""
         named: dict[str, Any] = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
         stored = await self.answers.give(
             wait.wait_id if isinstance(wait, Wait) else wait,
-            value,
+            value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value,
             tenant=tenant,
             error=error,
             session=session,

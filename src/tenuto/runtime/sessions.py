@@ -144,7 +144,7 @@ class Sessions:
         return await Outcomes(self._lifetime.parts().store).of_input(input_or_run_id, self._tenant)
 
     async def answer(
-        self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True
+        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
     ) -> Answered[JSON]:
         """Answer what a run waits for; the answer is durable when this returns, and counts once.
 

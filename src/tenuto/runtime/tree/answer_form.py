@@ -43,7 +43,8 @@ def checked(wait: Wait, value: JSON, error: JSON) -> JSON:
             _check(wait, value, wait.schema)
             return {"result": value}
         case WaitKind.CHILD:
-            return {"result": value} if error is None else {"error": error_data(error)}
+            ended: Any = value
+            return dict(ended) if error is None else {"error": error_data(error)}
         case WaitKind.IN_DOUBT:
             _check(wait, value, _IN_DOUBT)
             settled: Any = value

@@ -44,14 +44,14 @@ async def abandon_run(store: Store, run: Run, waits: Iterable[Wait]) -> Abandone
 
 
 def result_for_parent(
-    asker: Any, key: SessionKey, *, status: str, output: JSON = None, error: JSON = None
+    asker: Any, key: SessionKey, *, status: str, output: JSON = None, text: str = "", error: JSON = None
 ) -> NewOutgoing | None:
     """Return the outcome of a child's turn, for the parent that waits for it; None if no parent does."""
     if not isinstance(asker, Mapping):
         return None
     target = SessionKey(str(asker["parent"]), tenant=key.tenant)
     body = {"token": asker["token"], "child": key.session_id, "status": status}
-    body |= {"result": output} if error is None else {"error": error}
+    body |= {"result": output, "text": text} if error is None else {"error": error}
     return NewOutgoing(kind=OutboxKind.RESULT, target=target, body=body)
 
 
