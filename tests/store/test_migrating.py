@@ -139,7 +139,7 @@ async def test_previews_from_before_are_still_there(fresh: OurHarness) -> None:
         now = await store.dump()
     for statement in BEFORE_PREVIEWS:
         await fresh.damage(statement)
-    await go_back_to(fresh, 8)
+    await go_back_to(fresh, 9)
     async with open_store(fresh.address, **fresh.options) as store:
         assert await store.dump() == now
         found = {each.key.session_id: (each.title, each.preview) for each in await store.list()}
