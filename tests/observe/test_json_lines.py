@@ -34,7 +34,7 @@ async def fails(turn: Turn) -> None:
 def read(path: Path) -> list[dict[str, Any]]:
     lines = path.read_bytes().decode("ascii").split("\n")
     assert lines.pop() == "", "the last line is whole"
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in lines if line]
 
 
 def notice(number: int, size: int = 0) -> Notice:

@@ -24,7 +24,7 @@ class JsonLines:
 
     Each line is one write to the end of the file, so several processes may share it. It is with the operating system
     before the listener returns: it outlives the process, but not a loss of power. A file that was moved away or deleted
-    is made anew. What cannot be written is left out, reported once in the log, and counted in a line
+    is made again. What cannot be written is left out, reported once in the log, and counted in a line
     `json_lines_lost` once writing succeeds again; no turn fails for it.
     """
 
@@ -107,6 +107,7 @@ class JsonLines:
             self._close()
         if self._file is None:
             self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            # Another process may be writing just now: then a line that is empty follows.
             size = os.fstat(self._file).st_size
             self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
         return self._file
