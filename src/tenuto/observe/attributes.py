@@ -115,7 +115,7 @@ def of_turn(ids: RunIds) -> dict[str, Any]:
 def of_begin(moment: TurnBegan) -> dict[str, Any]:
     """Return the attributes of a turn's span that say how the turn began."""
     found = {
-        "gen_ai.request.model": _model_of(moment.model),
+        "gen_ai.request.model": model_of(moment.model),
         "tenuto.origin_id": moment.origin_id,
         "tenuto.input_id": moment.input_id,
         "tenuto.resumed": moment.resumes is not None or (moment.ids.attempt or 1) > 1,
@@ -136,7 +136,7 @@ def of_call(moment: CallBegan, model: str | None) -> tuple[str, dict[str, Any]]:
     found["gen_ai.conversation.id"] = moment.ids.session_id
     match moment.kind:
         case "model":
-            asked = _model_of(moment.request) or model
+            asked = model_of(moment.request) or model
             found |= {"gen_ai.operation.name": "chat", "gen_ai.request.model": asked}
             name = "chat" if asked is None else f"chat {asked}"
         case "tool":
@@ -173,7 +173,7 @@ def _of_place(place: CallPlace, kind: str) -> dict[str, Any]:
     return found | ({"tenuto.call.namespace": namespace} if namespace else {})
 
 
-def _model_of(value: Any) -> str | None:
+def model_of(value: Any) -> str | None:
     """Return the model that a request or a definition names, if it does."""
     if isinstance(value, Mapping):
         value = value.get("model", value.get("name"))

@@ -13,10 +13,12 @@ from tenuto.observe.attributes import IMPLEMENTATION, VERSION
 from tenuto.runtime.stream.moments import Moment, TurnAhead
 
 try:
+    from opentelemetry.metrics import MeterProvider, get_meter_provider
     from opentelemetry.trace import TracerProvider, get_tracer_provider
 
     from tenuto.observe.graph_spans import INVOCATION, GraphSpans
     from tenuto.observe.open_spans import OpenSpans
+    from tenuto.observe.turn_metrics import TurnMetrics
     from tenuto.observe.turn_spans import Traces, TurnSpans
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -27,7 +29,7 @@ __all__ = ["INVOCATION", "OTelObserver"]
 
 
 class OTelObserver:
-    """Makes spans with the given provider; without one, with the provider that the application has set globally.
+    """Makes spans and metrics with the given providers; without them, with those that the application has set globally.
 
     Give it to a runtime as one of its `listeners`: it follows all its turns, and the graphs among its programs. A graph
     that runs by itself has it attached, at the outermost graph, or gets it passed to `run`. One observer serves any
@@ -40,18 +42,25 @@ class OTelObserver:
     inline = True
 
     def __init__(
-        self, tracer_provider: TracerProvider | None = None, detached: Collection[str] = (), *, traces: Traces = "turn"
+        self,
+        tracer_provider: TracerProvider | None = None,
+        detached: Collection[str] = (),
+        *,
+        meter_provider: MeterProvider | None = None,
+        traces: Traces = "turn",
     ) -> None:
         check_word(traces, Traces, "traces")
         self._spans = OpenSpans((tracer_provider or get_tracer_provider()).get_tracer(IMPLEMENTATION, VERSION))
         self._graphs = GraphSpans(self._spans, detached)
         self._turns = TurnSpans(self._spans, traces)
+        self._metrics = TurnMetrics((meter_provider or get_meter_provider()).get_meter(IMPLEMENTATION, VERSION))
 
     def __call__(self, happened: Any) -> None:
         """See `InlineListener` and `InlineObserver`; given twice, it makes its spans once."""
         match happened:
             case Moment():
                 self._turns.take(happened)
+                self._metrics.take(happened)
             case NodeEvent() | FrameEvent() | InvocationEvent() | MetadataEvent():
                 self._graphs.take(happened)
 

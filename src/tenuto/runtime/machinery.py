@@ -96,7 +96,7 @@ class Machinery:
         self.store, self.options = store, options
         hooks, self.programs, self.listeners = options.hooks, options.programs, options.listeners
         self.commands, self.live = options.commands, LiveTurns(store)
-        self.pipeline = Pipeline(store, hooks, self.listeners)
+        self.pipeline = Pipeline(store, self.programs, hooks, self.listeners)
         ender = TurnEnder(store, self.listeners, hooks, options.tracebacks)
         self.factory = TurnFactory(
             store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps, self.commands

@@ -18,10 +18,11 @@ from tenuto.model.input import InputKind
 from tenuto.model.session import SessionStatus
 from tenuto.quote import quote
 from tenuto.runtime.conversation.history import as_message, message_input
+from tenuto.runtime.program.program_name import Named, full_name
 from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.definition import Task, check_tasks
 from tenuto.runtime.session.session_view import SessionView
-from tenuto.store.bounds import check_key
+from tenuto.store.bounds import check_key, check_name
 from tenuto.words import StopKind
 
 _MISSING: Any = object()
@@ -128,6 +129,29 @@ class ChangeSystemPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeProgram:
+    """Let another program, or another version of the same one, run the session from the next turn on.
+
+    It is named as `name@version`; a name alone means the one registered last. Its migrations bring the state over, in
+    the same commit; if they cannot, `InvalidInput` is raised and nothing changes.
+    """
+
+    program: str
+
+    def __init__(self, program: str | Named) -> None:
+        object.__setattr__(self, "program", check_name(full_name(program), "program"))
+
+    async def apply(self, session: SessionView) -> SessionView:
+        """See `Action.apply`."""
+        name, _, version = self.program.partition("@")
+        if not version:
+            raise InvalidInput(f"ChangeProgram({quote(name)}) needs a version to be applied by itself.")
+        before = session.definition
+        label = before.label if before is not None and before.label != before.name else name
+        return session.with_definition(name=name, version=version, label=label)
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeModel:
     """Change the model, from the next call on."""
 
@@ -210,6 +234,7 @@ COMMANDS: tuple[type[Any], ...] = (
     CompleteSession,
     FailSession,
     ClearSession,
+    ChangeProgram,
     ChangeSystemPrompt,
     ChangeModel,
     WriteMetadata,

@@ -252,21 +252,29 @@ class Programs:
             raise self._unknown(name, f"The program {quote(name)} is not registered here")
         return name
 
+    def has(self, definition: Definition | None) -> bool:
+        """Return whether a session's own version of its program is registered."""
+        return definition is not None and (definition.name, definition.version) in self._programs
+
     def of(self, definition: Definition | None) -> Program[Any]:
-        """Return the program of a session, in the version it was created with."""
+        """Return the program of a session: its version of it, or the one registered last that accepts that version."""
         if definition is None:
             raise self._unknown(
                 None,
                 "The session has no program: it was not created by a runtime, or its definition is not a program's. "
                 "Set one with an action that returns `session.with_definition(name=...)`",
             )
-        found = self._programs.get((definition.name, definition.version))
+        found = self._programs.get((definition.name, definition.version)) or self._accepting(definition)
         if found is None:
             name = f"{definition.name}@{definition.version}"
             raise self._unknown(
                 name, f"The session's program {name} is not registered here; the session can be read but not run"
             )
         return found
+
+    def _accepting(self, definition: Definition) -> Program[Any] | None:
+        others = (each for (name, _), each in reversed(self._programs.items()) if name == definition.name)
+        return next((each for each in others if definition.version in getattr(each, "accepts", ())), None)
 
     def _unknown(self, name: str | None, what: str) -> ProgramNotRegistered:
         registered = ", ".join(self.names) or "none"

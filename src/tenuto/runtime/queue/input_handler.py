@@ -12,6 +12,7 @@ from tenuto.errors import (
     TenutoError,
     WaitNotOpen,
 )
+from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import Append
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import Consume, Input, InputKind
@@ -132,8 +133,8 @@ class InputHandler:
         said = None if action.message is None else as_message(action.message)
         new = NewFork(source=key, at=action.at, target=target, message=said, key=action.key or queued.input_id)
 
-        def admit(source: Replica) -> None:
-            self._factory.admit(said, source)
+        def admit(source: Replica, point: Checkpoint | None) -> None:
+            self._factory.admit(said, source, point)
 
         forking = fork(self._store, new, new.begins(), self._factory.load, admit)
         await self._pipeline.perform(key, ForkSession.__name__, forking)

@@ -15,6 +15,7 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.ids import new_id
+from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import NewCheckpoint, NextRun, Receipt
 from tenuto.model.input import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
@@ -22,6 +23,8 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.hooks import Hooks
+from tenuto.runtime.change.program_state import carry_over, take_changes
+from tenuto.runtime.change.rewind import own_fields
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
 from tenuto.runtime.run.first_message import FirstMessage, plain_first_message
@@ -30,7 +33,6 @@ from tenuto.runtime.run.predecessor import abandon_former, roll_back
 from tenuto.runtime.run.refusal import Declined, declines
 from tenuto.runtime.run.turn_moments import ahead, ahead_after
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.session_view import changes_between
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
 from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
@@ -83,11 +85,15 @@ class TurnFactory:
         except ProgramNotRegistered:
             return ProgramTraits()
 
-    def admit(self, message: JSON, replica: Replica) -> None:
-        """Refuse a first message that the program of a forked session does not accept."""
+    def admit(self, message: JSON, replica: Replica, point: Checkpoint | None) -> None:
+        """Refuse a fork, at a point of its source, if its program does not accept the first message or the state."""
+        traits = self.traits_of(replica.definition)
         if message is not None:
             self.programs.of(replica.definition)
-            self.traits_of(replica.definition).item(message)
+            traits.item(message)
+        if traits.state is not None:
+            version = replica.schema_version if point is None else point.schema_version
+            traits.state.check(replica.document if point is None else own_fields(point), version)
 
     async def begin(self, replica: Replica, lane: Lane, first: FirstMessage, *, warm: bool) -> TurnContext:
         """Begin a turn with a message, in one commit that also abandons the last run's waits, with results for calls.
@@ -122,6 +128,7 @@ class TurnFactory:
         notices: list[Notice] = [await self.run_load_hooks(turn)]
         if first.rolls_back is not None:
             await roll_back(self.store, turn, first.rolls_back)
+            carry_over(self.programs, turn)
         elif replica.last_run is not None and replica.last_run[1] is RunStatus.SUSPENDED:
             await abandon_former(self.store, turn, replica.last_run[0])
         item = pending.add(log, [entry])
@@ -204,15 +211,17 @@ class TurnFactory:
             )
 
     def check_known(self, replica: Replica) -> None:
-        """Refuse a session whose program is not registered here, or cannot read the stored version of its state."""
+        """Refuse a session whose program is not registered here, or cannot read the state as it is stored."""
         traits = traits_of(self.programs.of(replica.definition))
         if traits.reads is not None:
             traits.reads(replica.schema_version)
+        if traits.state is not None and replica.schema_version != traits.state.version:
+            traits.state.check(replica.document, replica.schema_version)
 
     def build(self, replica: Replica, writer: RunWriter, invocation: Invocation, journal: EffectJournal) -> TurnContext:
         """Return a turn that has not written anything yet."""
         traits = self.traits_of(replica.definition)
-        return TurnContext(
+        turn = TurnContext(
             replica=replica,
             writer=writer,
             invocation=invocation,
@@ -226,6 +235,9 @@ class TurnFactory:
             as_input=self.commands.queued,
             inline=self.listeners.inline,
         )
+        if traits.state is not None or not self.programs.has(replica.definition):
+            carry_over(self.programs, turn)
+        return turn
 
     async def run_load_hooks(self, turn: TurnContext) -> SessionLoaded:
         """Pass the loaded session through the hooks, and return its notice; raise `Declined` if a hook refuses it."""
@@ -234,7 +246,7 @@ class TurnFactory:
             try:
                 before = replica.value()
                 after = await self.hooks.on_stage("after_load", before)
-                turn.pending.apply(changes_between(before, after), after)
+                take_changes(turn, before, after)
             except Exception as error:
                 await self.listeners.tell(LoadFailed(key=turn.key, stage="after_load", **failure(error)))
                 raise _declined(error) from error
