@@ -27,6 +27,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "graph/events/event_queue.py:Delivery.around",
         "graph/events/event_queue.py:Delivery.wait_for",
         "graph/events/update_stream.py:updates_of",
+        "messages/provider_object.py:opened",
         "runtime/stream/notices.py:_fault",
         "runtime/program/program.py:FunctionProgram.run",
         "runtime/program/tool.py:ToolSpec.make",

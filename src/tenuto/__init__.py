@@ -8,8 +8,10 @@ from importlib.metadata import version as _version
 from tenuto.errors import TenutoError
 from tenuto.messages.message import Message
 from tenuto.model.wait import Wait
+from tenuto.runtime.calls.wait_for import Approval, WaitFor
 from tenuto.runtime.change.hooks import on
 from tenuto.runtime.handle import Session
+from tenuto.runtime.program.child_result import AskChild
 from tenuto.runtime.program.program import Program, program
 from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.tool_calls import run_tools
@@ -23,7 +25,6 @@ from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.sessions import Sessions
 from tenuto.runtime.stream.notices import Notice
 from tenuto.runtime.stream.reader import StreamItem, fold
-from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.store.open import open_store
 from tenuto.store.store import Store
 from tenuto.words import JSON
@@ -32,6 +33,8 @@ __version__ = _version("tenuto")
 
 __all__ = [
     "JSON",
+    "Approval",
+    "AskChild",
     "Definition",
     "Message",
     "Notice",

@@ -2,6 +2,7 @@
 
 from tenuto.runtime.change.action import (
     ChangeModel,
+    ChangeProgram,
     ChangeSystemPrompt,
     ClearSession,
     CompleteSession,
@@ -22,6 +23,7 @@ from tenuto.runtime.session.definition import Task
 __all__ = [
     "Action",
     "ChangeModel",
+    "ChangeProgram",
     "ChangeSystemPrompt",
     "ClearSession",
     "CompleteSession",

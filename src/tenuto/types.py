@@ -9,6 +9,7 @@ from tenuto.model.token_usage import UsageReport, UsageTotals
 from tenuto.runtime.change.hooks import Hook, HookFunction
 from tenuto.runtime.handle import Forked
 from tenuto.runtime.operator import Operator
+from tenuto.runtime.program.child_result import ChildResult
 from tenuto.runtime.program.turn_state import Document
 from tenuto.runtime.session.info import RunView
 from tenuto.runtime.stream.notices import Listener
@@ -38,6 +39,7 @@ __all__ = [
     "Answered",
     "Boundary",
     "Cancelled",
+    "ChildResult",
     "DeleteReport",
     "Document",
     "Effect",

@@ -142,9 +142,9 @@ async def chief(turn: Turn) -> None:
     again = known if known is not None and dice(marker, 2) else None
     token = f"{marker}.kid"
     how = "wait" if dice(marker, 5) == 0 else "now"
-    answer: Any = await turn.child("kid", f"{token} {how}", session_id=again)
-    if "error" not in answer:
-        turn.state.update(kid=answer["session_id"])
+    answer = await turn.child("kid", f"{token} {how}", session_id=again)
+    if answer.error is None:
+        turn.state.update(kid=answer.session_id)
     turn.append({"role": "assistant", "content": f"re: {marker}"}, once="done")
 
 

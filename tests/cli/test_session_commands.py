@@ -19,8 +19,8 @@ async def desk(turn: Turn) -> None:
 
 @program
 async def clerk(turn: Turn) -> None:
-    said: Any = await turn.wait("refund", kind="approval", metadata={"amount": 49})
-    turn.append({"role": "assistant", "content": "Paid." if said["approved"] else "Not paid."}, once="reply")
+    said = await turn.wait("refund", kind="approval", metadata={"amount": 49})
+    turn.append({"role": "assistant", "content": "Paid." if said else "Not paid."}, once="reply")
 
 
 async def suspended(place: Place, tenant: str = "") -> tuple[str, str]:

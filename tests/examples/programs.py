@@ -45,7 +45,7 @@ LIST = [
     Example(2, "shop.py", NOT_YET),
     Example(3, "shop.py", RUNS),
     Example(3, "web.py", RUNS),
-    Example(4, "typed.py", NOT_YET),
+    Example(4, "typed.py", RUNS),
     Example(5, "article.py", RUNS),
     Example(6, "nightly.py", NOT_YET),
     Example(7, "tenants.py", NOT_YET),

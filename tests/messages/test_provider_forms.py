@@ -250,6 +250,14 @@ async def test_a_stream_is_assembled_and_its_deltas_are_emitted(path: str, assem
         await assemble(events(path, cut=4))
 
 
+@pytest.mark.parametrize(("path", "assemble"), [(CHAT, stream_openai), (ANTHROPIC, stream_anthropic)])
+async def test_a_request_for_a_stream_is_awaited(path: str, assemble: Any) -> None:
+    async def request() -> AsyncIterator[Any]:
+        return events(path)
+
+    assert text_of(await assemble(request())) == REPLY["content"]
+
+
 def chat_with(arguments: str) -> Any:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
     return {"role": "assistant", "content": None, "tool_calls": [call]}

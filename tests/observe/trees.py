@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -55,7 +57,9 @@ class Spans:
         self._kept = InMemorySpanExporter()
         self.provider = TracerProvider(sampler=sampler)
         self.provider.add_span_processor(SimpleSpanProcessor(self._kept))
-        self.observer = OTelObserver(self.provider, detached=detached, **options)
+        self.reader = InMemoryMetricReader()
+        meters = MeterProvider([self.reader])
+        self.observer = OTelObserver(self.provider, detached=detached, meter_provider=meters, **options)
 
     @property
     def finished(self) -> list[ReadableSpan]:

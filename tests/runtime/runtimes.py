@@ -9,6 +9,7 @@ import pytest
 
 from tenuto.errors import TenutoError
 from tenuto.model.wait import Wait
+from tenuto.runtime.program.child_result import ChildResult
 from tenuto.runtime.program.program import Program
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome
@@ -76,6 +77,13 @@ def waiting(outcome: Outcome[Any], kind: str) -> Wait:
     """Return the one wait of a kind that a suspended turn has open."""
     (found,) = [wait for wait in outcome.waits if wait.kind == kind]
     return found
+
+
+def as_data(child: ChildResult[Any]) -> dict[str, Any]:
+    """Return how a child's turn went as plain data: its error, or what it returned or else said."""
+    if child.error is not None:
+        return {"session_id": child.session_id, "error": dict(child.error)}
+    return {"session_id": child.session_id, "result": child.text if child.output is None else child.output}
 
 
 def contents(messages: Sequence[Any], role: str) -> list[Any]:

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tools import blocking_face
 
 from tenuto import Outcome, SessionRuntime, Turn, program
 from tenuto.blocking import BlockingRuntime, BlockingSession
 from tenuto.errors import NotOpen, SessionNotFound, WrongLoop
+from tools import blocking_face
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -11,7 +11,7 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
 from tenuto.writing import pages
 from tests.conftest import OurHarness
-from tests.runtime.runtimes import Database, Gate
+from tests.runtime.runtimes import Database, Gate, as_data
 
 KEY = SessionKey("s")
 EFFECTS = 2 * 3 + 1
@@ -75,7 +75,7 @@ async def test_every_call_in_doubt_is_listed(harness: OurHarness) -> None:
 async def test_what_was_sent_queued_and_run_is_read_to_its_end(harness: OurHarness) -> None:
     @program
     async def asks(turn: Turn) -> Any:
-        return await turn.child("asks", "more", name=f"child {turn.text}")
+        return as_data(await turn.child("asks", "more", name=f"child {turn.text}"))
 
     runtime = await Database(harness).runtime(asks)
     await runtime.create("asks", session_id="s")
@@ -97,7 +97,7 @@ async def test_a_stop_waits_for_a_child_that_is_yet_to_begin_however_much_was_se
 
     @program
     async def parent(turn: Turn) -> Any:
-        return await turn.child("kid", "work", name=f"child {turn.text}")
+        return as_data(await turn.child("kid", "work", name=f"child {turn.text}"))
 
     begun: list[str] = []
 

@@ -27,6 +27,7 @@
     │   │   ├── StreamMoved
     │   │   └── SessionMoved
     │   ├── ForkPointNotRetained
+    │   ├── ScheduleNotFound
     │   ├── LaneBusy
     │   ├── LaneLost
     │   ├── NestedSession
@@ -50,6 +51,7 @@
     │   ├── StateConflict
     │   ├── StepBudgetExceeded
     │   ├── WaitExpired
+    │   ├── ChildFailed
     │   ├── RunFailed
     │   ├── StreamDropped
     │   ├── StreamRewound

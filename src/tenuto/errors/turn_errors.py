@@ -62,6 +62,15 @@ class WaitExpired(TurnError):
     wait_id: Public[str]
 
 
+class ChildFailed(TurnError):
+    """A child that a program asked ended without a result; `session_id` is the child's, `error` what is recorded."""
+
+    category = "child_failed"
+    bucket = of_cause(Bucket.USER_CORRECTABLE)
+    session_id: Public[str]
+    error: Any
+
+
 class RunFailed(TurnError):
     """A run ended without the result that was asked for; `status` and `error` say how."""
 

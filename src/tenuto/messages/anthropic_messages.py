@@ -1,6 +1,6 @@
 """Messages from and to Anthropic's messages."""
 
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from tenuto.errors import InvalidInput
@@ -17,7 +17,7 @@ from tenuto.messages.provider_fields import (
     with_fields,
     without,
 )
-from tenuto.messages.provider_object import Native, ProviderObject, plain, understood_as
+from tenuto.messages.provider_object import Native, ProviderObject, Stream, opened, plain, understood_as
 from tenuto.messages.tool_arguments import arguments_of
 from tenuto.quote import quote
 
@@ -82,15 +82,14 @@ def to_anthropic(messages: Iterable[ContextMessage]) -> list["MessageParam"]:
     return cast("list[MessageParam]", found)
 
 
-async def stream_anthropic(
-    events: AsyncIterable[Native], emit: Callable[[Delta], None] | None = None
-) -> AssistantMessage:
+async def stream_anthropic(events: Stream, emit: Callable[[Delta], None] | None = None) -> AssistantMessage:
     """Assemble the message of a stream of `RawMessageStreamEvent`s, calling `emit` with each delta as it arrives.
 
-    A stream that ends before its last event is a `ConnectionError`: its message would not be whole.
+    `events` is the stream, or the request for it. One that ends before its last event is a `ConnectionError`: its
+    message would not be whole.
     """
     reply = _Reply(emit or (lambda _: None))
-    async for event in events:
+    async for event in await opened(events):
         reply.add(plain(event))
     if not reply.whole:
         raise ConnectionError("The stream of a message ended before its last event.")

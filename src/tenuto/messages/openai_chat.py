@@ -1,6 +1,6 @@
 """Messages from and to OpenAI's chat completions."""
 
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from tenuto.errors import InvalidInput
@@ -17,7 +17,7 @@ from tenuto.messages.provider_fields import (
     with_fields,
     without,
 )
-from tenuto.messages.provider_object import Native, ProviderObject, plain, understood_as
+from tenuto.messages.provider_object import Native, ProviderObject, Stream, opened, plain, understood_as
 from tenuto.messages.tool_arguments import UNPARSED, arguments_of, text_of_arguments
 from tenuto.quote import quote
 
@@ -61,13 +61,14 @@ def to_openai(messages: Iterable[ContextMessage]) -> list["ChatCompletionMessage
     return cast("list[ChatCompletionMessageParam]", found)
 
 
-async def stream_openai(chunks: AsyncIterable[Native], emit: Callable[[Delta], None] | None = None) -> AssistantMessage:
+async def stream_openai(chunks: Stream, emit: Callable[[Delta], None] | None = None) -> AssistantMessage:
     """Assemble the message of a stream of `ChatCompletionChunk`s, calling `emit` with each delta as it arrives.
 
-    A stream that ends without a finish reason is a `ConnectionError`: its message would not be whole.
+    `chunks` is the stream, or the request for it. One that ends without a finish reason is a `ConnectionError`: its
+    message would not be whole.
     """
     reply = _Reply(emit or (lambda _: None))
-    async for chunk in chunks:
+    async for chunk in await opened(chunks):
         for choice in plain(chunk).get("choices") or ():
             if not choice.get("index"):
                 reply.add(choice)

@@ -1,6 +1,6 @@
 """What a provider's library returns, as plain data; that library is not imported."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
@@ -19,6 +19,14 @@ class ProviderObject(Protocol):
 
 Native: TypeAlias = ProviderObject | Mapping[str, object]
 """A message in a provider's form: an object of its library, or a mapping of the same fields."""
+
+Stream: TypeAlias = AsyncIterable[Native] | Awaitable[AsyncIterable[Native]]
+"""A stream of a provider's library, or the request for one, which has not been awaited."""
+
+
+async def opened(stream: Stream) -> AsyncIterable[Native]:
+    """Return the stream, after awaiting the request for it."""
+    return await stream if isinstance(stream, Awaitable) else stream
 
 
 @contextmanager

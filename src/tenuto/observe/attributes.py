@@ -95,24 +95,39 @@ def of_suspension(descriptor: SignalDescriptor | None) -> dict[str, Any]:
     return found | _flat("openarmature.suspension.metadata", descriptor.metadata)
 
 
-def of_turn(moment: TurnBegan) -> dict[str, Any]:
-    """Return the attributes of a turn."""
-    name, _, release = (moment.ids.program or "").partition("@")
-    found = {
+def program_of(ids: RunIds) -> list[str]:
+    """Return the name and the version of a turn's program; nothing if it has none."""
+    return [] if ids.program is None else ids.program.rsplit("@", 1)
+
+
+def of_turn(ids: RunIds) -> dict[str, Any]:
+    """Return the attributes of a turn's span that are known before the turn begins."""
+    found: dict[str, Any] = {
         "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.agent.name": name or None,
-        "gen_ai.agent.version": release or None,
-        "gen_ai.conversation.id": moment.ids.session_id,
-        "gen_ai.request.model": _model_of(moment.model),
-        "tenuto.origin_id": moment.origin_id,
-        "tenuto.input_id": moment.input_id,
-        "tenuto.resumed": moment.resumes is not None or (moment.ids.attempt or 1) > 1,
-        "tenuto.resumes": None if moment.resumes is None else moment.resumes[0],
-        "tenuto.queue_time": moment.waited,
+        "gen_ai.conversation.id": ids.session_id,
         "openarmature.implementation.name": IMPLEMENTATION,
         "openarmature.implementation.version": VERSION,
     }
-    return of_run(moment.ids) | _known(found)
+    names = zip(("gen_ai.agent.name", "gen_ai.agent.version"), program_of(ids), strict=False)
+    return of_run(ids) | _known(found) | dict(names)
+
+
+def of_begin(moment: TurnBegan) -> dict[str, Any]:
+    """Return the attributes of a turn's span that say how the turn began."""
+    found = {
+        "gen_ai.request.model": model_of(moment.model),
+        "tenuto.origin_id": moment.origin_id,
+        "tenuto.input_id": moment.input_id,
+        "tenuto.resumed": moment.resumes is not None or (moment.ids.attempt or 1) > 1,
+        "tenuto.resumes": moment.resumes,
+        "tenuto.queue_time": moment.waited,
+    }
+    return _known(found)
+
+
+def of_wait(wait_id: str, kind: str, signal_id: str | None) -> dict[str, Any]:
+    """Return the attributes of a wait."""
+    return _known({"tenuto.wait.id": wait_id, "tenuto.wait.kind": kind, "tenuto.wait.signal_id": signal_id})
 
 
 def of_call(moment: CallBegan, model: str | None) -> tuple[str, dict[str, Any]]:
@@ -121,7 +136,7 @@ def of_call(moment: CallBegan, model: str | None) -> tuple[str, dict[str, Any]]:
     found["gen_ai.conversation.id"] = moment.ids.session_id
     match moment.kind:
         case "model":
-            asked = _model_of(moment.request) or model
+            asked = model_of(moment.request) or model
             found |= {"gen_ai.operation.name": "chat", "gen_ai.request.model": asked}
             name = "chat" if asked is None else f"chat {asked}"
         case "tool":
@@ -158,7 +173,7 @@ def _of_place(place: CallPlace, kind: str) -> dict[str, Any]:
     return found | ({"tenuto.call.namespace": namespace} if namespace else {})
 
 
-def _model_of(value: Any) -> str | None:
+def model_of(value: Any) -> str | None:
     """Return the model that a request or a definition names, if it does."""
     if isinstance(value, Mapping):
         value = value.get("model", value.get("name"))

@@ -5,13 +5,24 @@ made: it is an event on the turn's span, and no span of its duration.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias
 
-from opentelemetry.trace import SpanKind
+from opentelemetry.context import Context, get_current
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    get_current_span,
+    set_span_in_context,
+)
 
 from tenuto.graph.events.node_event import Ending
-from tenuto.observe.attributes import of_call, of_replay, of_turn, of_usage
-from tenuto.observe.open_spans import Kind, OpenSpan, OpenSpans
+from tenuto.observe.attributes import of_begin, of_call, of_replay, of_turn, of_usage, of_wait, program_of
+from tenuto.observe.open_spans import Kind, OpenSpan, OpenSpans, context_from, links_to, traceparent_of
 from tenuto.runtime.stream.moments import (
     CallBegan,
     CallOver,
@@ -20,8 +31,10 @@ from tenuto.runtime.stream.moments import (
     CallReplayed,
     Moment,
     TokensCounted,
+    TurnAhead,
     TurnBegan,
     TurnOver,
+    WaitsOpened,
 )
 from tenuto.writing.error_record import category_of
 from tenuto.writing.run_ids import RunIds
@@ -33,12 +46,30 @@ _ENDINGS: Mapping[str, Ending] = {
     "interrupted": Ending.INTERRUPTED,
 }
 
+Traces: TypeAlias = Literal["turn", "session"]
+"""Whether each turn that nothing is around has its own trace, or all turns of a session have one."""
+
+MOST_AHEAD = 1000
+"""How many turns may be about to begin at once; the span of one that is forgotten begins with its program."""
+
 
 class TurnSpans:
     """Makes the spans of turns; see `OTelObserver`."""
 
-    def __init__(self, spans: OpenSpans) -> None:
+    def __init__(self, spans: OpenSpans, traces: Traces) -> None:
         self._all = spans
+        self._traces = traces
+        self._ahead: dict[Hashable, Span] = {}
+
+    def trace_ahead(self, ahead: TurnAhead) -> str | None:
+        """Begin the span of a turn whose first commit is being made, and return its trace context.
+
+        It is not current yet. If the turn does not begin, nothing ever asks for it.
+        """
+        while len(self._ahead) >= MOST_AHEAD:
+            self._ahead.pop(next(iter(self._ahead)), None)
+        span = self._ahead[_turn(ahead.ids)] = self._begun(ahead)
+        return traceparent_of(span)
 
     def take(self, moment: Moment) -> None:
         """Begin or end the span that a moment is about, or note it on the span that is open."""
@@ -55,15 +86,39 @@ class TurnSpans:
                 self._note(moment, "tenuto.call.replayed", of_replay(moment))
             case CallRepeated():
                 self._call_repeats(moment)
+            case WaitsOpened():
+                for wait in moment.waits:
+                    self._note(moment, "tenuto.wait.opened", of_wait(*wait))
             case TokensCounted():
                 self._tokens_counted(moment)
+
+    def _begun(self, ahead: TurnAhead) -> Span:
+        """Begin the span of a turn: below the turn that asked for it, in its session's trace, or below the caller's."""
+        ending = None if ahead.after is None else self._all.get(_turn(ahead.after))
+        around = get_current() if ending is None else ending.before  # not the turn that ends just now
+        links: tuple[Link, ...] = ()
+        if ahead.asked_by is not None:
+            around = context_from(ahead.asked_by)
+        elif self._traces == "session" and (apart := session_context(ahead)) is not None:
+            caller = get_current_span(around).get_span_context()
+            around, links = apart, (Link(caller),) if caller.is_valid else ()
+        name = " ".join(("invoke_agent", *program_of(ahead.ids)[:1]))
+        return self._all.tracer.start_span(name, context=around, attributes=of_turn(ahead.ids), links=links)
 
     def _turn_begins(self, moment: TurnBegan) -> None:
         if (key := _turn(moment.ids)) in self._all:
             return
-        attributes = of_turn(moment)
-        name = " ".join(("invoke_agent", attributes.get("gen_ai.agent.name", ""))).rstrip()
-        self._all.begin(key, Kind.TURN, (self._all.tracer.start_span(name, attributes=attributes),))
+        span = self._ahead.pop(key, None) or self._begun(moment)
+        span.set_attributes(of_begin(moment))
+        for link in links_to(moment.follows):
+            span.add_link(link.context)
+        self._all.begin(key, Kind.TURN, (span,))
+        if (moment.ids.attempt or 1) > 1:
+            span.add_event("tenuto.takeover", {"tenuto.attempt": moment.ids.attempt or 1})
+        for wait in moment.settled:
+            attributes = of_wait(wait.wait_id, wait.kind, wait.signal_id)
+            attributes |= {"tenuto.wait.status": wait.status, "tenuto.wait.open_seconds": wait.seconds}
+            span.add_event("tenuto.wait.settled", attributes)
 
     def _turn_ends(self, moment: TurnOver) -> None:
         attributes: dict[str, Any] = {"tenuto.status": moment.status}
@@ -116,6 +171,18 @@ class TurnSpans:
     def _note(self, moment: Moment, name: str, attributes: dict[str, Any]) -> None:
         if (turn := self._all.get(_turn(moment.ids))) is not None:
             turn.spans[-1].add_event(name, attributes)
+
+
+def session_context(ahead: TurnAhead) -> Context | None:
+    """Return a context in the session's trace, below a span that stands for the session; None if it has no trace."""
+    try:
+        trace = int(ahead.trace_id or "", 16)
+    except ValueError:
+        return None
+    name = f"{ahead.ids.tenant}\0{ahead.ids.session_id}".encode(errors="surrogatepass")
+    place = int.from_bytes(sha256(name).digest()[:8])
+    found = SpanContext(trace, place, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    return set_span_in_context(NonRecordingSpan(found), Context()) if found.is_valid else None
 
 
 def _turn(ids: RunIds) -> Hashable:

@@ -26,7 +26,7 @@ from tenuto.runtime.portal import Portal
 from tenuto.runtime.program.program import Program
 from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.session.action_protocol import Action
+from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.info import RunView
 from tenuto.runtime.session.outcome import Outcome, OutT_co
@@ -117,7 +117,7 @@ class BlockingSession(Generic[OutT_co]):
 
     def enqueue(
         self,
-        message: Sendable | Action,
+        message: Sendable | Action | Verb,
         key: str | None = None,
         *,
         boundary: Boundary | None = None,
@@ -150,10 +150,16 @@ class BlockingSession(Generic[OutT_co]):
         return self._portal.call(self._wrapped.waits())
 
     def answer(
-        self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel = None,
+        *,
+        error: JSON = None,
+        key: str | None = None,
+        run: bool = True,
     ) -> Answered[OutT_co]:
         """See `Session.answer`."""
-        return self._portal.call(self._wrapped.answer(wait, value, error=error, run=run))
+        return self._portal.call(self._wrapped.answer(wait, value, error=error, key=key, run=run))
 
     def abandon_waits(self) -> int:
         """See `Session.abandon_waits`."""
@@ -350,9 +356,17 @@ class BlockingSessions:
         """See `Sessions.outcome`."""
         return self._portal.call(self._wrapped.outcome(input_or_run_id))
 
-    def answer(self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True) -> Answered[JSON]:
+    def answer(
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel = None,
+        *,
+        error: JSON = None,
+        key: str | None = None,
+        run: bool = True,
+    ) -> Answered[JSON]:
         """See `Sessions.answer`."""
-        return self._portal.call(self._wrapped.answer(wait, value, error=error, run=run))
+        return self._portal.call(self._wrapped.answer(wait, value, error=error, key=key, run=run))
 
     def list(
         self,

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, overload
 
+from pydantic import BaseModel
+
 from tenuto.argument import check_word, word_of
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
 from tenuto.messages.message import Message, Sendable
@@ -31,7 +33,7 @@ from tenuto.runtime.run.live_turns import run_to_stop, session_of_run
 from tenuto.runtime.run.refusal import Declined
 from tenuto.runtime.run.resume import find_stopped, resume_run
 from tenuto.runtime.run_handle import RunHandle
-from tenuto.runtime.session.action_protocol import Action
+from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.info import RunView, head_of, messages_of, runs_of
 from tenuto.runtime.session.outcome import Outcome, OutT_co
 from tenuto.runtime.session.session_view import SessionView
@@ -120,7 +122,7 @@ class Session(Generic[OutT_co]):
 
     async def enqueue(
         self,
-        message: Sendable | Action,
+        message: Sendable | Action | Verb,
         key: str | None = None,
         *,
         boundary: Boundary | None = None,
@@ -132,7 +134,7 @@ class Session(Generic[OutT_co]):
         A message with a `boundary` is for the running turn: after its current step, or before it completes.
         """
         parts = self._lifetime.parts()
-        kind, body = parts.commands.queued(message)
+        kind, body, key = parts.commands.queued(message, key)
         bound = None if boundary is None else word_of(InputBoundary, boundary, "boundary")
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         new = NewInput(kind=kind, body=body, key=key, boundary=bound, due_at=due_at, delay=seconds)
@@ -181,11 +183,17 @@ class Session(Generic[OutT_co]):
         return await store.waits.of_session(self._key)
 
     async def answer(
-        self, wait: str | Wait, value: JSON = None, *, error: JSON = None, run: bool = True
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel = None,
+        *,
+        error: JSON = None,
+        key: str | None = None,
+        run: bool = True,
     ) -> Answered[OutT_co]:
         """Answer what this session, or one below it, waits for; see `Sessions.answer`."""
         return await self._lifetime.parts().give_answer(
-            wait, value, tenant=self.tenant, error=error, session=self._key, run=run
+            wait, value, tenant=self.tenant, error=error, key=key, session=self._key, run=run
         )
 
     async def abandon_waits(self) -> int:
@@ -305,7 +313,7 @@ class Session(Generic[OutT_co]):
         named = None if session_id is None else SessionKey(session_id, tenant=self.tenant)
         new = NewFork(source=self._key, at=at, target=named, message=said, key=key)
         fork = new.begins()
-        receipt = await forking.fork(parts.store, new, fork, parts.factory.load, partial(parts.admit, said))
+        receipt = await forking.fork(parts.store, new, fork, parts.factory.load, partial(parts.factory.admit, said))
         outcome: Outcome[OutT_co] | None = None
         if said is not None:
             settled = parts.sender.settled(fork, receipt.input_ids[0])

@@ -3,7 +3,10 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
+
+from pydantic import BaseModel
 
 from tenuto.argument import check_flag, check_items, check_word
 from tenuto.codec import JSON
@@ -30,8 +33,7 @@ from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS
-from tenuto.runtime.turn.replica import Replica
-from tenuto.store.bounds import check_name
+from tenuto.store.bounds import check_key, check_name
 from tenuto.store.store import Store
 from tenuto.words import InDoubt, WhenBusy
 from tenuto.writing.lane_claim import this_owner
@@ -94,7 +96,7 @@ class Machinery:
         self.store, self.options = store, options
         hooks, self.programs, self.listeners = options.hooks, options.programs, options.listeners
         self.commands, self.live = options.commands, LiveTurns(store)
-        self.pipeline = Pipeline(store, hooks, self.listeners)
+        self.pipeline = Pipeline(store, self.programs, hooks, self.listeners)
         ender = TurnEnder(store, self.listeners, hooks, options.tracebacks)
         self.factory = TurnFactory(
             store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps, self.commands
@@ -123,23 +125,27 @@ class Machinery:
             raise
         return await self.pipeline.look(replica)
 
-    def admit(self, message: JSON, replica: Replica) -> None:
-        """Refuse a first message that the program of a forked session does not accept."""
-        if message is not None:
-            self.programs.of(replica.definition)
-            self.factory.traits_of(replica.definition).item(message)
-
     async def give_answer(
-        self, wait: str | Wait, value: JSON, *, tenant: str, error: JSON, session: SessionKey | None, run: bool
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel,
+        *,
+        tenant: str,
+        error: JSON,
+        key: str | None,
+        session: SessionKey | None,
+        run: bool,
     ) -> Answered[Any]:
         """Store an answer, and resume its session if that was the last; see `Sessions.answer`."""
         named: dict[str, Any] = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
+        wait_id = wait.wait_id if isinstance(wait, Wait) else wait
         stored = await self.answers.give(
-            wait.wait_id if isinstance(wait, Wait) else wait,
-            value,
+            wait_id,
+            value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value,
             tenant=tenant,
             error=error,
             session=session,
+            operation_id=None if key is None else _operation_of(wait_id, key),
             **named,
         )
         progress = Progress()
@@ -151,3 +157,8 @@ class Machinery:
         if not progress.worked:
             return stored.answered
         return await self.answers.with_outcome(stored, progress.outcome_of(stored.invocation_id))
+
+
+def _operation_of(wait_id: str, key: str) -> str:
+    """Return the id of the commit that stores the answer a client gives under a key."""
+    return f"answer:{wait_id}:{sha256(check_key(key).encode()).hexdigest()}"

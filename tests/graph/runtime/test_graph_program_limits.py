@@ -177,8 +177,8 @@ async def test_a_graph_that_is_a_child_answers_its_parent_also_after_a_takeover(
 
     @program
     async def parent(turn: Turn) -> Any:
-        answer: Any = await turn.child("desk", {"role": "user", "content": "how much?"})
-        return answer["result"]
+        answer = await turn.child("desk", {"role": "user", "content": "how much?"})
+        return answer.text if answer.output is None else answer.output
 
     def programs() -> list[Any]:
         return [parent, line(adds(3), _held(gate), answers).as_program(checkpoints=True)]

@@ -9,11 +9,11 @@ import pytest
 from tenuto.errors import AlreadyAnswered, AnswerInvalid, InvalidInput, LateAnswer, WaitExpired
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import WaitStatus
+from tenuto.runtime.calls.wait_for import WaitFor
 from tenuto.runtime.change.action import ResumeSession, SuspendSession
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn
-from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, Gate, agent, contents, counting, in_memory, results, waiting
@@ -84,7 +84,7 @@ async def test_a_step_that_runs_again_finds_its_own_waits_and_not_those_of_earli
 async def test_several_waits_are_answered_in_any_order_and_the_turn_goes_on_with_the_last(harness: OurHarness) -> None:
     @program
     async def asks(turn: Turn) -> Any:
-        return await turn.wait_all([WaitFor(signal_id=name) for name in ("a", "b", "a")])
+        return list(await turn.wait_all(*(WaitFor(name) for name in ("a", "b", "a"))))
 
     for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
         database = Database(harness)
@@ -215,7 +215,7 @@ async def test_a_wait_until_a_moment_expires_at_that_moment(harness: OurHarness)
     @program
     async def asks(turn: Turn) -> Any:
         try:
-            return (await turn.wait_all([WaitFor(signal_id="vote", deadline=deadline)]))[0]
+            return (await turn.wait_all(WaitFor("vote", deadline=deadline)))[0]
         except WaitExpired:
             return "nobody came"
 
@@ -338,7 +338,7 @@ async def test_a_new_message_gives_up_every_open_wait_and_later_waits_work(harne
 async def test_cancelling_gives_up_every_open_wait_and_the_session_takes_the_next_message(harness: OurHarness) -> None:
     @program
     async def asks(turn: Turn) -> Any:
-        return await turn.wait_all([WaitFor(signal_id="a"), WaitFor(signal_id="b")])
+        return list(await turn.wait_all(WaitFor("a"), WaitFor("b")))
 
     runtime = await Database(harness).runtime(asks)
     await runtime.create("asks", session_id="s")
@@ -347,8 +347,9 @@ async def test_cancelling_gives_up_every_open_wait_and_the_session_takes_the_nex
     await runtime.answer(first.waits[0].wait_id, 1)
     assert await runtime.session("s").abandon_waits() == 1
     assert await runtime.session("s").abandon_waits() == 0
+    assert (await runtime.answer(first.waits[0].wait_id, 1)).replayed
     with pytest.raises(AlreadyAnswered):
-        await runtime.answer(first.waits[0].wait_id, 1)
+        await runtime.answer(first.waits[0].wait_id, 2)
     with pytest.raises(LateAnswer):
         await runtime.answer(first.waits[1].wait_id, 2)
     await runtime.drain()

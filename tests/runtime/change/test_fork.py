@@ -382,8 +382,9 @@ async def test_a_run_whose_conversation_is_taken_from_under_it_does_not_go_on_wi
 async def test_a_child_whose_turn_is_taken_back_answers_its_parent(store: Store, answered: bool) -> None:
     @program
     async def asks(turn: Turn) -> None:
-        answer: Any = await turn.child("waits", "one")
-        turn.append({"role": "assistant", "content": answer["error"]["category"]}, once="told")
+        answer = await turn.child("waits", "one")
+        assert answer.error is not None
+        turn.append({"role": "assistant", "content": str(answer.error["category"])}, once="told")
 
     @program
     async def waits(turn: Turn) -> None:

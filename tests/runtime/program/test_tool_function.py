@@ -180,7 +180,7 @@ async def test_a_schema_checks_the_arguments_of_a_tool_that_is_made_by_hand(harn
     assert said["c2"]["content"] == "null"
     assert {each["problem"] for each in said["c3"]["metadata"]["error"]["problems"]} == {
         "'n' is a required property",
-        "Additional properties are not allowed ('m' was unexpected)",
+        "'m' is not declared; expected 'n'",
     }
     assert ran == [{"n": 3}]
 

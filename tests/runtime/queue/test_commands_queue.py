@@ -7,10 +7,23 @@ from typing import Any
 import pytest
 
 from tenuto import Store
-from tenuto.errors import InvalidInput, OperationConflict, StatusRefused, StoreContended
+from tenuto.errors import InvalidInput, OperationConflict, SessionNotFound, StatusRefused, StoreContended
 from tenuto.model.input import Cancelled, InputStatus
-from tenuto.runtime.change.action import ClearSession, CompleteSession, ResumeSession, UpdateTask, WriteMetadata
+from tenuto.runtime.change.action import (
+    ClearSession,
+    CompleteSession,
+    DeleteSession,
+    ForkSession,
+    ResumeSession,
+    RewindSession,
+    SendMessage,
+    StopRun,
+    UpdateTask,
+    WriteMetadata,
+)
 from tenuto.runtime.change.hooks import on
+from tenuto.runtime.program.program import program
+from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.definition import Task
 from tenuto.runtime.session.session_view import SessionView
@@ -191,3 +204,126 @@ async def test_what_is_queued_behind_a_close_waits_until_the_session_is_resumed(
     await runtime.drain()
     assert (await runtime.outcome(queued.input_id)).completed
     assert gate.said == ["hold", "behind"]
+
+
+async def test_a_queued_rewind_goes_back_and_says_so(runtime: SessionRuntime) -> None:
+    session = runtime.session("s")
+    outcomes = [await session.send(text) for text in ("one", "two", "three")]
+    command = await session.enqueue(RewindSession(str(outcomes[1].run_id)))
+    await runtime.drain()
+    assert await talk_of(runtime, "s") == ["one", "re: one"]
+    assert (await runtime.outcome(command)).status == "executed"
+    told = await events_of(runtime, "s", "session_action_executed")
+    assert (told[-1]["action"], told[-1]["input_id"]) == ("RewindSession", command)
+
+
+async def test_a_queued_rewind_to_nowhere_fails_and_holds_nothing_up(runtime: SessionRuntime) -> None:
+    ids = [await runtime.session("s").enqueue(each) for each in (RewindSession("nowhere"), "one")]
+    await runtime.drain()
+    failed, completed = [await runtime.outcome(each) for each in ids]
+    assert (failed.status, completed.status) == ("failed", "completed")
+    assert "nowhere" in str(failed.error)
+
+
+async def test_a_queued_fork_is_made_once_with_its_first_message(
+    runtime: SessionRuntime, harness: Harness, gate: GatedProgram
+) -> None:
+    session = runtime.session("s")
+    first = await session.send("one")
+    await session.send("two")
+    command = await session.enqueue(ForkSession(at=first.run_id, session_id="f", message="other"))
+    elsewhere = await opened(await harness.open(), [gate])
+    await asyncio.gather(runtime.drain(), elsewhere.drain())
+    assert (await runtime.outcome(command)).status == "executed"
+    assert await talk_of(runtime, "f") == ["one", "re: one", "other", "re: other"]
+    assert await talk_of(runtime, "s") == ["one", "re: one", "two", "re: two"]
+
+
+async def test_a_queued_fork_that_is_cut_off_before_it_is_consumed_finds_its_fork_again(
+    runtime: SessionRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, commit, cuts = runtime.session("s"), runtime.store.commit, iter([StoreContended("cut off here")])
+    await session.send("one")
+    await session.enqueue(ForkSession(message="other"))
+
+    async def cut(given: Any, *args: Any, **options: Any) -> Any:
+        if given.consume and given.key.session_id == "s" and (error := next(cuts, None)):
+            raise error
+        return await commit(given, *args, **options)
+
+    monkeypatch.setattr(runtime.store, "commit", cut)
+    await runtime.drain()
+    monkeypatch.undo()
+    await runtime.drain()
+    forks = [each.session_id for each in await runtime.list() if each.session_id != "s"]
+    assert len(forks) == 1
+    assert await talk_of(runtime, forks[0]) == ["one", "re: one", "other", "re: other"]
+
+
+@pytest.mark.parametrize("due", [True, False])
+async def test_a_queued_delete_ends_the_session_and_its_queue(
+    runtime: SessionRuntime, gate: GatedProgram, due: bool
+) -> None:
+    session = runtime.session("s")
+    await session.send("one")
+    await session.enqueue(DeleteSession(), delay=None if due else 3600)
+    last = await session.enqueue("never said")
+    await runtime.drain()
+    if due:
+        with pytest.raises(SessionNotFound):
+            await session.get()
+        assert gate.said == ["one"]
+    else:
+        assert (await runtime.outcome(last)).completed
+
+
+async def test_a_queued_send_is_a_message(runtime: SessionRuntime) -> None:
+    session = runtime.session("s")
+    first = await session.enqueue(SendMessage("one", key="k"))
+    assert await session.enqueue("one", key="k") == first
+    assert await session.enqueue(SendMessage("one"), key="k") == first
+    with pytest.raises(InvalidInput, match="two keys"):
+        await session.enqueue(SendMessage("one", key="k"), key="other")
+    await runtime.drain()
+    assert await talk_of(runtime, "s") == ["one", "re: one"]
+    assert (await runtime.outcome(first)).completed
+
+
+async def test_a_program_queues_any_action_or_hears_why_not(store: Store) -> None:
+    refused: list[str] = []
+
+    @program
+    async def queueing(turn: Turn) -> None:
+        if turn.text == "rewind":
+            turn.enqueue(SendMessage("after", key="k"), session="t")
+            turn.enqueue(RewindSession(turn.run_id))
+        for wrong in (StopRun(), WriteMetadata, RewindSession(True), ForkSession(session_id=""), DeleteSession(5)):  # type: ignore[arg-type]
+            with pytest.raises(InvalidInput) as told:
+                turn.enqueue(wrong)  # type: ignore[arg-type]
+            refused.append(str(told.value))
+        turn.append(f"re: {turn.text}")
+
+    runtime = await opened(store, [queueing])
+    for name in ("s", "t"):
+        await runtime.create("queueing", session_id=name)
+    await runtime.send("s", "one")
+    await runtime.send("s", "rewind")
+    await runtime.drain()
+    assert await talk_of(runtime, "s") == ["one", "re: one"]
+    assert await talk_of(runtime, "t") == ["after", "re: after"]
+    assert "session.stop()" in refused[0]
+    assert all("A message to a session" not in each for each in refused)
+
+
+async def test_an_action_that_only_another_worker_knows_stays_queued_for_it(
+    runtime: SessionRuntime, harness: Harness, gate: GatedProgram
+) -> None:
+    without = await opened(await harness.open(), [gate])
+    command = await runtime.session("s").enqueue(Count("a"))
+    later = await without.session("s").enqueue("one")
+    await without.drain()
+    assert (await without.outcome(later)).completed
+    assert (await runtime.outcome(command)).status == "queued"
+    await runtime.drain()
+    assert (await runtime.outcome(command)).status == "executed"
+    assert await seen(runtime) == [["a", 2]]

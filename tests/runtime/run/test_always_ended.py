@@ -23,6 +23,7 @@ from tenuto.model.commit import Budget
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.runtime.calls.effect_call import call_effect
+from tenuto.runtime.calls.wait_for import WaitFor
 from tenuto.runtime.change.hooks import on
 from tenuto.runtime.conversation.history import History
 from tenuto.runtime.program.program import program
@@ -33,7 +34,6 @@ from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.turn.effect_journal import Place
-from tenuto.runtime.turn.invocation_waits import WaitFor
 from tenuto.words import StopKind
 from tenuto.writing.error_record import MOST_TEXT, clipped, error_record
 from tests.conftest import OurHarness
@@ -254,7 +254,7 @@ GIVEN: dict[str, Callable[..., Any]] = {
     "wait metadata": lambda turn, value: turn.wait("s", metadata={"a": value}),
     "wait all metadata": lambda turn, value: turn.wait("s", metadata=value),
     "wait all": lambda turn, value: turn.wait_all(value),
-    "wait for": lambda turn, value: turn.wait_all([WaitFor(signal_id="s", deadline=value)]),
+    "wait for": lambda turn, value: turn.wait_all(WaitFor("s", deadline=value)),
     "sleep": lambda turn, value: turn.sleep(value),
     "sleep name": lambda turn, value: turn.sleep(5, value),
     "child": lambda turn, value: turn.child(value, "hi"),

@@ -22,7 +22,7 @@ async def asking(turn: Turn) -> Any:
 
 @program
 async def parent(turn: Turn) -> Any:
-    return await turn.child("asking", "go")
+    return (await turn.child("asking", "go")).output
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ async def test_only_the_child_answers_its_wait_and_only_the_clock_a_sleep(harnes
     async def sleeper(turn: Turn) -> Any:
         if turn.text == "sleep":
             await turn.sleep(3600)
-        return await turn.child(kid, "go")
+        return (await turn.child(kid, "go")).result()
 
     runtime: SessionRuntime = await Database(harness).runtime(sleeper, kid)
     for name, kind, said in (("a", "sleep", "clock"), ("b", "ask", "child")):

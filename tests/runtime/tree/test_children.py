@@ -27,13 +27,13 @@ from tenuto.testing.factories import a_commit
 from tenuto.testing.faults import FaultyBackend
 from tests.conftest import OurHarness
 from tests.polling import until
-from tests.runtime.runtimes import Database, Gate, agent, contents, in_memory, opened, results
+from tests.runtime.runtimes import Database, Gate, agent, as_data, contents, in_memory, opened, results
 from tests.runtime.seams import advance, deliver, deliver_due, hand_over
 
 
 @program
 async def parent(turn: Turn) -> Any:
-    return await turn.child("child", turn.text)
+    return as_data(await turn.child("child", turn.text))
 
 
 @program
@@ -314,9 +314,9 @@ async def test_a_child_is_consulted_again_with_its_history(harness: OurHarness) 
 
     @program(name="parent")
     async def asks_twice(turn: Turn) -> Any:
-        first: Any = await turn.child("child", "one")
-        second: Any = await turn.child("child", "two", session_id=first["session_id"])
-        return [first, second]
+        first = await turn.child("child", "one")
+        second = await turn.child("child", "two", session_id=first.session_id)
+        return [as_data(first), as_data(second)]
 
     runtime = await Database(harness).runtime(asks_twice, counts)
     await runtime.create("parent", session_id="p")
@@ -332,7 +332,7 @@ async def test_a_child_is_consulted_again_with_its_history(harness: OurHarness) 
 async def test_only_a_child_of_ones_own_that_is_there_can_be_consulted_again(harness: OurHarness) -> None:
     @program(name="parent")
     async def asks_stranger(turn: Turn) -> Any:
-        return await turn.child("child", "who are you?", session_id=turn.text)
+        return as_data(await turn.child("child", "who are you?", session_id=turn.text))
 
     runtime = await Database(harness).runtime(asks_stranger, child)
     await runtime.create("child", session_id="stranger")
@@ -353,10 +353,10 @@ async def test_a_stop_that_is_owed_does_not_hit_what_the_child_does_for_a_later_
     async def asks(turn: Turn) -> Any:
         again = turn.state.get("child")
         if again is None:
-            found: Any = await turn.child("child", "first", name="first")
-            turn.state.update(child=found["session_id"])
-            return found
-        return await turn.child("child", turn.text, session_id=str(again))
+            found = await turn.child("child", "first", name="first")
+            turn.state.update(child=found.session_id)
+            return as_data(found)
+        return as_data(await turn.child("child", turn.text, session_id=str(again)))
 
     runtime = await database.runtime(asks, asking_child)
     await runtime.create("parent", session_id="p")
@@ -392,7 +392,7 @@ async def test_an_answer_given_above_reaches_the_grandchild_that_waits_exactly_o
 
     @program
     async def root(turn: Turn) -> Any:
-        return await turn.child("parent", "go down")
+        return as_data(await turn.child("parent", "go down"))
 
     database = Database(harness)
     runtime = await database.runtime(root, parent, asking_child)
@@ -543,10 +543,10 @@ async def test_a_message_that_no_session_takes_and_a_child_that_is_closed_are_fa
     @program(name="parent")
     async def asks(turn: Turn) -> Any:
         if turn.text == "bad":
-            return await turn.child("child", bad)
-        first: Any = await turn.child("child", "x")
+            return as_data(await turn.child("child", bad))
+        first = await turn.child("child", "x")
         await turn.wait("closed")
-        return await turn.child("child", "y", session_id=first["session_id"])
+        return as_data(await turn.child("child", "y", session_id=first.session_id))
 
     runtime = await Database(harness).runtime(asks, child)
     await runtime.create("parent", session_id="p")
@@ -684,7 +684,7 @@ async def test_no_parent_waits_for_a_child_that_is_deleted_as_it_is_asked(harnes
 async def test_deleting_a_parent_spares_its_children_unless_the_whole_tree_is_meant(harness: OurHarness) -> None:
     @program
     async def root(turn: Turn) -> Any:
-        return await turn.child("parent", "go down")
+        return as_data(await turn.child("parent", "go down"))
 
     runtime = await Database(harness).runtime(root, parent, asking_child)
     names: dict[str, tuple[str, str]] = {}
@@ -708,7 +708,7 @@ async def test_deleting_a_parent_spares_its_children_unless_the_whole_tree_is_me
 async def test_cancelling_what_a_parent_waits_for_stops_the_whole_line_below(harness: OurHarness) -> None:
     @program
     async def root(turn: Turn) -> Any:
-        return await turn.child("parent", "go down")
+        return as_data(await turn.child("parent", "go down"))
 
     runtime = await Database(harness).runtime(root, parent, asking_child)
     await runtime.create("root", session_id="r")
@@ -744,7 +744,7 @@ async def test_what_cannot_be_delivered_is_put_off_and_disturbs_nothing_else(
         context_of(turn).pending.outgoing.append(
             NewOutgoing(kind=OutboxKind.RESULT, target=target, body={"no": "token"})
         )
-        return await turn.child("child", "x")
+        return as_data(await turn.child("child", "x"))
 
     runtime = await Database(harness).runtime(sends, child)
     await runtime.create("sends", session_id="p")

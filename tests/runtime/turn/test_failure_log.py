@@ -146,7 +146,7 @@ async def test_a_parent_is_told_of_its_childs_error_without_the_frames(store: St
     await runtime.send("s", "go")
     await runtime.drain()
     (answer,) = answers
-    assert answer["error"] == {"category": "KeyError", "message": "'missing'"}
+    assert answer.error == {"category": "KeyError", "message": "'missing'"}
 
 
 async def test_an_effect_that_a_program_does_not_catch_is_logged_with_what_it_was_caused_by(

@@ -15,7 +15,7 @@ from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tool import Tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.invocation_waits import WaitFor
+from tenuto.runtime.turn.invocation_waits import WaitRequest
 from tenuto.testing.agent import Script, ScriptedAgent, calls
 from tests.runtime.runtimes import in_memory, opened
 from tests.runtime.seams import advance
@@ -155,7 +155,7 @@ async def test_nothing_passes_a_call_that_is_waited_for(store: Store, passing: s
     @program
     async def hasty(turn: Turn) -> None:
         turn.append(asked)
-        wanted = WaitFor(signal_id="a", kind="tool_result", metadata={"call_id": "a"})
+        wanted = WaitRequest(signal_id="a", kind="tool_result", metadata={"call_id": "a"})
         await context_of(turn).open_waits([wanted.opening(turn.step)])
         turn.append(meanwhile)
         await turn.save()

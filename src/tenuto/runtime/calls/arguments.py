@@ -12,10 +12,9 @@ from tenuto.errors import CommitTooLarge, InvalidInput
 from tenuto.model.commit import Budget
 from tenuto.model.token_usage import NewUsage
 from tenuto.runtime.session.json_schema import JsonSchema
-from tenuto.runtime.turn.invocation_waits import WaitFor
+from tenuto.runtime.turn.invocation_waits import WaitRequest
 from tenuto.store.bounds import (
     check_delay,
-    check_items,
     check_map,
     check_moment,
     check_name,
@@ -98,13 +97,9 @@ def check_sleep(seconds: float, name: str) -> None:
     check_name(name, "name")
 
 
-def check_waits(wanted: Any, budget: Budget) -> list[WaitFor]:
-    """Return the waits that a program wants, after checking that they can be opened."""
-    waits = list(check_items(wanted, "what is waited for"))
-    for each in waits:
-        if not isinstance(each, WaitFor):
-            refuse("what is waited for", "a WaitFor", each)
-        check_name(each.kind, "kind")
+def check_waits(wanted: Iterable[WaitRequest], budget: Budget) -> None:
+    """Refuse waits that cannot be opened."""
+    for each in wanted:
         check_name(each.signal_id, "signal_id")
         if each.timeout is not None:
             check_timeout(each.timeout)
@@ -114,7 +109,6 @@ def check_waits(wanted: Any, budget: Budget) -> list[WaitFor]:
             plain = JsonSchema(check_map(each.schema, "schema"), f"schema of the wait {each.signal_id!r}").plain
             sized(dumps(plain, "schema"), "schema", budget.max_bytes // 4)
         sized(dumps(dict(check_map(each.metadata, "metadata")), "metadata"), "metadata", budget.max_bytes // 4)
-    return waits
 
 
 def check_frame(summary: str | None, keep: int, budget: Budget) -> None:

@@ -53,7 +53,7 @@ class Making:
         try:
             value, stored = await self._noted()
         except BaseException as error:  # its moment has what its code raised, rather than how that is reported
-            cause = error.__cause__ if isinstance(error, EffectFailed) and error.__cause__ is not None else error
+            cause = (error.__cause__ if isinstance(error, EffectFailed | TimedOut) else None) or error
             inline.mark(CallOver(ids=ids, place=self.place, exception=cause))
             raise
         inline.mark(CallOver(ids=ids, place=self.place, result=stored))

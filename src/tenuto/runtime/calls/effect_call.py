@@ -14,12 +14,12 @@ from tenuto.runtime.calls.call_maker import Call, Making, Record, TimedOut
 from tenuto.runtime.calls.failure import Raises, check_raises, failure_record, without_type
 from tenuto.runtime.calls.result_form import PLAIN, PlainForm, ResultForm
 from tenuto.runtime.calls.retry import NO_RETRY, Retry
-from tenuto.runtime.calls.suspension import wait_all
+from tenuto.runtime.calls.suspension import settled
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.moments import CallReplayed
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Known, Place, check_same, place_of, result_of
-from tenuto.runtime.turn.invocation_waits import WaitFor
+from tenuto.runtime.turn.invocation_waits import WaitRequest, answer_of
 from tenuto.store.bounds import check_effect, check_flag, check_word
 
 
@@ -176,8 +176,8 @@ async def _settled(
     metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
     if known.call_id is not None:
         metadata["call_id"] = known.call_id
-    wanted = WaitFor(signal_id=f"in_doubt:{place}", kind=WaitKind.IN_DOUBT, metadata=metadata)
-    answer: Any = wait_all(turn, [wanted])[0]
+    wanted = WaitRequest(signal_id=f"in_doubt:{place}", kind=WaitKind.IN_DOUBT, metadata=metadata)
+    answer: Any = answer_of(settled(turn, [(wanted, None)])[0])
     if answer.get("outcome") == "retry":
         return None
     settle(turn, place, answer)

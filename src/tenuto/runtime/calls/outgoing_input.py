@@ -28,7 +28,7 @@ def enqueue(
 ) -> str:
     """See `Turn.enqueue`."""
     turn.check_open()
-    kind, body = turn.as_input(message)
+    kind, body, key = turn.as_input(message, key)
     target = turn.key if session is None else session_key(session, turn.key.tenant)
     when = _when(due_at, delay)
     if key is not None:

@@ -9,24 +9,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, overload
 
-from tenuto.argument import check_items, check_kind, check_map
+from tenuto.argument import check_flag, check_items, check_kind, check_map, refuse
 from tenuto.codec import JSON, dumps, loads
 from tenuto.errors import ActionNotRegistered, InvalidInput
+from tenuto.ids import check_id
 from tenuto.messages.message import Sendable
 from tenuto.model.input import InputKind
 from tenuto.model.session import SessionStatus
 from tenuto.quote import quote
-from tenuto.runtime.conversation.history import message_input
-from tenuto.runtime.session.action_protocol import Action
+from tenuto.runtime.conversation.history import as_message, message_input
+from tenuto.runtime.program.program_name import Named, full_name
+from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.definition import Task, check_tasks
 from tenuto.runtime.session.session_view import SessionView
+from tenuto.store.bounds import check_key, check_name
 from tenuto.words import StopKind
 
 _MISSING: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
-class SendMessage:
+class SendMessage(Verb):
     """Send the session a message, which begins a turn of its program. A text is a user message."""
 
     message: Sendable
@@ -94,14 +97,14 @@ class ClearSession:
 
 
 @dataclass(frozen=True, slots=True)
-class RewindSession:
+class RewindSession(Verb):
     """Rewind the session to before a run, or to a checkpoint's commit; later entries stay readable."""
 
     to: str | int
 
 
 @dataclass(frozen=True, slots=True)
-class ForkSession:
+class ForkSession(Verb):
     """Create a session from this one's state: the current one, that after a run, or that at a checkpoint's commit.
 
     With a message, the fork's first turn begins with it, and its `outcome` is returned with the fork. Repeated under
@@ -123,6 +126,29 @@ class ChangeSystemPrompt:
     async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         return session.with_definition(system_prompt=self.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeProgram:
+    """Let another program, or another version of the same one, run the session from the next turn on.
+
+    It is named as `name@version`; a name alone means the one registered last. Its migrations bring the state over, in
+    the same commit; if they cannot, `InvalidInput` is raised and nothing changes.
+    """
+
+    program: str
+
+    def __init__(self, program: str | Named) -> None:
+        object.__setattr__(self, "program", check_name(full_name(program), "program"))
+
+    async def apply(self, session: SessionView) -> SessionView:
+        """See `Action.apply`."""
+        name, _, version = self.program.partition("@")
+        if not version:
+            raise InvalidInput(f"ChangeProgram({quote(name)}) needs a version to be applied by itself.")
+        before = session.definition
+        label = before.label if before is not None and before.label != before.name else name
+        return session.with_definition(name=name, version=version, label=label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +213,7 @@ class UpdateTask:
 
 
 @dataclass(frozen=True, slots=True)
-class StopRun:
+class StopRun(Verb):
     """Ask the session's run to stop: `interrupt`, so that it can be resumed, or `abort`."""
 
     kind: StopKind = "interrupt"
@@ -196,7 +222,7 @@ class StopRun:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteSession:
+class DeleteSession(Verb):
     """Delete the session and everything it owns; with `cascade`, its children too."""
 
     cascade: bool = False
@@ -208,10 +234,14 @@ COMMANDS: tuple[type[Any], ...] = (
     CompleteSession,
     FailSession,
     ClearSession,
+    ChangeProgram,
     ChangeSystemPrompt,
     ChangeModel,
     WriteMetadata,
     UpdateTask,
+    RewindSession,
+    ForkSession,
+    DeleteSession,
 )
 """The actions that can wait in an inbox, besides the user's own that are passed to a runtime."""
 
@@ -227,14 +257,28 @@ class Commands:
             if self._by_name.setdefault(kind.__name__, kind) is not kind:
                 raise InvalidInput(f"Two actions are named {kind.__name__}; queued actions are looked up by name.")
 
-    def queued(self, value: Action | str | Mapping[str, Any]) -> tuple[InputKind, JSON]:
-        """Return the kind and body of an action, or of a message, as queued input."""
-        if isinstance(value, Action):
-            return InputKind.COMMAND, self.record(value)
-        return message_input(value)
+    def queued(self, value: Any, key: str | None = None) -> tuple[InputKind, JSON, str | None]:
+        """Return the kind, body and key of an action, or of a message, as queued input."""
+        match value:
+            case type() if hasattr(value, "apply") or value in self._by_name.values():
+                raise InvalidInput(f"{value.__name__} is the class of an action; pass an action of it.")
+            case SendMessage():
+                if None not in (key, value.key) and key != value.key:
+                    raise InvalidInput(f"The message has two keys, {quote(key)} and {quote(value.key)}; give one.")
+                return message_input(value.message, value.key if key is None else key)
+            case StopRun():
+                raise InvalidInput(
+                    "StopRun cannot be queued: queued input is taken when the run that it would stop is over. Call "
+                    "`session.stop()`, which does not wait."
+                )
+            case Action() | RewindSession() | ForkSession() | DeleteSession():
+                return InputKind.COMMAND, self.record(value), key
+            case _:
+                return message_input(value, key)
 
-    def record(self, action: Action) -> JSON:
+    def record(self, action: Action | Verb) -> JSON:
         """Return an action as plain data."""
+        _check_verb(action)
         name = type(action).__name__
         if self._by_name.get(name) is not type(action):
             raise InvalidInput(
@@ -248,7 +292,7 @@ class Commands:
         tuples = [field for field, value in fields.items() if isinstance(value, tuple)]
         return {**record, "tuples": tuples} if tuples else record
 
-    def read(self, record: Any) -> Action:
+    def read(self, record: Any) -> Action | Verb:
         """Return the action that was queued.
 
         Raise `ActionNotRegistered` if its class is not registered here, or has other fields here, and `InvalidInput` if
@@ -264,7 +308,7 @@ class Commands:
             known = ", ".join(sorted(self._by_name))
             raise _not_here(name, f"The action {name} is not registered here. Registered: {known}")
         try:
-            action: Action = self._by_name[name](**values)
+            action: Action | Verb = self._by_name[name](**values)
         except TypeError as error:
             raise _not_here(name, f"The queued {name} does not fit the class registered here: {error}") from error
         return action
@@ -272,6 +316,26 @@ class Commands:
 
 def _not_here(name: str, what: str) -> ActionNotRegistered:
     return ActionNotRegistered(f"{what}. It stays queued for a process that knows it.", action=name)
+
+
+def _check_verb(action: Action | Verb) -> None:
+    """Refuse a verb with an argument that it could never accept."""
+    match action:
+        case RewindSession(to) if isinstance(to, bool) or not isinstance(to, str | int):
+            refuse("to", "the id of a run or the number of a commit", to)
+        case ForkSession(at) if isinstance(at, bool) or not isinstance(at, str | int | None):
+            refuse("at", "the id of a run or the number of a commit", at)
+        case ForkSession(_, session_id, message, key):
+            if session_id is not None:
+                check_id(session_id)
+            if message is not None:
+                as_message(message)
+            if key is not None:
+                check_key(key)
+        case DeleteSession(cascade):
+            check_flag(cascade, "cascade")
+        case _:
+            pass
 
 
 def _plain(value: Any) -> Any:

@@ -30,6 +30,9 @@ from tenuto.store.store import Store
 Load: TypeAlias = Callable[[SessionKey], Awaitable[tuple[Replica, Run | None]]]
 """Loads a session and its last run; raises `SessionNotFound` if there is no session."""
 
+Admit: TypeAlias = Callable[[Replica, Checkpoint | None], None]
+"""Refuses a source, as it is or as it was at a checkpoint, whose fork its program could not run."""
+
 _PAGE = 10
 _NEAREST = 3
 _TRIES = 20
@@ -134,11 +137,12 @@ class NewFork:
         return NewInput(kind=InputKind.MESSAGE, body={"message": self.message}, key=self.key)
 
 
-async def fork(store: Store, new: NewFork, target: SessionKey, load: Load, admit: Callable[[Replica], None]) -> Receipt:
+async def fork(store: Store, new: NewFork, target: SessionKey, load: Load, admit: Admit) -> Receipt:
     """Create a session from another's state, the current one, after a run, or at a checkpoint, in one transaction.
 
     The source is checked before anything is written: inside an open call nothing can be forked, and `admit` refuses a
-    source whose program does not accept the first message. If the source changed meanwhile, it is checked again.
+    source whose program does not accept the first message, or the state. If the source changed meanwhile, it is checked
+    again.
     """
     operation_id = new.operation_id()
     if operation_id is not None and (known := await store.receipt(target, operation_id)) is not None:
@@ -150,7 +154,8 @@ async def fork(store: Store, new: NewFork, target: SessionKey, load: Load, admit
         history = replica.history if point is None else await _history_at(store, replica, point)
         if history.open and (at is None or point is not None):
             raise await refuse_open(store, replica, at, history)
-        admit(replica)
+        if at is None or point is not None:
+            admit(replica, point)
         try:
             return await store.fork(
                 new.source,

@@ -18,8 +18,11 @@ from tenuto.model.input import Consume
 from tenuto.model.lane import Lane
 from tenuto.model.run import RunStatus
 from tenuto.model.session import Profile, SessionKey, SessionStatus
+from tenuto.runtime.change.action import ChangeProgram
 from tenuto.runtime.change.hooks import Hooks, same_session
+from tenuto.runtime.change.program_state import as_read, created, settled
 from tenuto.runtime.conversation.history import History
+from tenuto.runtime.program.program import Programs
 from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.info import head_of
 from tenuto.runtime.session.session_view import (
@@ -63,8 +66,9 @@ class NeedsLane(Exception):
 class Pipeline:
     """Passes a session through its hooks and notifies listeners, in the order that is the contract."""
 
-    def __init__(self, store: Store, hooks: Hooks, listeners: Listeners) -> None:
+    def __init__(self, store: Store, programs: Programs, hooks: Hooks, listeners: Listeners) -> None:
         self._store = store
+        self._programs = programs
         self._hooks = hooks
         self._listeners = listeners
 
@@ -85,6 +89,7 @@ class Pipeline:
             check_transition(key, SessionStatus.ACTIVE, session.status, session.version)
             if is_conversation:
                 History().judged(session.messages)
+            session = created(self._programs, session)
             check_names(session.document)
             if clash := session.document.keys() & session.logs.keys():
                 raise InvalidInput(f"{min(clash)!r} cannot be both a log and a field of the document.")
@@ -109,10 +114,13 @@ class Pipeline:
         await self._listeners.tell(SessionSaved(key=key, version=session.version, status=str(session.status)))
         return session
 
-    async def look(self, replica: Replica) -> SessionView:
-        """Pass a session that is only read through the `after_load` hooks; nothing is saved."""
+    async def look(self, replica: Replica, read: SessionView | None = None) -> SessionView:
+        """Pass a session that is only read through the `after_load` hooks; nothing is saved.
+
+        Its document is as its program reads it: migrated, if it is stored under an older version.
+        """
         try:
-            session = await self._stage("after_load", replica.value())
+            session = await self._stage("after_load", read or as_read(self._programs, replica.value()))
         except Exception as error:
             await self.load_failed(replica.key, error, "after_load")
             raise
@@ -168,11 +176,12 @@ class Pipeline:
         a lane, only metadata can change; if anything else does, `NeedsLane` is raised.
         """
         name, before = name or type(action).__name__, replica.value()
-        loaded = await self.look(replica)
+        read = as_read(self._programs, before)
+        loaded = await self.look(replica, read)
         loading = SessionLoaded(key=replica.key, version=loaded.version, status=str(loaded.status))
         stage = "action"
         try:
-            after = same_session(loaded, await action.apply(loaded), name)
+            after = same_session(loaded, await self._resolved(action).apply(loaded), name)
             stage = "after_action"
             after = await self._stage("after_action", after)
         except Exception as error:
@@ -194,6 +203,7 @@ class Pipeline:
                 input_id=input_id,
             )
             await self._listeners.tell(executed)
+            after = settled(self._programs, before, read, after)
             changes = changes_between(before, after)
             check_transition(replica.key, replica.status, after.status, replica.version)
             saved = SessionSaved(
@@ -211,6 +221,12 @@ class Pipeline:
         session = await self._after_commit("after_save", replica.value())
         await self._listeners.tell(saved)
         return session
+
+    def _resolved(self, action: Action) -> Action:
+        """Return an action with the version of the program it names, if that is the one registered here."""
+        if isinstance(action, ChangeProgram) and "@" not in action.program:
+            return ChangeProgram(self._programs.latest(action.program))
+        return action
 
     async def _save(
         self,

@@ -27,7 +27,12 @@ class GoBack:
         """See `Action.apply`."""
         now, then = session.document, own_fields(self.point)
         document = {name: _same(now.get(name, _NOTHING), value) for name, value in then.items()}
-        return replace(session, document=MappingProxyType(document), logs=MappingProxyType(dict(self.logs)))
+        return replace(
+            session,
+            document=MappingProxyType(document),
+            logs=MappingProxyType(dict(self.logs)),
+            schema_version=self.point.schema_version,
+        )
 
 
 async def going_back(store: Store, replica: Replica, to: str | int) -> GoBack:
@@ -59,7 +64,7 @@ async def rewind(store: Store, pending: Pending, point: Checkpoint) -> None:
     replica, document = pending.replica, own_fields(point)
     pending.document |= {n: v for n, v in document.items() if _same(replica.document.get(n, _NOTHING), v) is v}
     pending.removed |= replica.document.keys() - document.keys()
-    replica.document = dict(document)
+    replica.document, replica.schema_version = dict(document), point.schema_version
     for name, items in (await logs_at(store, replica, point)).items():
         if isinstance(items, KeptLog):
             pending.reset_log(name, items, len(items), items.end)

@@ -102,6 +102,6 @@ def as_message(message: Any) -> dict[str, Any]:
     return dict(message)
 
 
-def message_input(message: Any) -> tuple[InputKind, JSON]:
-    """Return the kind and body of a message as queued input."""
-    return InputKind.MESSAGE, {"message": as_message(message)}
+def message_input(message: Any, key: str | None = None) -> tuple[InputKind, JSON, str | None]:
+    """Return the kind, body and key of a message as queued input."""
+    return InputKind.MESSAGE, {"message": as_message(message)}, key

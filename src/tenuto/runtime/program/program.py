@@ -1,12 +1,15 @@
 """Programs: what a turn runs. A compiled graph is one, and so is any async function."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeAlias, overload, runtime_checkable
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeAlias, cast, get_type_hints, overload, runtime_checkable
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 from typing_extensions import TypeVar
 
 from tenuto.argument import check_items, check_kind, check_map
+from tenuto.codec import encode
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.migration import Migrate
 from tenuto.quote import quote
@@ -16,7 +19,7 @@ from tenuto.runtime.program.turn_state import typed_state
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.state_shape import StateShape
 from tenuto.runtime.session.traits import ProgramTraits
-from tenuto.words import Seconds
+from tenuto.words import JSON, Seconds
 
 OutT = TypeVar("OutT")
 OutT_co = TypeVar("OutT_co", covariant=True)
@@ -83,10 +86,40 @@ class FunctionProgram(Generic[OutT_co]):
         """See `Program.run`."""
         if self.declares.state is not None and (state := typed_state(context_of(turn))) is not None:
             state.follow()  # one that does not fit fails the turn before anything is called
-        result = self._function(turn)
+        result: Any = self._function(turn)
         if not isinstance(result, Awaitable):
             raise InvalidInput(f"The program {self.name} is a plain function; declare it with `async def`.")
-        return await result
+        made: OutT_co = self._plain(await result)
+        return made
+
+    def reads_output(self, output: JSON) -> OutT_co:
+        """Return what the function returned, from its stored form; `InvalidInput` if its annotation does not fit."""
+        try:
+            return cast("OutT_co", output if self._returns is None else self._returns.validate_json(encode(output)))
+        except ValidationError as error:
+            raise self._misfit("what is stored as its output", error) from error
+
+    def _plain(self, returned: Any) -> Any:
+        """Return what the function returned as plain data, in the form that its annotation says."""
+        if self._returns is None:
+            return returned
+        try:
+            checked = self._returns.validate_python(returned)
+            return self._returns.dump_python(checked, mode="json", by_alias=True, warnings="error")
+        except (ValidationError, PydanticSerializationError) as error:
+            raise self._misfit("what it returned", error) from error
+
+    @cached_property
+    def _returns(self) -> TypeAdapter[Any] | None:
+        """The declared type of the output; None if it is not declared, or cannot be read."""
+        try:
+            declared = get_type_hints(self._function, include_extras=True).get("return", Any)
+            return None if declared in (Any, JSON) else TypeAdapter(declared)
+        except Exception:  # it names what only a type checker sees
+            return None
+
+    def _misfit(self, what: str, error: Exception) -> InvalidInput:
+        return InvalidInput(f"The program {self.name}: {what} does not fit the annotation of its function: {error}")
 
     def as_tool(
         self, *, name: str | None = None, description: str | None = None, timeout: Seconds | None = None
@@ -219,21 +252,29 @@ class Programs:
             raise self._unknown(name, f"The program {quote(name)} is not registered here")
         return name
 
+    def has(self, definition: Definition | None) -> bool:
+        """Return whether a session's own version of its program is registered."""
+        return definition is not None and (definition.name, definition.version) in self._programs
+
     def of(self, definition: Definition | None) -> Program[Any]:
-        """Return the program of a session, in the version it was created with."""
+        """Return the program of a session: its version of it, or the one registered last that accepts that version."""
         if definition is None:
             raise self._unknown(
                 None,
                 "The session has no program: it was not created by a runtime, or its definition is not a program's. "
                 "Set one with an action that returns `session.with_definition(name=...)`",
             )
-        found = self._programs.get((definition.name, definition.version))
+        found = self._programs.get((definition.name, definition.version)) or self._accepting(definition)
         if found is None:
             name = f"{definition.name}@{definition.version}"
             raise self._unknown(
                 name, f"The session's program {name} is not registered here; the session can be read but not run"
             )
         return found
+
+    def _accepting(self, definition: Definition) -> Program[Any] | None:
+        others = (each for (name, _), each in reversed(self._programs.items()) if name == definition.name)
+        return next((each for each in others if definition.version in getattr(each, "accepts", ())), None)
 
     def _unknown(self, name: str | None, what: str) -> ProgramNotRegistered:
         registered = ", ".join(self.names) or "none"

@@ -30,7 +30,7 @@ from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Known, Place
 from tenuto.runtime.turn.failure_log import log_failed_tool
 from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
-from tenuto.runtime.turn.invocation_waits import WaitFor, answer_message
+from tenuto.runtime.turn.invocation_waits import WaitRequest, answer_message
 from tenuto.writing.error_record import error_record, text_of
 
 _log = logging.getLogger("tenuto.runtime")
@@ -49,7 +49,7 @@ class _Batch:
     """How the calls of a step are to be handled; `late` are the waits that turned out to be needed in their calls."""
 
     jobs: list[_Job]
-    waits: list[WaitFor]
+    waits: list[WaitRequest]
     sent: list[NewOutgoing]
     still_open: bool = False
     late: list[OpenWait] = field(default_factory=list)
@@ -193,7 +193,7 @@ def _sort_in_doubt(turn: TurnContext, job: _Job, place: Place, known: Known, bat
     wait = turn.waits.of_call(call_id, WaitKind.IN_DOUBT)
     if wait is None:
         about = {"call_id": call_id, "effect": place.record(), "request": known.request, "tool": job.tool.name}
-        batch.waits.append(WaitFor(signal_id=call_id, kind=WaitKind.IN_DOUBT, metadata=about))
+        batch.waits.append(WaitRequest(signal_id=call_id, kind=WaitKind.IN_DOUBT, metadata=about))
         return
     if wait.status is not WaitStatus.ANSWERED:
         append(turn, outcome_unknown(call_id))
@@ -240,9 +240,9 @@ def _arguments(call: Mapping[str, Any]) -> Any:
     return call.get("arguments") or {}
 
 
-def _wait(kind: str, call: Mapping[str, Any], tool: ToolSpec, schema: JSON = None) -> WaitFor:
+def _wait(kind: str, call: Mapping[str, Any], tool: ToolSpec, schema: JSON = None) -> WaitRequest:
     about = {"call_id": call["id"], "tool": tool.name, "arguments": _arguments(call)}
-    return WaitFor(signal_id=call["id"], kind=kind, schema=schema, timeout=tool.wait_seconds, metadata=about)
+    return WaitRequest(signal_id=call["id"], kind=kind, schema=schema, timeout=tool.wait_seconds, metadata=about)
 
 
 def _question(arguments: Arguments) -> str:

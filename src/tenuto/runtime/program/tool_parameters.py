@@ -5,13 +5,12 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic.json_schema import GenerateJsonSchema
 
 from tenuto.argument import refuse
 from tenuto.codec import JSON, dumps, loads
 from tenuto.errors import InvalidInput
 from tenuto.messages.tool_arguments import UNPARSED
-from tenuto.runtime.session.json_schema import JsonSchema, Problem, path_of, sentence, shown
+from tenuto.runtime.session.json_schema import JsonSchema, PlainSchema, Problem, path_of, sentence, shown
 from tenuto.writing.error_record import text_of
 
 INVALID_ARGUMENTS = "invalid_arguments"
@@ -110,17 +109,6 @@ class TypedParameters:
         except Exception:
             data = given  # a default that is not plain data
         return Arguments(made if isinstance(made, dict) else data, data)
-
-
-class PlainSchema(GenerateJsonSchema):
-    """A JSON Schema without generated titles, which say nothing that a name does not say."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
-        """See `GenerateJsonSchema`."""
-        return False
-
-    def emit_warning(self, kind: Any, detail: str) -> None:
-        """Pass over a default that is not JSON: it is left out of the schema."""
 
 
 def parameters_of(declared: Any, tool: str) -> Parameters:

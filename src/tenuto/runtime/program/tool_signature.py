@@ -15,8 +15,9 @@ from typing_extensions import TypedDict
 from tenuto.errors import InvalidInput
 from tenuto.quote import quote
 from tenuto.runtime.program.doc_sections import read_docstring
-from tenuto.runtime.program.tool_parameters import PlainSchema, TypedParameters, first_line
+from tenuto.runtime.program.tool_parameters import TypedParameters, first_line
 from tenuto.runtime.program.turn import Turn
+from tenuto.runtime.session.json_schema import PlainSchema
 from tenuto.words import JSON
 
 _TURN, _BOUND = "turn", ("self", "cls")

@@ -6,7 +6,7 @@ repeated if its result is known.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
@@ -24,43 +24,33 @@ from tenuto.messages.message import (
     UserMessage,
     text_of,
 )
-from tenuto.model.wait import WaitKind as StoredWaitKind
-from tenuto.runtime.calls import additions, steps, suspension
+from tenuto.runtime.calls import additions, steps
 from tenuto.runtime.calls.additions import hand_off
-from tenuto.runtime.calls.arguments import (
-    check_callable,
-    check_child,
-    check_frame,
-    check_once,
-    check_values,
-    sized,
-    usage_of,
-)
+from tenuto.runtime.calls.arguments import check_callable, check_frame, check_once, check_values, sized, usage_of
 from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.calls.failure import Raises
 from tenuto.runtime.calls.model_call import call_model
 from tenuto.runtime.calls.outgoing_input import enqueue
 from tenuto.runtime.calls.result_form import Returns, form_of
 from tenuto.runtime.calls.retry import Backoff, Retry, RetryOn
-from tenuto.runtime.calls.suspension import ask, spawning
 from tenuto.runtime.conversation.frame import frame_mark, seen_since
 from tenuto.runtime.program.program_name import Named, full_name
 from tenuto.runtime.program.turn_state import Document, typed_state
-from tenuto.runtime.session.action_protocol import Action
+from tenuto.runtime.program.turn_waits import TurnWaits
+from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import LogView, trace_id_of
 from tenuto.runtime.stream.moments import TokensCounted
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import USED, Place
-from tenuto.runtime.turn.invocation_waits import WaitFor
-from tenuto.store.bounds import check_name, check_timeout
+from tenuto.store.bounds import check_name
 from tenuto.words import JSON, EffectKind, FrameKind, Seconds
 
 T = TypeVar("T")
 StateT = TypeVarWithDefault("StateT", bound=BaseModel | Document, default=Document)
 
 
-class Turn(Generic[StateT]):
+class Turn(TurnWaits, Generic[StateT]):
     """A running turn. Programs receive it as their only argument."""
 
     __slots__ = ("_context",)
@@ -270,57 +260,9 @@ class Turn(Generic[StateT]):
         )
         return cast("T", result)
 
-    async def wait(
-        self,
-        signal_id: str,
-        *,
-        kind: str = StoredWaitKind.SIGNAL,
-        schema: Mapping[str, Any] | None = None,
-        timeout: Seconds | None = None,  # noqa: ASYNC109 - of the wait, not of this call
-        metadata: Mapping[str, JSON] | None = None,
-    ) -> JSON:
-        """Return the answer to a wait; until there is one, the turn suspends here, and nothing waits in memory.
-
-        When the program repeats the step, the first `wait` for a signal finds the first such wait of that step, the
-        second the second. A wait that was not answered in time raises `WaitExpired`.
-        """
-        within = _seconds(timeout)
-        wanted = WaitFor(signal_id=signal_id, kind=kind, schema=schema, timeout=within, metadata=metadata or {})
-        (answer,) = suspension.wait_all(self._context, [wanted])
-        return cast("JSON", answer)
-
-    async def wait_all(self, wanted: Sequence[WaitFor], *, partial: bool = False) -> list[JSON]:
-        """Return the answers to several waits; until all are settled, the turn suspends here."""
-        return suspension.wait_all(self._context, wanted, partial=partial)
-
-    async def sleep(self, delay: Seconds, name: str = "sleep") -> None:
-        """Sleep without a process: the turn suspends and a worker wakes it."""
-        suspension.sleep(self._context, cast("float", _seconds(delay)), name)
-
-    async def child(
-        self,
-        program: str | Named,
-        message: Sendable,
-        *,
-        session_id: str | None = None,
-        timeout: Seconds | None = None,  # noqa: ASYNC109 - of the wait, not of this call
-        name: str = "child",
-    ) -> JSON:
-        """Send a child session a message and return the outcome of its turn; this turn suspends until then.
-
-        The child is started after this turn's commit. The answer has its `result` or its `error`, and its `session_id`:
-        pass that to send the same child another message, with its history.
-        """
-        context, called, within = self._context, full_name(program), _seconds(timeout)
-        check_child(called, message, name, None, context.writer.store.budget)
-        if within is not None:
-            check_timeout(within)
-        wanted, sent = spawning(context, called, message, session_id=session_id, seconds=within, name=name)
-        return cast("JSON", ask(context, wanted, sent))
-
     def enqueue(
         self,
-        message: Sendable | Action,
+        message: Sendable | Action | Verb,
         *,
         session: str | None = None,
         due_at: datetime | None = None,
@@ -389,10 +331,6 @@ class Turn(Generic[StateT]):
         check_frame(summary, keep, budget)
         check_values([message], "message", budget)
         hand_off(self._context, called, summary=summary, keep=keep, message=message)
-
-
-def _seconds(given: Seconds | None) -> float | None:
-    return given.total_seconds() if isinstance(given, timedelta) else given
 
 
 def context_of(turn: Turn[Any]) -> TurnContext:

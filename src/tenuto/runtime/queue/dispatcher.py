@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tenuto.errors import ClaimLost, InvalidInput, LaneBusy, StreamMoved, WaitNotOpen
+from tenuto.errors import ClaimLost, InvalidInput, LaneBusy, SessionNotFound, StreamMoved, WaitNotOpen
 from tenuto.ids import new_id
 from tenuto.model.input import Input, InputKind
 from tenuto.model.lane import Lane, Owner
@@ -138,6 +138,10 @@ class Dispatcher:
                 lane = await self._acquire(key)
             except LaneBusy:
                 return progress
+            except SessionNotFound:
+                if progress.worked:
+                    return progress  # what was done deleted it
+                raise
             async with freed_on_error(self._store, lane):
                 replica, run = await self._factory.load(key)
                 queued = await self._next_input(replica)

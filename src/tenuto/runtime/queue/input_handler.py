@@ -3,16 +3,30 @@
 import logging
 
 from tenuto.codec import JSON
-from tenuto.errors import ActionNotRegistered, ClaimLost, StoredDataCorrupt, StoreError, TenutoError, WaitNotOpen
+from tenuto.errors import (
+    ActionNotRegistered,
+    ClaimLost,
+    InvalidInput,
+    StoredDataCorrupt,
+    StoreError,
+    TenutoError,
+    WaitNotOpen,
+)
+from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import Append
 from tenuto.model.event import EventType, NewEvent
 from tenuto.model.input import Consume, Input, InputKind
 from tenuto.model.lane import Lane
-from tenuto.runtime.change.action import Commands, SendMessage
+from tenuto.model.session import SessionKey
+from tenuto.runtime.change.action import Commands, DeleteSession, ForkSession, RewindSession, SendMessage
+from tenuto.runtime.change.fork import NewFork, fork
 from tenuto.runtime.change.pipeline import Pipeline
+from tenuto.runtime.change.rewind import going_back
+from tenuto.runtime.conversation.history import as_message
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.first_message import begins_turn, first_message_of, notice_message
 from tenuto.runtime.run.refusal import NOT_HERE, refusal_in, refuse
+from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.replica import Replica
@@ -89,14 +103,42 @@ class InputHandler:
     async def _command(self, replica: Replica, lane: Lane, queued: Input) -> None:
         consume = (Consume(input_id=queued.input_id),)
         try:
-            action = self._commands.read(queued.body)
-            await self._pipeline.execute(replica, lane, action, consume=consume, input_id=queued.input_id)
+            match self._commands.read(queued.body):
+                case DeleteSession(cascade):
+                    await self._pipeline.perform(
+                        queued.key, DeleteSession.__name__, self._store.delete(queued.key, cascade=cascade)
+                    )
+                case ForkSession() as action:
+                    await self._fork(lane, queued, action)
+                case RewindSession(to):
+                    back, name = await going_back(self._store, replica, to), RewindSession.__name__
+                    await self._pipeline.execute(
+                        replica, lane, back, name=name, consume=consume, input_id=queued.input_id
+                    )
+                case Action() as action:
+                    await self._pipeline.execute(replica, lane, action, consume=consume, input_id=queued.input_id)
+                case other:
+                    raise InvalidInput(f"{type(other).__name__} cannot be executed from a queue.")
         except (ClaimLost, WaitNotOpen, StoreError, *NOT_HERE):
             raise  # the command is not at fault: it waits for the next runner
         except Exception as error:
             if isinstance(error, TenutoError) and error.retryable:
                 raise
             await self._consumed(lane, queued, error_record(error))
+
+    async def _fork(self, lane: Lane, queued: Input, action: ForkSession) -> None:
+        """Fork the session under the input's id, so that a runner that does it again finds the same fork."""
+        key = queued.key
+        target = None if action.session_id is None else SessionKey(action.session_id, tenant=key.tenant)
+        said = None if action.message is None else as_message(action.message)
+        new = NewFork(source=key, at=action.at, target=target, message=said, key=action.key or queued.input_id)
+
+        def admit(source: Replica, point: Checkpoint | None) -> None:
+            self._factory.admit(said, source, point)
+
+        forking = fork(self._store, new, new.begins(), self._factory.load, admit)
+        await self._pipeline.perform(key, ForkSession.__name__, forking)
+        await self._consumed(lane, queued)
 
     async def _woken(self, replica: Replica, lane: Lane, queued: Input) -> None:
         message = notice_message(queued, self._factory.traits_of(replica.definition))

@@ -15,6 +15,7 @@ from tenuto.errors import (
     VersionConflict,
 )
 from tenuto.ids import new_id
+from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import NewCheckpoint, NextRun, Receipt
 from tenuto.model.input import Consume, Input, InputKind, NewInput
 from tenuto.model.lane import Lane
@@ -22,14 +23,16 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.hooks import Hooks
+from tenuto.runtime.change.program_state import carry_over, take_changes
+from tenuto.runtime.change.rewind import own_fields
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
 from tenuto.runtime.run.first_message import FirstMessage, plain_first_message
 from tenuto.runtime.run.next_turn import NextTurn, leaves_plain_session
 from tenuto.runtime.run.predecessor import abandon_former, roll_back
 from tenuto.runtime.run.refusal import Declined, declines
+from tenuto.runtime.run.turn_moments import ahead, ahead_after
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.session_view import changes_between
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
 from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
@@ -82,6 +85,16 @@ class TurnFactory:
         except ProgramNotRegistered:
             return ProgramTraits()
 
+    def admit(self, message: JSON, replica: Replica, point: Checkpoint | None) -> None:
+        """Refuse a fork, at a point of its source, if its program does not accept the first message or the state."""
+        traits = self.traits_of(replica.definition)
+        if message is not None:
+            self.programs.of(replica.definition)
+            traits.item(message)
+        if traits.state is not None:
+            version = replica.schema_version if point is None else point.schema_version
+            traits.state.check(replica.document if point is None else own_fields(point), version)
+
     async def begin(self, replica: Replica, lane: Lane, first: FirstMessage, *, warm: bool) -> TurnContext:
         """Begin a turn with a message, in one commit that also abandons the last run's waits, with results for calls.
 
@@ -115,6 +128,7 @@ class TurnFactory:
         notices: list[Notice] = [await self.run_load_hooks(turn)]
         if first.rolls_back is not None:
             await roll_back(self.store, turn, first.rolls_back)
+            carry_over(self.programs, turn)
         elif replica.last_run is not None and replica.last_run[1] is RunStatus.SUSPENDED:
             await abandon_former(self.store, turn, replica.last_run[0])
         item = pending.add(log, [entry])
@@ -166,12 +180,13 @@ class TurnFactory:
             SessionLoaded(key=replica.key, version=replica.version + 1, status=str(replica.status)),
             RunStarted(key=replica.key, run_id=run_id, invocation_id=invocation_id, input_id=invocation.input_id),
         )
+        trace = None if turn.inline is None else turn.inline.trace_ahead(ahead_after(turn, run_id, invocation))
         part = NextRun(
             begin=begin_run(self.store, run_id, invocation_id, invocation_id),
             input_id=queued.input_id,
             log=traits.input_log,
             item=entry,
-            cursor=_cursor(invocation),
+            cursor=_cursor(invocation, trace),
             events=tuple(notice.event() for notice in notices),
         )
 
@@ -196,15 +211,17 @@ class TurnFactory:
             )
 
     def check_known(self, replica: Replica) -> None:
-        """Refuse a session whose program is not registered here, or cannot read the stored version of its state."""
+        """Refuse a session whose program is not registered here, or cannot read the state as it is stored."""
         traits = traits_of(self.programs.of(replica.definition))
         if traits.reads is not None:
             traits.reads(replica.schema_version)
+        if traits.state is not None and replica.schema_version != traits.state.version:
+            traits.state.check(replica.document, replica.schema_version)
 
     def build(self, replica: Replica, writer: RunWriter, invocation: Invocation, journal: EffectJournal) -> TurnContext:
         """Return a turn that has not written anything yet."""
         traits = self.traits_of(replica.definition)
-        return TurnContext(
+        turn = TurnContext(
             replica=replica,
             writer=writer,
             invocation=invocation,
@@ -218,6 +235,9 @@ class TurnFactory:
             as_input=self.commands.queued,
             inline=self.listeners.inline,
         )
+        if traits.state is not None or not self.programs.has(replica.definition):
+            carry_over(self.programs, turn)
+        return turn
 
     async def run_load_hooks(self, turn: TurnContext) -> SessionLoaded:
         """Pass the loaded session through the hooks, and return its notice; raise `Declined` if a hook refuses it."""
@@ -226,7 +246,7 @@ class TurnFactory:
             try:
                 before = replica.value()
                 after = await self.hooks.on_stage("after_load", before)
-                turn.pending.apply(changes_between(before, after), after)
+                take_changes(turn, before, after)
             except Exception as error:
                 await self.listeners.tell(LoadFailed(key=turn.key, stage="after_load", **failure(error)))
                 raise _declined(error) from error
@@ -239,10 +259,11 @@ class TurnFactory:
 
 async def write_start(turn: TurnContext, notices: list[Notice]) -> None:
     """Write the commit that begins a turn's run, with the run's start point and these notices as events."""
-    pending = turn.pending
+    pending, inline = turn.pending, turn.inline
+    trace = None if inline is None else inline.trace_ahead(ahead(turn))
     pending.extras |= {
         "statuses": TAKES_TURNS,
-        "checkpoint": NewCheckpoint(step=0, cursor=_cursor(turn.invocation), before=True),
+        "checkpoint": NewCheckpoint(step=0, cursor=_cursor(turn.invocation, trace), before=True),
     }
     pending.events.extend(notice.event() for notice in notices)
     events = len(pending.events)
@@ -268,9 +289,12 @@ def run_started(turn: TurnContext, input_id: str | None = None) -> RunStarted:
     )
 
 
-def _cursor(invocation: Invocation) -> JSON:
-    """Return the cursor of a run's start point: the parent and token that its result is for; see `start_point`."""
-    return None if invocation.reply_to is None else {"for": invocation.reply_to}
+def _cursor(invocation: Invocation, trace: str | None = None) -> JSON:
+    """Return the cursor of a run's start point: the parent and token that its result is for, and its trace context."""
+    found: dict[str, JSON] = {} if invocation.reply_to is None else {"for": invocation.reply_to}
+    if trace is not None:
+        found["trace"] = trace
+    return found or None
 
 
 def _entry(traits: ProgramTraits, message: JSON) -> JSON:

@@ -25,11 +25,12 @@ from tenuto.model.session import SessionStatus
 from tenuto.model.wait import Wait
 from tenuto.runtime.calls.retry import transient_record
 from tenuto.runtime.change.hooks import Hooks
+from tenuto.runtime.change.program_state import take_changes
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.omission import without_anything, without_what_it_made
 from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text
 from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.session_view import MESSAGES, changes_between
+from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
 from tenuto.runtime.stream.notices import (
     ActionFailed,
@@ -118,11 +119,10 @@ class TurnEnder:
         try:
             after = await self.hooks.on_stage("before_save", after)
             check_transition(key, before.status, after.status, before.version)
-            changes = changes_between(before, after)
+            take_changes(turn, before, after)
         except Exception as error:
             saving = SaveFailed(key=key, stage="before_save", **failure(error))
             raise _StageFailed(error, saving) from error
-        turn.pending.apply(changes, after)
 
     async def suspended(self, turn: TurnContext, signal: TurnSuspended) -> Ended:
         """End a turn whose program waits for something, with its waits."""
@@ -259,7 +259,8 @@ class TurnEnder:
                 turn.invocation.reply_to,
                 turn.key,
                 status=str(end.status),
-                output=reply_text(turn, output),
+                output=output,
+                text=reply_text(turn),
                 error=end.error and without_frames(end.error),
             )
             if answer is not None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tenuto.codec import JSON
+from tenuto.messages.message import text_of
 from tenuto.messages.tool_result import not_executed, outcome_unknown, result_message
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import Stop
@@ -79,10 +80,7 @@ def _is_reply(message: Any) -> bool:
     return isinstance(message, Mapping) and message.get("role") == "assistant"
 
 
-def reply_text(turn: TurnContext, output: JSON) -> JSON:
-    """Return the output of a turn: what the program returned, or the text of its reply."""
-    if output is not None:
-        return output
+def reply_text(turn: TurnContext) -> str:
+    """Return the text of a turn's reply; empty if it has none."""
     record: Any = outcome_record(turn, None) or {}
-    reply = turn.replica.messages[record["reply"][2]] if "reply" in record else record.get("said", {})
-    return reply.get("content")
+    return text_of(turn.replica.messages[record["reply"][2]] if "reply" in record else record.get("said"))

@@ -17,7 +17,7 @@ from tenuto.runtime.stream.notices import Notice
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.debts import abandon_waits
 from tenuto.runtime.turn.effect_journal import EffectJournal
-from tenuto.runtime.turn.invocation import Invocation, reply_to
+from tenuto.runtime.turn.invocation import Invocation, start_of
 from tenuto.runtime.turn.invocation_waits import ANSWERS_CALLS, STEP, answer_message, lets_call
 from tenuto.runtime.turn.replica import Replica
 from tenuto.runtime.turn.step_additions import StepAdditions
@@ -96,6 +96,7 @@ async def rebuild(
     effects = await all_effects(factory.store, replica.key, origin_id=run.origin_id)
     waits = await factory.store.waits.of_invocation(replica.key, run.origin_id)
     runs = await factory.store.runs.of_invocation(run.invocation_id, tenant=replica.key.tenant)
+    start = await start_of(factory.store, run)
     before = sum(each.steps for each in runs if each.run_id != run.run_id)
     invocation = Invocation(
         invocation_id=run.invocation_id,
@@ -103,10 +104,10 @@ async def rebuild(
         correlation_id=run.correlation_id,
         input=_last_user_message(replica),
         resumes=resumes,
-        resumed_attempt=run.attempt,
+        follows=start.trace,
         steps_before=before + run.steps if resumes else before,
         waits=tuple(waits),
-        reply_to=await reply_to(factory.store, run),
+        reply_to=start.reply_to,
     )
     journal = EffectJournal(effects, run_id=writer.run_id, attempt=writer.attempt)
     turn = factory.build(replica, writer, invocation, journal)

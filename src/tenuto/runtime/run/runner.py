@@ -4,7 +4,6 @@ import asyncio
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from tenuto.argument import MAPPING
 from tenuto.errors import StopWithdrawn, TenutoError
 from tenuto.model.input import Boundary
 from tenuto.runtime.calls.steps import steer
@@ -13,13 +12,10 @@ from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.run.end import Ended, InputArrived, TurnEnder
 from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.run.next_turn import PlanNext
-from tenuto.runtime.session.outcome import Outcome
-from tenuto.runtime.session.session_view import trace_id_of
-from tenuto.runtime.stream.moments import TurnBegan, TurnOver
+from tenuto.runtime.run.turn_moments import began, left, over
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended, signal_in
-from tenuto.writing.error_record import category_of
-from tenuto.writing.run_ids import RunIds, run_ids
+from tenuto.writing.run_ids import run_ids
 
 
 class Runner:
@@ -35,16 +31,16 @@ class Runner:
         before, ids, inline = run_ids.get(), turn.ids, turn.inline
         run_ids.set(ids)
         if inline is not None:
-            inline.mark(_began(turn, ids))
+            inline.mark(began(turn, ids))
         try:
             ended = await self._run_live(turn, plan_next)
         except BaseException as error:
             if inline is not None:
-                inline.mark(_left(ids, error))
+                inline.mark(left(ids, error))
             raise
         else:
             if inline is not None:
-                inline.mark(_over(ids, ended.outcome))
+                inline.mark(over(ids, ended.outcome))
             return ended
         finally:
             run_ids.set(before)  # not by a token, which another context would not accept when the event loop closes
@@ -134,33 +130,6 @@ class Runner:
             boundary = Boundary.BEFORE_COMPLETION
             if not turn.may_be_steered(boundary) or not await steer(turn, boundary):
                 return result
-
-
-def _began(turn: TurnContext, ids: RunIds) -> TurnBegan:
-    invocation, replica = turn.invocation, turn.replica
-    asker = invocation.reply_to
-    waited = None if invocation.queued_at is None else (replica.updated_at - invocation.queued_at).total_seconds()
-    return TurnBegan(
-        ids=ids,
-        origin_id=invocation.origin_id,
-        input_id=invocation.input_id,
-        trace_id=trace_id_of(replica.profile),
-        resumes=None if invocation.resumes is None else (invocation.resumes, invocation.resumed_attempt),
-        asked_by=asker.get("trace") if isinstance(asker, MAPPING) else None,
-        model=None if replica.definition is None else replica.definition.model,
-        waited=None if waited is None else max(0.0, waited),
-    )
-
-
-def _left(ids: RunIds, error: BaseException) -> TurnOver:
-    cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
-    status = "cancelled" if cancelled else "lost"
-    return TurnOver(ids=ids, status=status, category=category_of(error), exception=error)
-
-
-def _over(ids: RunIds, outcome: Outcome[Any]) -> TurnOver:
-    category = outcome.error.get("category") if outcome.status == "failed" else None
-    return TurnOver(ids=ids, status=outcome.status, category=category, exception=outcome.exception)
 
 
 class _Done(NamedTuple):

@@ -5,6 +5,12 @@ from typing import Protocol, runtime_checkable
 from tenuto.runtime.session.session_view import SessionView
 
 
+class Verb:
+    """An action that is one of the session's verbs, as a value."""
+
+    __slots__ = ()
+
+
 @runtime_checkable
 class Action(Protocol):
     """Changes a session: `apply` receives its value and returns the one to save, or raises."""

@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import validator_for
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
@@ -38,6 +39,40 @@ def _reads(kind: Any) -> Any:
 
 for _name, _kind in (("date-time", datetime), ("time", time), ("duration", timedelta)):
     _FORMATS.checks(_name, raises=ValueError)(_reads(_kind))
+
+
+class PlainSchema(GenerateJsonSchema):
+    """A JSON Schema without generated titles, which say nothing that a name does not say."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        """See `GenerateJsonSchema`."""
+        return False
+
+    def emit_warning(self, kind: Any, detail: str) -> None:
+        """Pass over a default that is not JSON: it is left out of the schema."""
+
+
+class ClosedSchema(PlainSchema):
+    """The same, in which an object takes declared names only, unless its type says that it takes others too."""
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        """See `GenerateJsonSchema`."""
+        return _closed(super().model_schema(schema))
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        """See `GenerateJsonSchema`."""
+        return _closed(super().dataclass_schema(schema))
+
+    def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
+        """See `GenerateJsonSchema`."""
+        return _closed(super().typed_dict_schema(schema))
+
+
+def _closed(made: dict[str, Any]) -> dict[str, Any]:
+    if made.get("type") == "object":
+        made.setdefault("additionalProperties", False)
+    made.pop("title", None)
+    return made
 
 
 class Problem(NamedTuple):

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Mapping
 from functools import lru_cache
 from inspect import getattr_static
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, RootModel, ValidationError
 
-from tenuto.codec import JSON, encode
+from tenuto.codec import JSON, dumps, encode
 from tenuto.errors import InvalidInput, NotJson, StateInvalid, StateMigrationError, TenutoError
 from tenuto.migration import Migrate, MigrationRegistry
 from tenuto.plain_data import difference, steps
@@ -21,14 +21,6 @@ _log = logging.getLogger("tenuto.runtime")
 _RESERVED = "messages"
 
 
-class Migrated(NamedTuple):
-    """A document after its migrations: its fields, and those that differ from before or are gone."""
-
-    document: dict[str, JSON]
-    changed: dict[str, JSON]
-    removed: frozenset[str]
-
-
 class StateShape:
     """What a program declares with `state=`: a model, the version it is stored under, and the migrations to it.
 
@@ -39,6 +31,7 @@ class StateShape:
         _check_model(model)
         self.model: Any = model
         self.fields = frozenset(model.model_fields)
+        self.made_fields = frozenset(n for n, info in model.model_fields.items() if info.default_factory is not None)
         self.version: str = version_of(model)
         self.migrations = MigrationRegistry("session")
         for pair, migrate in (migrations or {}).items():
@@ -118,17 +111,21 @@ class StateShape:
 
     def lacking(self, document: Mapping[str, JSON]) -> dict[str, JSON]:
         """Return the fields that a document lacks and whose default is another one at each load, with one of them."""
-        infos = self.model.model_fields
-        lacks = {n for n, info in infos.items() if n not in document and info.default_factory is not None}
+        lacks = self.made_fields - document.keys()
         return self.dump(self.load(document), lacks) if lacks else {}
 
-    def migrate(self, document: Mapping[str, JSON], version: str) -> Migrated:
+    def whole(self, document: Mapping[str, JSON]) -> dict[str, JSON]:
+        """Return a document with every field in the form the program stores, and the defaults of those it lacks."""
+        read = self._read({name: value for name, value in document.items() if name in self.fields})
+        return {**document, **self.dump(read, self.fields)}
+
+    def migrate(self, document: Mapping[str, JSON], version: str) -> dict[str, JSON]:
         """Return a document of another version as its migrations leave it; raise `StateMigrationError`."""
         fields = self.migrations.apply(version, self.version, [dict(document)])[0]
         try:
-            fields = {**fields, **self.seeded({n: v for n, v in fields.items() if n in self.fields})}
-            encode(fields)
-        except (StateInvalid, ValueError) as error:
+            found = self.whole(fields)
+            dumps(found, "state")
+        except InvalidInput as error:
             raise StateMigrationError(
                 "session_state_migration_failed",
                 f"What the migrations from {version!r} to {self.version!r} leave does not fit {self.model.__name__}: "
@@ -136,9 +133,14 @@ class StateShape:
                 from_version=version,
                 to_version=self.version,
             ) from error
-        missing: Any = object()
-        changed = {name: value for name, value in fields.items() if document.get(name, missing) != value}
-        return Migrated(fields, changed, frozenset(document.keys() - fields.keys()))
+        return {n: document[n] if n in document and document[n] == value else value for n, value in found.items()}
+
+    def check(self, document: Mapping[str, JSON], version: str) -> None:
+        """Refuse a document that a turn could not begin with: `StateMigrationError` or `StateInvalid`."""
+        if version == self.version:
+            self.load(document)
+        else:
+            self.migrate(document, version)
 
     def check_version(self, version: str) -> None:
         """Refuse a document of a version from which no migration leads to this one."""

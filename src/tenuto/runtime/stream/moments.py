@@ -7,7 +7,7 @@ notices that every listener gets. They are never stored. Without such a listener
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tenuto.codec import JSON
 from tenuto.model.token_usage import NewUsage
@@ -27,21 +27,44 @@ class Moment:
     ids: RunIds
 
 
+class SettledWait(NamedTuple):
+    """A wait that was answered, or expired, and how many seconds it was open."""
+
+    wait_id: str
+    kind: str
+    signal_id: str | None
+    status: str
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnBegan(Moment):
+class TurnAhead(Moment):
+    """A turn is about to be begun by a commit, which may yet be refused.
+
+    `trace_id` is the session's trace, `asked_by` the trace context of the turn of another session that waits for it,
+    and `after` the turn that ends with the same commit.
+    """
+
+    trace_id: str | None = None
+    asked_by: str | None = None
+    after: RunIds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnBegan(TurnAhead):
     """A turn is about to run its program.
 
-    `origin_id` is the invocation in whose name calls are recorded, `input_id` the input that began it, `trace_id` the
-    session's trace, `resumes` the run and the attempt that it continues, `asked_by` the trace context of the turn that
-    waits for it, `model` the definition's, and `waited` how many seconds its message was queued; None if it began at
-    once.
+    `origin_id` is the invocation in whose name calls are recorded, `input_id` the input that began it, `resumes` the
+    run that it continues and `follows` the trace context of that run, or of the former runner of this one; `settled`
+    are the waits that run had, `model` is the definition's, and `waited` how many seconds its message was queued; None
+    if it began at once.
     """
 
     origin_id: str
     input_id: str | None = None
-    trace_id: str | None = None
-    resumes: tuple[str, int] | None = None
-    asked_by: str | None = None
+    resumes: str | None = None
+    follows: str | None = None
+    settled: Sequence[SettledWait] = ()
     model: JSON = None
     waited: float | None = None
 
@@ -116,7 +139,8 @@ class TokensCounted(Moment):
 class InlineListener(Protocol):
     """A listener that is called in place. It must be quick; an error it raises is logged and not passed on.
 
-    If it has `trace_context() -> str | None`, that is stored with what the running turn asks of other sessions.
+    If it has `trace_context() -> str | None`, that is stored with what the running turn asks of other sessions; if it
+    has `trace_ahead(ahead: TurnAhead) -> str | None`, that is stored with the turn that is about to begin.
     """
 
     inline: bool
@@ -146,10 +170,17 @@ class InlineListeners:
 
     def trace_context(self) -> str | None:
         """Return the trace context of the running code from the first listener that has one."""
+        return self._first("trace_context")
+
+    def trace_ahead(self, ahead: TurnAhead) -> str | None:
+        """Return the trace context that a turn will have from the first listener that knows it."""
+        return self._first("trace_ahead", ahead)
+
+    def _first(self, name: str, *given: Any) -> str | None:
         for each in self._listeners:
-            if (ask := getattr(each, "trace_context", None)) is not None:
+            if (ask := getattr(each, name, None)) is not None:
                 try:
-                    found: str | None = ask()
+                    found: str | None = ask(*given)
                 except Exception:
                     _log.exception("Listener %s failed", type(each).__name__)
                 else:

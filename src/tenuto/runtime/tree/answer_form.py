@@ -43,7 +43,8 @@ def checked(wait: Wait, value: JSON, error: JSON) -> JSON:
             _check(wait, value, wait.schema)
             return {"result": value}
         case WaitKind.CHILD:
-            return {"result": value} if error is None else {"error": error_data(error)}
+            ended: Any = value
+            return dict(ended) if error is None else {"error": error_data(error)}
         case WaitKind.IN_DOUBT:
             _check(wait, value, _IN_DOUBT)
             settled: Any = value
@@ -62,6 +63,15 @@ def refuse_foreign(wait: Wait) -> None:
             raise _invalid(wait, [Problem("", f"Only the child {quote(child)} answers it, when its turn ends.")])
         case WaitKind.TIME:
             raise _invalid(wait, [Problem("", "Only the clock wakes a sleeping run; abandon its waits, or stop it.")])
+
+
+def same_json(one: JSON, other: JSON) -> bool:
+    """Return whether two JSON values are equal: true is not 1, and the order of names does not count."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same_json(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 def error_data(error: JSON) -> JSON:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+from tenuto.codec import JSON
 from tenuto.errors import (
     AlreadyAnswered,
     AnswerRefused,
@@ -168,10 +169,8 @@ class Deliveries:
                 await self._check_child(item.target, body["parent"])
             else:
                 await self._create_child(item.target, body, item.outbox_id)
-            message = {
-                "message": as_message(body["message"]),
-                "for": {"parent": body["parent"], "token": body["token"]},
-            }
+            asker = {name: body[name] for name in ("parent", "token", "trace") if name in body}
+            message = {"message": as_message(body["message"]), "for": asker}
             await self._enqueue(item.target, InputKind.MESSAGE, message, item.outbox_id)
         except ProgramNotRegistered as error:
             if await self._store.moment() - item.created_at < PATIENCE:
@@ -197,7 +196,7 @@ class Deliveries:
     async def _report_lost(self, item: Outgoing, error: TenutoError) -> bool:
         body: Any = item.body
         lost = {"category": CHILD_LOST, "message": f"The child could not be started: {error.message}"}
-        return await self._answer_parent(item, body["parent"], body["token"], {"error": lost})
+        return await self._answer_parent(item, body["parent"], body["token"], None, lost)
 
     async def _is_waited_for(self, item: Outgoing) -> Wait | None:
         """Return the wait that a child is started for, if it is still open."""
@@ -216,10 +215,10 @@ class Deliveries:
 
     async def _bring_result(self, item: Outgoing) -> bool:
         body: Any = item.body
-        result = {"error": body["error"]} if "error" in body else {"result": body.get("result")}
-        return await self._answer_parent(item, item.target.session_id, body["token"], result)
+        ended = {name: body.get(name) for name in ("result", "text")}
+        return await self._answer_parent(item, item.target.session_id, body["token"], ended, body.get("error"))
 
-    async def _answer_parent(self, item: Outgoing, parent: str, token: str, result: dict[str, Any]) -> bool:
+    async def _answer_parent(self, item: Outgoing, parent: str, token: str, ended: JSON, error: JSON) -> bool:
         """Answer the wait of a parent; a parent that no longer waits receives a notice."""
         key = SessionKey(parent, tenant=item.target.tenant)
         wait = await self._wait_of(key, token)
@@ -228,9 +227,9 @@ class Deliveries:
         try:
             await self._answers.give(
                 wait.wait_id,
-                result.get("result"),
+                None if error is not None else ended,
                 tenant=key.tenant,
-                error=result.get("error"),
+                error=error,
                 operation_id=f"answer:{item.outbox_id}",
                 of_child=True,
             )

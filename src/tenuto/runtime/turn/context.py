@@ -26,7 +26,7 @@ from tenuto.runtime.conversation.history import message_input
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.chunks import Chunks
-from tenuto.runtime.stream.moments import InlineListeners
+from tenuto.runtime.stream.moments import InlineListeners, WaitsOpened
 from tenuto.runtime.turn.effect_journal import EffectJournal, Place
 from tenuto.runtime.turn.invocation import Invocation, TurnStopped
 from tenuto.runtime.turn.invocation_waits import InvocationWaits
@@ -55,7 +55,7 @@ class TurnContext:
     continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
     that is stored. `engine` belongs to a program that resumes from its own checkpoints, `typed` to one that declares a
-    model. `version_of` returns the registered version of a program, `as_input` the kind and body of what a program
+    model. `version_of` returns the registered version of a program, `as_input` kind, body and key of what a program
     queues, of which `queued` counts those without a key by step. The program runs in `task`, and the events of this
     run follow `stream_start` in the stream.
     """
@@ -70,7 +70,7 @@ class TurnContext:
     budget: int = DEFAULT_STEPS
     ends_guarded: bool = False
     version_of: Callable[[str], str] = str
-    as_input: Callable[[Any], tuple[InputKind, JSON]] = message_input
+    as_input: Callable[[Any, str | None], tuple[InputKind, JSON, str | None]] = message_input
     inline: InlineListeners | None = None
     chunks: Chunks = field(init=False)
     waits: InvocationWaits = field(init=False)
@@ -123,16 +123,10 @@ class TurnContext:
     @property
     def ids(self) -> RunIds:
         """The ids of this turn, for log records and observers."""
-        key, invocation, definition = self.key, self.invocation, self.replica.definition
-        return RunIds(
-            session_id=key.session_id,
-            tenant=key.tenant,
-            run_id=self.run_id,
-            invocation_id=invocation.invocation_id,
-            correlation_id=invocation.correlation_id,
-            attempt=self.attempt,
-            program=None if definition is None else f"{definition.name}@{definition.version}",
-        )
+        key, turn, program = self.key, self.invocation, self.replica.definition
+        called = None if program is None else f"{program.name}@{program.version}"
+        of_turn = (turn.invocation_id, turn.correlation_id, self.attempt, called)
+        return RunIds(key.session_id, key.tenant, self.run_id, *of_turn)
 
     @property
     def resumed(self) -> bool:
@@ -230,6 +224,9 @@ class TurnContext:
             self.note_store_failure(error)
             raise
         self._landed(receipt)
+        if waits and self.inline is not None:
+            opened = zip(receipt.wait_ids, waits, strict=True)
+            self.inline.mark(WaitsOpened(ids=self.ids, waits=[(name, w.kind, w.signal_id) for name, w in opened]))
         return receipt
 
     async def _write_again(self) -> None:

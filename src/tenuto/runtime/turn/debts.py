@@ -9,7 +9,7 @@ from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import Run
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
-from tenuto.runtime.turn.invocation import reply_to
+from tenuto.runtime.turn.invocation import start_of
 from tenuto.store.store import Store
 
 
@@ -37,21 +37,21 @@ async def abandon_run(store: Store, run: Run, waits: Iterable[Wait]) -> Abandone
     """Return the commit parts that abandon a suspended run with these waits; a parent that waits for it is notified."""
     found = abandon_waits(waits, run.key.tenant)
     error = {"category": "child_abandoned", "message": "The child received a new message and abandoned this request."}
-    answer = result_for_parent(await reply_to(store, run), run.key, status="abandoned", error=error)
+    answer = result_for_parent((await start_of(store, run)).reply_to, run.key, status="abandoned", error=error)
     if answer is not None:
         found.owed.append(answer)
     return found
 
 
 def result_for_parent(
-    asker: Any, key: SessionKey, *, status: str, output: JSON = None, error: JSON = None
+    asker: Any, key: SessionKey, *, status: str, output: JSON = None, text: str = "", error: JSON = None
 ) -> NewOutgoing | None:
     """Return the outcome of a child's turn, for the parent that waits for it; None if no parent does."""
     if not isinstance(asker, Mapping):
         return None
     target = SessionKey(str(asker["parent"]), tenant=key.tenant)
     body = {"token": asker["token"], "child": key.session_id, "status": status}
-    body |= {"result": output} if error is None else {"error": error}
+    body |= {"result": output, "text": text} if error is None else {"error": error}
     return NewOutgoing(kind=OutboxKind.RESULT, target=target, body=body)
 
 

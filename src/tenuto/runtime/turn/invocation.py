@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
 from tenuto.model.checkpoint import Checkpoint
@@ -41,8 +41,8 @@ def signal_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
 class Invocation:
     """One logical execution: its ids, the input that began it, and what its earlier runs left.
 
-    `queued_at` is since when its input could have begun it, if that was queued; `resumed_attempt` is the last attempt
-    of the run that it resumes.
+    `queued_at` is since when its input could have begun it, if that was queued; `follows` is the trace context of the
+    run that it continues, if that had one.
     """
 
     invocation_id: str
@@ -51,7 +51,7 @@ class Invocation:
     input: JSON = None
     input_id: str | None = None
     resumes: str | None = None
-    resumed_attempt: int = 1
+    follows: str | None = None
     queued_at: datetime | None = None
     steps_before: int = 0
     waits: tuple[Wait, ...] = ()
@@ -64,8 +64,15 @@ async def start_point(store: Store, run: Run) -> Checkpoint | None:
     return point if point is not None and point.run_id is None else None
 
 
-async def reply_to(store: Store, run: Run) -> JSON:
-    """Return the parent and token that a run's result is for, as stored when it began; None if there is none."""
+class Start(NamedTuple):
+    """What is stored where a run began: the parent and token that its result is for, and its trace context."""
+
+    reply_to: JSON = None
+    trace: str | None = None
+
+
+async def start_of(store: Store, run: Run) -> Start:
+    """Return what was stored when a run began."""
     point = await start_point(store, run)
     cursor: Any = point.cursor if point else None
-    return cursor.get("for") if isinstance(cursor, Mapping) else None
+    return Start(cursor.get("for"), cursor.get("trace")) if isinstance(cursor, Mapping) else Start()

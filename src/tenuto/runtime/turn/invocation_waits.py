@@ -21,7 +21,7 @@ ANSWERS_CALLS = (WaitKind.TOOL_RESULT, WaitKind.CHILD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitFor:
+class WaitRequest:
     """Something that a program needs before it can continue; `signal_id` is the program's own name for it."""
 
     signal_id: str
@@ -54,7 +54,7 @@ class InvocationWaits:
         self._waits = list(waits)
         self._asked: dict[tuple[str, str | None, int], int] = {}
 
-    def next(self, wanted: WaitFor, step: int) -> Wait | None:
+    def next(self, wanted: WaitRequest, step: int) -> Wait | None:
         """Return the wait that this request means, if it was opened before, and count the request."""
         found = self.peek(wanted, step)
         if found is not None:
@@ -62,7 +62,7 @@ class InvocationWaits:
             self._asked[place] = self._asked.get(place, 0) + 1
         return found
 
-    def peek(self, wanted: WaitFor, step: int) -> Wait | None:
+    def peek(self, wanted: WaitRequest, step: int) -> Wait | None:
         """Return the wait that the next request will mean, if it was opened before."""
         place = (wanted.kind, wanted.signal_id, step)
         found = [wait for wait in self._waits if (wait.kind, wait.signal_id, wait.metadata.get(STEP)) == place]
@@ -162,4 +162,7 @@ def answer_message(wait: Wait) -> dict[str, Any]:
     if wait.status is not WaitStatus.ANSWERED:
         return not_executed(call_id, "no answer came in time")
     answer: Any = wait.answer or {}
-    return result_message(call_id, answer.get("result"), answer.get("error"))
+    said = answer.get("result")
+    if said is None:
+        said = answer.get("text")  # of a child whose program returned nothing
+    return result_message(call_id, said, answer.get("error"))

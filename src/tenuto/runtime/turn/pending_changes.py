@@ -1,7 +1,7 @@
 """Changes that a turn has made and not yet written; the turn's next commit writes them."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tenuto.codec import JSON
@@ -216,6 +216,7 @@ class Pending:
         stored, replica = self._stored, self.replica
         replica.document, replica.status = stored.document, stored.status
         replica.definition, replica.profile = stored.definition, stored.profile
+        replica.schema_version = stored.schema_version
         self.document, self.removed, self.profile, self.metadata, self.status = {}, set(), {}, None, None
         self.outgoing, self.consume = [each for each in self.outgoing if each.outbox_id in self.lasting], []
         self.replica.reindex()
@@ -223,8 +224,8 @@ class Pending:
     async def catch_up(self, store: Store) -> None:
         """Read the profile again if others wrote to the session since; what is pending here is still written."""
         if await self.replica.catch_up(store):
-            stored = self._stored
-            self._stored = _Stored(stored.document, stored.status, self.replica.definition, self.replica.profile)
+            replica = self.replica
+            self._stored = replace(self._stored, definition=replica.definition, profile=replica.profile)
 
     def parts(
         self, logs: Mapping[str, LogChange], waits: tuple[OpenWait, ...], *, saves: bool = True
@@ -312,12 +313,12 @@ class _Stored:
     status: SessionStatus
     definition: Definition | None
     profile: Profile
+    schema_version: str
 
     @classmethod
     def of(cls, replica: Replica, document: dict[str, JSON] | None = None) -> "_Stored":
-        return cls(
-            replica.document if document is None else document, replica.status, replica.definition, replica.profile
-        )
+        document = replica.document if document is None else document
+        return cls(document, replica.status, replica.definition, replica.profile, replica.schema_version)
 
 
 @dataclass(frozen=True, slots=True)
