@@ -313,6 +313,7 @@ OTHERWISE = {
     "Store.create": "the operation id is of the session it creates",
     "Store.save": "a record has only its session's id",
     "Lanes.disarm": "a lane has its session's key and a nonce",
+    "Schedules.declare": "a schedule has a name and words, but no ids",
     "CompiledGraph.drain_events_for": "waits for observers of this process",
     "CompiledGraph.save_again": "is given what `run` raised",
 }

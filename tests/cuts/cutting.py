@@ -196,7 +196,9 @@ async def settle(world: World, entry: Entry) -> None:
     await world.runtime.aclose()
 
 
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|[0-9a-f]{32,}|\b[A-Za-z0-9_-]{22}\b")
+_ID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|[0-9a-f]{32,}|\b[A-Za-z0-9_-]{22}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+)
 _SHOWN = {
     "run": ("status", "error", "partial"),
     "input": ("kind", "key", "status", "boundary", "rolled_back", "log", "position"),
@@ -204,6 +206,7 @@ _SHOWN = {
     "effect": ("key", "step", "status", "result", "error"),
     "usage": ("model", "input", "output"),
     "outgoing": ("kind", "status", "body"),
+    "schedule": ("name", "words", "paused"),
     "deletion": ("status",),
     "checkpoint": ("step", "cursor"),
     "profile": ("agent", "title", "metadata", "definition", "parent", "parent_life", "forked_from", "failure_reason"),

@@ -6,12 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenuto.errors import (
-    AlreadyAnswered,
     DeliveryLost,
     EffectNotOpen,
     InvalidInput,
     LaneLost,
-    LateAnswer,
     SessionNotFound,
     SessionSaveFailed,
     StoreUnavailable,
@@ -25,6 +23,7 @@ from tenuto.model.event import NewEvent
 from tenuto.model.input import Input, InputKind, InputStatus, NewInput
 from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
+from tenuto.model.schedule import NewSchedule
 from tenuto.model.session import Profile, SessionKey, SessionRecord
 from tenuto.runtime.change.action import ClearSession, ForkSession, WriteMetadata
 from tenuto.runtime.handle import Session
@@ -33,6 +32,7 @@ from tenuto.testing.factories import an_owner
 from tests.cuts.cutting import Entry, Step, World
 from tests.runtime.seams import advance, deliver_due, handle_of
 
+A_SCHEDULE = NewSchedule(name="n", body={"message": "x"}, every=86_400.0)
 PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -69,6 +69,19 @@ async def sent(w: World) -> None:
     new = NewOutgoing(kind="wake", target=SessionKey(w.id()), body={})
     receipt = await w.store.commit(Commit(key=SessionKey(w.id()), operation_id="sent", life=1, outgoing=(new,)))
     w.facts["outgoing"] = receipt.outgoing_ids[0]
+
+
+async def scheduled(w: World) -> None:
+    """A session with a schedule that is due."""
+    await stored(w)
+    await w.store.schedules.declare(w.id(), A_SCHEDULE)
+    w.clock.advance(86_400)
+
+
+async def paused_schedule(w: World) -> None:
+    """A session with a schedule that is paused."""
+    await scheduled(w)
+    await w.store.schedules.pause(w.id(), "n")
 
 
 async def queued(w: World) -> None:
@@ -319,6 +332,11 @@ ENTRIES: dict[str, Entry] = {
     "store.inbox.refuse": Entry(
         scene=queued, call=lambda w: w.store.inbox.refuse(w.id(), w.facts["input"], {"category": "no"})
     ),
+    "store.schedules.declare": Entry(scene=stored, call=lambda w: w.store.schedules.declare(w.id(), A_SCHEDULE)),
+    "store.schedules.remove": Entry(scene=scheduled, call=lambda w: w.store.schedules.remove(w.id(), "n")),
+    "store.schedules.pause": Entry(scene=scheduled, call=lambda w: w.store.schedules.pause(w.id(), "n")),
+    "store.schedules.resume": Entry(scene=paused_schedule, call=lambda w: w.store.schedules.resume(w.id(), "n")),
+    "store.schedules.fire": Entry(scene=scheduled, call=lambda w: w.store.schedules.fire(w.id(), "n")),
     "store.outbox.mark": Entry(
         scene=sent,
         call=lambda w: w.store.outbox.mark(w.facts["outgoing"], OutgoingStatus.DONE),
@@ -349,10 +367,7 @@ ENTRIES: dict[str, Entry] = {
     "sessions.send": Entry(scene=idle, call=lambda w: w.runtime.send(w.id(), "hello", key="k"), runs_turns=True),
     "sessions.execute": Entry(scene=talked, call=lambda w: w.runtime.execute(w.id(), WriteMetadata({"n": 1}))),
     "sessions.answer": Entry(
-        scene=waiting,
-        call=lambda w: w.runtime.answer(w.facts["wait"], "yes"),
-        tolerates=(AlreadyAnswered, LateAnswer),
-        runs_turns=True,
+        scene=waiting, call=lambda w: w.runtime.answer(w.facts["wait"], "yes", key="k"), runs_turns=True
     ),
     "session.send": Entry(scene=idle, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
     "session.send, warm": Entry(scene=talked, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
@@ -385,12 +400,7 @@ ENTRIES: dict[str, Entry] = {
     "session.delete, a tree": Entry(
         scene=family, call=lambda w: _session(w).delete(cascade=True), again=_whole_tree, sweeps=True
     ),
-    "session.answer": Entry(
-        scene=waiting,
-        call=lambda w: _session(w).answer(w.facts["wait"], "yes"),
-        tolerates=(AlreadyAnswered, LateAnswer),
-        runs_turns=True,
-    ),
+    "session.answer": Entry(scene=waiting, call=lambda w: _session(w).answer(w.facts["wait"], "yes"), runs_turns=True),
     "session.abandon_waits": Entry(scene=waiting, call=lambda w: _session(w).abandon_waits()),
     "session.resume": Entry(
         scene=failed, call=lambda w: _session(w).resume(), tolerates=(InvalidInput, TenutoError), runs_turns=True
@@ -508,6 +518,8 @@ READS: dict[str, Step] = {
     "store.effects.get": lambda w: w.store.effects.get(w.id(), origin_id="o", effect_key="k"),
     "store.effects.list": lambda w: w.store.effects.list(w.id()),
     "store.usage.report": lambda w: w.store.usage.report(w.id()),
+    "store.schedules.due": lambda w: w.store.schedules.due(),
+    "store.schedules.of_session": lambda w: w.store.schedules.of_session(w.id()),
     "store.outbox.get": lambda w: w.store.outbox.get("o"),
     "store.outbox.next_due": lambda w: w.store.outbox.next_due(),
     "store.outbox.of_session": lambda w: w.store.outbox.of_session(w.id()),

@@ -30,6 +30,7 @@ async def read_all(store: Store, only: Collection[str] = ()) -> dict[str, Any]:
     found["waits"] = plain(await store.waits.open(tenant=ANY_TENANT, limit=10_000))
     found["pending"] = plain(await store.outbox.pending(limit=10_000))
     found["due"] = plain(list(await store.inbox.due(limit=10_000)))
+    found["fires"] = plain(await store.schedules.due(limit=10_000))
     found["next"] = [await store.outbox.next_due(), await store.inbox.next_due()]
     for summary in page:
         assert summary.damage is None, summary.damage
@@ -40,7 +41,7 @@ async def read_all(store: Store, only: Collection[str] = ()) -> dict[str, Any]:
 
 def steady(found: dict[str, Any]) -> dict[str, Any]:
     """Leave out what changes by time alone: what is due by now, and whether a lane has lapsed."""
-    kept = {name: part for name, part in found.items() if name not in ("due", "pending")}
+    kept = {name: part for name, part in found.items() if name not in ("due", "pending", "fires")}
     for part in kept.values():
         if isinstance(part, dict) and part.get("lane"):
             part["lane"] = {name: value for name, value in part["lane"].items() if name != "state"}
@@ -58,6 +59,7 @@ async def read_session(store: Store, key: SessionKey) -> dict[str, Any]:
         "waits": plain(waits),
         "inbox": plain(await store.inbox.list(key, limit=10_000)),
         "effects": plain(await store.effects.list(key, limit=10_000)),
+        "schedules": plain(await store.schedules.of_session(key)),
         "sent": plain(await store.outbox.of_session(key, limit=10_000)),
         "events": plain((await store.events.read(key, after=(await _floor(store, key)), limit=10_000)).events),
         "usage": plain(await store.usage.report(key)),

@@ -14,10 +14,11 @@ from tenuto.model.input import Consume, InputKind, NewInput
 from tenuto.model.lane import HostProof, Owner, Rearm
 from tenuto.model.outgoing_item import NewOutgoing, OutgoingStatus
 from tenuto.model.run import RunRef, RunStatus
+from tenuto.model.schedule import NewSchedule
 from tenuto.model.session import Profile, SessionFilter, SessionKey, SessionRecord
 from tenuto.model.token_usage import NewUsage
 from tenuto.runtime.change import action as actions
-from tests.fuzz.world import DAY, World
+from tests.fuzz.world import A_SCHEDULE, DAY, World
 
 Arguments = dict[str, Any]
 Recipe = Callable[[World], Awaitable[Arguments]]
@@ -63,6 +64,14 @@ def simple(*names: str, **fixed: Any) -> None:
 
 async def _key(world: World) -> SessionKey:
     return await world.session()
+
+
+async def _schedule(_: World) -> NewSchedule:
+    return A_SCHEDULE
+
+
+async def _scheduled(world: World) -> SessionKey:
+    return await world.scheduled()
 
 
 async def _life(world: World) -> int:
@@ -127,6 +136,12 @@ simple("store.effects.get", key=_key, origin_id="o", effect_key="k", step=0, nam
 simple("store.effects.list", key=_key, origin_id=None, in_doubt=False, limit=10, after=None)
 simple("store.usage.report", key=_key, run_id=None, cascade=False)
 simple("store.outbox.of_session", key=_key, limit=10, after=None)
+simple("store.schedules.due", limit=10)
+simple("store.schedules.of_session", key=_key)
+simple("store.schedules.fire", "store.schedules.remove", key=_key, name="n")
+simple("store.schedules.resume", key=_scheduled, name="n")
+simple("store.schedules.pause", key=_scheduled, name="n", reason="because")
+simple("store.schedules.declare", key=_key, new=_schedule)
 simple("store.upkeep.gc", grace=DAY)
 simple(
     "store.upkeep.prune",
@@ -303,14 +318,14 @@ async def _refuse_outgoing(world: World) -> Arguments:
 @recipe("sessions.answer")
 async def _answer(world: World) -> Arguments:
     _, wait_id, _ = await world.waiting()
-    return {"wait": wait_id, "value": {"v": 1}, "error": None, "run": False}
+    return {"wait": wait_id, "value": {"v": 1}, "error": None, "key": new_id(), "run": False}
 
 
 @recipe("session.answer")
 async def _session_answer(world: World) -> Arguments:
     key, wait_id, _ = await world.waiting()
     found = await world.store.waits.get(wait_id)
-    return {OF: key, "wait": found, "value": {"v": 1}, "error": None, "run": False}
+    return {OF: key, "wait": found, "value": {"v": 1}, "error": None, "key": new_id(), "run": False}
 
 
 @recipe("session.enqueue")

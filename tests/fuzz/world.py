@@ -16,6 +16,7 @@ from tenuto.model.input import InputKind, NewInput
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.run import RunStatus
+from tenuto.model.schedule import NewSchedule
 from tenuto.model.session import Profile, SessionKey
 from tenuto.runtime.run_handle import RunHandle
 from tenuto.store.store import Store
@@ -29,6 +30,7 @@ from tests.servers import SCHEMA, Postgres
 T = TypeVar("T")
 
 DAY = 86_400.0
+A_SCHEDULE = NewSchedule(name="n", body={"message": "x"}, every=DAY)
 
 
 @program
@@ -260,6 +262,16 @@ class World:
             return key, (await self.store.inbox.enqueue(key, new)).input.input_id
 
         return await self.made("queued", make)
+
+    async def scheduled(self) -> SessionKey:
+        """Return a session with a schedule that is not due."""
+
+        async def make() -> SessionKey:
+            key = await self._session()
+            await self.store.schedules.declare(key, A_SCHEDULE)
+            return key
+
+        return await self.made("scheduled", make)
 
     async def sent(self) -> str:
         """Return the id of an outgoing item."""

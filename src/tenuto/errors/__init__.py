@@ -27,6 +27,7 @@
     │   │   ├── StreamMoved
     │   │   └── SessionMoved
     │   ├── ForkPointNotRetained
+    │   ├── ScheduleNotFound
     │   ├── LaneBusy
     │   ├── LaneLost
     │   ├── NestedSession

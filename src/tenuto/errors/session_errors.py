@@ -85,6 +85,13 @@ class ForkPointNotRetained(SessionError):
     nearest: Public[Sequence[int]]
 
 
+class ScheduleNotFound(SessionError):
+    """The session has no schedule of this name."""
+
+    category = "schedule_not_found"
+    name: Public[str]
+
+
 class LaneBusy(SessionError):
     """Another runner holds the session's lane."""
 

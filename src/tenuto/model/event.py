@@ -28,6 +28,7 @@ class EventType(StrEnum):
     INPUT_QUEUED = "input_queued"
     INPUT_REFUSED = "input_refused"
     OUTGOING_REFUSED = "outgoing_refused"
+    SCHEDULE_CHANGED = "schedule_changed"
     RUN_STARTED = "run_started"
     RUN_ENDED = "run_ended"
     LANE_TAKEN_OVER = "lane_taken_over"

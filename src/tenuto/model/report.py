@@ -18,6 +18,7 @@ class DeleteReport:
     effects: int = 0
     usage: int = 0
     outgoing: int = 0
+    schedules: int = 0
     events: int = 0
     entries: int = 0
     branches: int = 0

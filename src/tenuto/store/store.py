@@ -45,15 +45,7 @@ from tenuto.store.facets.listing import read_page
 from tenuto.store.facets.logs import Logs
 from tenuto.store.facets.outbox import Outbox
 from tenuto.store.facets.runs import Runs
-from tenuto.store.facets.session_record import (
-    Dump,
-    find_session,
-    log_items,
-    read_dump,
-    read_head,
-    read_record,
-    whole_record,
-)
+from tenuto.store.facets.schedules import Schedules
 from tenuto.store.facets.usage import Usage
 from tenuto.store.facets.waits import Waits
 from tenuto.store.housekeeping.deletions import Deletions
@@ -69,6 +61,7 @@ from tenuto.store.rules.plan import Ask, gather
 from tenuto.store.rules.rows import ReceiptRow
 from tenuto.store.rules.session_row import receipt_of
 from tenuto.store.rules.verbs.lifecycle import Forking, decide_create, decide_fork
+from tenuto.store.session_record import Dump, find_session, log_items, read_dump, read_head, read_record, whole_record
 from tenuto.store.store_context import StoreContext, transact
 
 T = TypeVar("T")
@@ -102,6 +95,7 @@ class Store(StoreContext):
         self.effects = Effects(self)
         self.usage = Usage(self)
         self.outbox = Outbox(self)
+        self.schedules = Schedules(self)
         sweep = Sweep(self)
         self._deletions = Deletions(self, sweep)
         self.upkeep = Upkeep(self, self._deletions, sweep)

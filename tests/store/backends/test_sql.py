@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tenuto.store.backends.sql import migrations, queries
-from tenuto.store.facets.session_record import DUMPED
 from tenuto.store.rules.plan import COUNTED
 from tenuto.store.rules.rows import EffectRow, RunRow, SessionRow
+from tenuto.store.session_record import DUMPED
 from tests.conftest import OurHarness
 
 STORE = Path(__file__).parents[3] / "src" / "tenuto" / "store"

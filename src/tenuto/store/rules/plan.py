@@ -173,7 +173,7 @@ class Draft:
         return self.ends[log].position - len(self.commit.logs[log].items) + item
 
 
-COUNTED = ("runs", "checkpoints", "waits", "receipts", "inputs", "effects", "usage", "outgoing")
+COUNTED = ("runs", "checkpoints", "waits", "receipts", "inputs", "effects", "usage", "outgoing", "schedules")
 """What is counted of a session before it goes, and removed with it."""
 
 _TO_RUN = SESSION_COLUMNS + len(ReceiptRow._fields)

@@ -43,6 +43,7 @@ class SessionRow(NamedTuple):
     lane_expires_at: int | None
     created_at: int
     updated_at: int
+    preview: str | None
 
     @property
     def changes(self) -> tuple[Any, ...]:
@@ -305,6 +306,29 @@ class DeletionRow(NamedTuple):
     def target(self) -> tuple[Any, ...]:
         """What the session that is to be ended is named by."""
         return _columns(self, "root", "life")
+
+
+class ScheduleRow(NamedTuple):
+    """One schedule of a session.
+
+    `words` are those it was declared with, and the body of its inputs; `paused` is why it does not fire, if so.
+    """
+
+    session: int
+    life: int
+    name: str
+    words: str
+    when_waiting: str
+    anchor: int
+    next_at: int
+    fired_at: int | None
+    input_id: str | None
+    paused: str | None
+
+    @property
+    def changes(self) -> tuple[Any, ...]:
+        """What `move_schedules` sets, in the order of the table; the columns before never change."""
+        return _columns(self, "words")
 
 
 class EventRow(NamedTuple):

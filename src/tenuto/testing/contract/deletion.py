@@ -11,7 +11,7 @@ from tenuto.model.commit import BeginRun, NewCheckpoint, OpenWait
 from tenuto.model.event import NewEvent
 from tenuto.model.report import DeleteReport, GcReport
 from tenuto.model.session import Kind, Profile, SessionKey
-from tenuto.store.facets.session_record import Dump
+from tenuto.store.session_record import Dump
 from tenuto.store.store import Store
 from tenuto.testing.checks import damaged
 from tenuto.testing.factories import a_commit, a_key, a_save, a_session, an_id

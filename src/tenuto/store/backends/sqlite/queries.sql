@@ -245,6 +245,24 @@ SELECT min(due_at) FROM outgoing WHERE status = 'pending' AND due_at BETWEEN -62
 The results that a session sent and nobody has delivered yet.
 SELECT * FROM outgoing WHERE session = ?1 AND status = 'pending' AND kind = 'child_result'
 
+-- schedules_of --
+A session's schedules in a life of it, by name.
+SELECT * FROM schedule WHERE session = ?1 AND life = ?2 ORDER BY name
+
+-- schedules_of_session --
+A session's schedules, by name.
+SELECT s.*, c.* FROM session s JOIN schedule c ON c.session = s.sid AND c.life = s.life
+WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 ORDER BY c.name
+
+-- due_schedules --
+Schedules that are due, the longest due first; not those that are held, or whose last message is still in the inbox.
+SELECT s.*, c.* FROM schedule c JOIN session s ON s.sid = c.session AND s.life = c.life
+WHERE c.paused IS NULL AND c.next_at <= coalesce(?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+    AND NOT EXISTS (SELECT 1 FROM input i WHERE i.input_id = c.input_id AND i.status = 'open')
+    AND NOT (c.when_waiting = 'hold' AND s.status = 'active'
+        AND EXISTS (SELECT 1 FROM wait w WHERE w.session = c.session AND w.status = 'open'))
+ORDER BY c.next_at, c.session, c.name LIMIT ?2
+
 -- deletion_by_target --
 One session that a cascading delete has to end.
 SELECT * FROM deletion WHERE root = ?1 AND root_life = ?2 AND session = ?3 AND life = ?4
@@ -367,7 +385,8 @@ SELECT
     (SELECT count(*) FROM effect WHERE session = ?1),
     (SELECT count(*) FROM usage WHERE session = ?1),
     (SELECT count(*) FROM outgoing
-        WHERE session = ?1 AND NOT (status = 'pending' AND kind IN ('child_result', 'stop_child')))
+        WHERE session = ?1 AND NOT (status = 'pending' AND kind IN ('child_result', 'stop_child'))),
+    (SELECT count(*) FROM schedule WHERE session = ?1)
 
 -- counts_of_run --
 How many checkpoints (with the one from before it), waits and effects with a known outcome a run has.
@@ -492,7 +511,7 @@ SELECT * FROM session s WHERE NOT alive AND status <> 'deleted' AND NOT EXISTS (
 
 -- insert_session --
 A new id's row.
-INSERT INTO session VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+INSERT INTO session VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- move_session --
 Change a session's row if it still is as it was found; a renewal that came between is kept.
@@ -503,9 +522,9 @@ UPDATE session SET
     generation = ?17, armed = ?18, nonce = ?19, holder = ?20,
     lane_expires_at = CASE WHEN generation = ?17 AND nonce IS ?19
         THEN nullif(max(coalesce(lane_expires_at, 0), coalesce(?21, 0)), 0) ELSE ?21 END,
-    created_at = ?22, updated_at = ?23
-WHERE sid = ?24 AND life = ?25 AND commit_no = ?26 AND generation = ?27 AND armed = ?28 AND event_seq = ?29
-    AND (?30 OR NOT armed OR lane_expires_at <= ?31)
+    created_at = ?22, updated_at = ?23, preview = ?24
+WHERE sid = ?25 AND life = ?26 AND commit_no = ?27 AND generation = ?28 AND armed = ?29 AND event_seq = ?30
+    AND (?31 OR NOT armed OR lane_expires_at <= ?32)
 
 -- pin_session --
 Touch a session that something new will point to, if it still lives that life.
@@ -683,6 +702,20 @@ UPDATE outgoing SET status = 'refused', attempts = ?1, body = ?2 WHERE outbox_id
 Remove an outgoing item that is as it was found.
 DELETE FROM outgoing WHERE outbox_id = ?1 AND status = ?2 AND attempts = ?3
 
+-- insert_schedules --
+Schedules.
+INSERT INTO schedule VALUES (?,?,?,?,?,?,?,?,?,?)
+
+-- move_schedules --
+Change a schedule if it is as it was found.
+UPDATE schedule SET
+    words = ?1, when_waiting = ?2, anchor = ?3, next_at = ?4, fired_at = ?5, input_id = ?6, paused = ?7
+WHERE session = ?8 AND life = ?9 AND name = ?10 AND words = ?11 AND next_at = ?12 AND paused IS ?13
+
+-- delete_schedules --
+Remove a schedule if it is as it was found.
+DELETE FROM schedule WHERE session = ?1 AND life = ?2 AND name = ?3 AND words = ?4 AND next_at = ?5
+
 -- insert_deletions --
 What a cascading delete has to end, if that was not found before.
 INSERT OR IGNORE INTO deletion VALUES (?,?,?,?,?,?,?)
@@ -785,6 +818,10 @@ DELETE FROM outgoing WHERE session = ?1
 Remove a deleted session's outgoing items but those it owes to others.
 DELETE FROM outgoing
 WHERE session = ?1 AND NOT (status = 'pending' AND kind IN ('child_result', 'stop_child'))
+
+-- delete_schedules_of --
+Remove a session's schedules.
+DELETE FROM schedule WHERE session = ?1
 
 -- delete_profiles_of --
 Remove a session's profile.
