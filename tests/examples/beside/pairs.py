@@ -16,6 +16,7 @@ APPS, PEERS = EXAMPLES / "apps", EXAMPLES / "peers"
 
 PAIRS: Mapping[str, tuple[str, ...]] = {
     "chat": ("chat_langgraph", "chat_openai_agents"),
+    "flask_chat": ("flask_chat_langgraph", "flask_chat_openai_agents", "flask_chat_pydantic_ai"),
     "flow": ("flow_langgraph",),
     "support": ("support_pydantic_ai",),
 }
