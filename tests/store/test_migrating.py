@@ -73,7 +73,12 @@ async def test_a_database_newer_than_the_code_is_refused_naming_both_versions(fr
         assert (refusal.value.found, refusal.value.expected) == (99, len(migrations(fresh.name)))
 
 
-BEFORE_ADDITIONS = ("ALTER TABLE run DROP COLUMN additions",)
+BEFORE_PREVIEWS = (
+    "UPDATE profile SET preview = (SELECT s.preview FROM session s WHERE s.sid = profile.session)",
+    "ALTER TABLE session DROP COLUMN preview",
+)
+
+BEFORE_ADDITIONS = (*BEFORE_PREVIEWS, "ALTER TABLE run DROP COLUMN additions")
 
 BEFORE_DELETIONS = (*BEFORE_ADDITIONS, "DROP TABLE deletion", "ALTER TABLE profile DROP COLUMN parent_life")
 
@@ -124,6 +129,24 @@ async def test_values_that_tenants_shared_become_each_tenants_own(fresh: OurHarn
             record = await store.load(key)
             assert record is not None
             assert record.state == {"both": both}
+
+
+async def test_previews_from_before_are_still_there(fresh: OurHarness) -> None:
+    assert fresh.address
+    async with open_store(fresh.address, **fresh.options) as store:
+        await store.create("with", profile=Profile(title="t", preview="said last"))
+        await store.create("without", profile=Profile(title="u"))
+        now = await store.dump()
+    for statement in BEFORE_PREVIEWS:
+        await fresh.damage(statement)
+    await go_back_to(fresh, 9)
+    async with open_store(fresh.address, **fresh.options) as store:
+        assert await store.dump() == now
+        found = {each.key.session_id: (each.title, each.preview) for each in await store.list()}
+        assert found == {"with": ("t", "said last"), "without": ("u", None)}
+        head = await store.head("with")
+        assert head is not None
+        assert head.profile.preview == "said last"
 
 
 async def test_children_from_before_belong_to_the_life_their_parent_has(fresh: OurHarness) -> None:

@@ -14,7 +14,11 @@ from tests.examples.programs import EXAMPLES, ROOT
 
 APPS, PEERS = EXAMPLES / "apps", EXAMPLES / "peers"
 
-PAIRS: Mapping[str, tuple[str, ...]] = {"chat": ("chat_langgraph", "chat_openai_agents"), "flow": ("flow_langgraph",)}
+PAIRS: Mapping[str, tuple[str, ...]] = {
+    "chat": ("chat_langgraph", "chat_openai_agents"),
+    "flow": ("flow_langgraph",),
+    "support": ("support_pydantic_ai",),
+}
 """The programs that other libraries have too; a file of `peers` does what the one of `apps` does, by the same test."""
 
 ALONE: tuple[str, ...] = ()

@@ -204,14 +204,14 @@ _WAIT = RecordReader(Wait, WaitRow, commit_number="commit_no")
 def head_of(row: SessionRow, profile: ProfileRow) -> SessionHead:
     """Read a session's head from its two rows."""
     key = key_of(row)
-    return _HEAD(row, str(key), key=key, profile=profile_of(profile, key))
+    return _HEAD(row, str(key), key=key, profile=profile_of(profile, key, row.preview))
 
 
-def profile_of(row: ProfileRow, key: SessionKey) -> Profile:
-    """Read a session's profile."""
+def profile_of(row: ProfileRow, key: SessionKey, preview: str | None) -> Profile:
+    """Read a session's profile; its preview is in the session's row."""
     if row.session is None:
         raise StoredDataCorrupt(f"The profile of {key} is missing; restore it from a backup.", what=f"{key} profile")
-    return _PROFILE(row, str(key))
+    return _PROFILE(row, str(key), preview=preview)
 
 
 def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
@@ -239,7 +239,7 @@ def summary_of(row: SessionRow, profile: ProfileRow) -> SessionSummary:
         counts={name: end.position for name, end in ends.items()},
         agent=profile.agent,
         title=profile.title,
-        preview=profile.preview,
+        preview=row.preview,
         user_id=profile.user_id,
         tags=sound(lambda: texts_of(profile.tags, f"{key} tags"), ()),
         parent=profile.parent,

@@ -43,6 +43,7 @@ class SessionRow(NamedTuple):
     lane_expires_at: int | None
     created_at: int
     updated_at: int
+    preview: str | None
 
     @property
     def changes(self) -> tuple[Any, ...]:

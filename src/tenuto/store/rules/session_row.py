@@ -14,6 +14,7 @@ from tenuto.store.rules.rows import ReceiptRow, SessionRow
 
 HEADLESS: dict[str, Any] = {
     "alive": 0,
+    "preview": None,
     "resume_count": 0,
     "heads": "{}",
     "document": "{}",

@@ -140,6 +140,34 @@ async def test_a_change_of_metadata_is_one_operation_and_its_result_has_to_fit(h
     assert head.profile.metadata == {"a": "x" * 40_000, "b": 2}
 
 
+async def test_a_preview_is_part_of_the_sessions_row_and_goes_with_it(harness: Harness) -> None:
+    """It changes without the profile's row, is in heads and lists, goes into forks of the current state, and not on."""
+    store, other = await harness.open(), await harness.open()
+    key, _ = await a_session(store, None, "a", profile=Profile(title="t", preview="one", metadata={"m": 1}))
+    profiles = (await store.dump())["profile"]
+    point = await store.commit(a_commit(key, checkpoint=NewCheckpoint(step=1)))
+    commit = a_commit(key, profile={"preview": "two"})
+    await store.commit(commit)
+    with pytest.raises(OperationConflict):
+        await store.commit(replace(commit, profile={"preview": "three"}))
+    assert (await store.dump())["profile"] == profiles
+    now, then = a_key(), a_key()
+    await store.fork(key, now)
+    await store.fork(key, then, at=point.commit_number)
+    shown = {each.key: (each.title, each.preview) for each in await other.list()}
+    assert shown == {key: ("t", "two"), now: ("t", "two"), then: ("t", None)}
+    head = await other.head(key)
+    assert head is not None
+    assert (head.profile.preview, head.profile.metadata) == ("two", {"m": 1})
+    await store.commit(a_commit(key, profile={"preview": None, "title": "u"}))
+    assert {each.key: (each.title, each.preview) for each in await other.list()}[key] == ("u", None)
+    await store.delete(now)
+    rows = {row["session_id"]: row["preview"] for row in (await store.dump())["session"]}
+    assert rows[now.session_id] is None
+    await store.create(now)
+    assert {each.key: each.preview for each in await other.list()}[now] is None
+
+
 async def test_a_save_with_the_current_version_survives_a_commit_that_moves_no_head(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

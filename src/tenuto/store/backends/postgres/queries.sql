@@ -510,7 +510,7 @@ INSERT INTO session SELECT * FROM unnest(
     $1::BIGINT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
     $9::BIGINT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::TEXT[],
     $16::TEXT[], $17::TEXT[], $18::BIGINT[], $19::BIGINT[], $20::TEXT[], $21::BIGINT[], $22::BIGINT[],
-    $23::TEXT[], $24::TEXT[], $25::BIGINT[], $26::BIGINT[], $27::BIGINT[]
+    $23::TEXT[], $24::TEXT[], $25::BIGINT[], $26::BIGINT[], $27::BIGINT[], $28::TEXT[]
 ) p RETURNING 1
 
 -- move_session --
@@ -522,9 +522,9 @@ UPDATE session SET
     generation = $17, armed = $18, nonce = $19, holder = $20,
     lane_expires_at = CASE WHEN generation = $17 AND nonce IS NOT DISTINCT FROM $19
         THEN greatest(lane_expires_at, $21) ELSE $21 END,
-    created_at = $22, updated_at = $23
-WHERE sid = $24 AND life = $25 AND commit_no = $26 AND generation = $27 AND armed = $28 AND event_seq = $29
-    AND ($30::BIGINT = 1 OR armed = 0 OR lane_expires_at <= $31)
+    created_at = $22, updated_at = $23, preview = $24
+WHERE sid = $25 AND life = $26 AND commit_no = $27 AND generation = $28 AND armed = $29 AND event_seq = $30
+    AND ($31::BIGINT = 1 OR armed = 0 OR lane_expires_at <= $32)
 RETURNING 1
 
 -- pin_session --

@@ -511,7 +511,7 @@ SELECT * FROM session s WHERE NOT alive AND status <> 'deleted' AND NOT EXISTS (
 
 -- insert_session --
 A new id's row.
-INSERT INTO session VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+INSERT INTO session VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- move_session --
 Change a session's row if it still is as it was found; a renewal that came between is kept.
@@ -522,9 +522,9 @@ UPDATE session SET
     generation = ?17, armed = ?18, nonce = ?19, holder = ?20,
     lane_expires_at = CASE WHEN generation = ?17 AND nonce IS ?19
         THEN nullif(max(coalesce(lane_expires_at, 0), coalesce(?21, 0)), 0) ELSE ?21 END,
-    created_at = ?22, updated_at = ?23
-WHERE sid = ?24 AND life = ?25 AND commit_no = ?26 AND generation = ?27 AND armed = ?28 AND event_seq = ?29
-    AND (?30 OR NOT armed OR lane_expires_at <= ?31)
+    created_at = ?22, updated_at = ?23, preview = ?24
+WHERE sid = ?25 AND life = ?26 AND commit_no = ?27 AND generation = ?28 AND armed = ?29 AND event_seq = ?30
+    AND (?31 OR NOT armed OR lane_expires_at <= ?32)
 
 -- pin_session --
 Touch a session that something new will point to, if it still lives that life.

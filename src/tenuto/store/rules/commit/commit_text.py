@@ -41,7 +41,10 @@ class PackedNext(NamedTuple):
 
 @dataclass(slots=True)
 class PackedCommit:
-    """A commit with every part as text and every id it mints; `holders` are the documents that hold values by hash."""
+    """A commit with every part as text and every id it mints.
+
+    `holders` are the documents that hold values by hash, and `shown` is the part of the profile in the session's row.
+    """
 
     commit: Commit
     document: PackedDocument
@@ -61,6 +64,7 @@ class PackedCommit:
     additions: str | None = None
     profile: dict[str, Any] = field(default_factory=dict)
     metadata: str | None = None
+    shown: dict[str, Any] = field(default_factory=dict)
     holders: list[PackedDocument] = field(default_factory=list)
     size: int = 0
     rows: int = 0

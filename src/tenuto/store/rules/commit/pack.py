@@ -74,6 +74,10 @@ def pack(commit: Commit, budget: Budget, birth: Profile | None = None) -> Packed
         packed.additions = dumps(dict(commit.additions), "additions")
     if commit.profile:
         packed.profile = pack_profile(commit.profile)
+        if "preview" in packed.profile:
+            packed.shown["preview"] = packed.profile.pop("preview")
+    if isinstance(birth, Profile) and birth.preview is not None:
+        packed.shown["preview"] = birth.preview
     if commit.metadata:
         packed.metadata = dumps(dict(commit.metadata.values), "metadata")
     _measure(packed, budget)
@@ -207,8 +211,8 @@ def _measure(packed: PackedCommit, budget: Budget) -> None:
     if commit.next_run and packed.next_run:
         rows += 2 + len(commit.next_run.events)
         texts += packed.next_run
-    if packed.birth or packed.profile:
-        profile = new_profile(0, packed.birth) if packed.birth else packed.profile.values()
+    if packed.birth or commit.profile:
+        profile = new_profile(0, packed.birth) if packed.birth else [*packed.profile.values(), *packed.shown.values()]
         texts += [text for text in profile if isinstance(text, str)]
     if packed.metadata is not None:
         texts.append(packed.metadata)
@@ -236,8 +240,8 @@ def _intent(packed: PackedCommit) -> str:
         if commit.checkpoint.before:
             place.append("before")
         meaning.append(["checkpoint", place, packed.checkpoint.meaning()])
-    if packed.profile:
-        meaning.append(["profile", sorted(packed.profile.items())])
+    if commit.profile:
+        meaning.append(["profile", sorted((packed.profile | packed.shown).items())])
     if commit.metadata:
         meaning.append(["metadata", packed.metadata, sorted(commit.metadata.removed)])
     if packed.birth:

@@ -22,7 +22,7 @@ from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.effect_rules import effect_writes, end_effects, is_settlement, places_of
 from tenuto.store.rules.parts.input_rules import end_inputs, input_writes
 from tenuto.store.rules.parts.outgoing_rules import outgoing_writes
-from tenuto.store.rules.parts.profile_rules import changed_profile, merged_metadata, new_profile
+from tenuto.store.rules.parts.profile_rules import changed_profile, merged_metadata, new_profile, profile_write
 from tenuto.store.rules.parts.usage_rules import usage_writes
 from tenuto.store.rules.parts.wait_rules import wait_writes
 from tenuto.store.rules.plan import Ask, Draft, Found, Plan, Write, found_after
@@ -117,6 +117,8 @@ def write_commit(packed: PackedCommit, found: Found, old: SessionRow, run: RunRo
     else:
         log.checkpoint(commit.logs, packed.items)
     changes["branch_seq"] = log.branch_seq
+    if packed.shown:
+        changes |= packed.shown
     if commit.status is not None:
         changes["status"] = str(commit.status)
     if commit.count_resume:
@@ -274,7 +276,7 @@ def _profile_writes(packed: PackedCommit, draft: Draft) -> list[Write]:
     if draft.commit.metadata:
         found = changes.get("metadata", row.metadata)
         changes = {**changes, "metadata": merged_metadata(found, draft.commit.metadata)}
-    return [Write("put_profile", [changed_profile(row, changes)])]
+    return [profile_write(changed_profile(row, changes))]
 
 
 def _checkpoint_row(packed: PackedCommit, draft: Draft, log: LogWriter) -> CheckpointRow:

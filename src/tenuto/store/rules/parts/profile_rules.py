@@ -12,6 +12,7 @@ from tenuto.model.commit import MetadataChange
 from tenuto.model.session import ForkPoint, Profile
 from tenuto.store.rules.encoding import byte_size, moment
 from tenuto.store.rules.limits import MAX_METADATA_BYTES, MAX_TAGS, check_count, check_label, check_text
+from tenuto.store.rules.plan import Write
 from tenuto.store.rules.rows import ProfileRow, SessionRow
 
 
@@ -83,6 +84,11 @@ def new_profile(
     packed = pack_profile({each.name: getattr(profile, each.name) for each in fields(profile)})
     parent_life = parent.life if parent and parent.alive else None
     return ProfileRow(session=sid, forked_sid=forked_sid, parent_life=parent_life, **packed)
+
+
+def profile_write(row: ProfileRow) -> Write:
+    """Return the write of a session's profile, without what is kept in the session's row."""
+    return Write("put_profile", [row._replace(preview=None)])
 
 
 def profile_meaning(profile: Profile) -> Sequence[Any]:

@@ -15,7 +15,7 @@ from tenuto.store.rules.commit.write import write_commit
 from tenuto.store.rules.lane_row import busy, is_live
 from tenuto.store.rules.limits import next_count
 from tenuto.store.rules.parts.input_rules import PackedInput
-from tenuto.store.rules.parts.profile_rules import new_profile, profile_meaning
+from tenuto.store.rules.parts.profile_rules import new_profile, profile_meaning, profile_write
 from tenuto.store.rules.plan import Found, Plan, Write
 from tenuto.store.rules.records import ends_of, profile_of
 from tenuto.store.rules.rows import BranchRow, SessionRow
@@ -80,6 +80,8 @@ def decide_fork(asked: Forking, found: Found) -> Plan[Receipt]:
     heads, branches, parents = _fork_logs(row, ends_of(ends, "ends"), found)
     inline = {k: v for k, v in loads_map(point.document, "document").items() if not is_run_log(k)}
     held = {k: v for k, v in loads_map(point.held or "{}", "held fields").items() if not is_run_log(k)}
+    profile = _fork_profile(found, origin, source, point.commit_no, asked.profile)
+    shown = new_profile(row.sid, profile, origin.sid, found.parent)
     new = row._replace(
         family=origin.family,
         alive=1,
@@ -93,6 +95,7 @@ def decide_fork(asked: Forking, found: Found) -> Plan[Receipt]:
         held=encode(held) if held else None,
         created_at=found.now,
         updated_at=max(row.updated_at, found.now),
+        preview=shown.preview,
     )
     first: list[Write] = []
     minted: dict[str, list[str]] = {}
@@ -118,8 +121,7 @@ def decide_fork(asked: Forking, found: Found) -> Plan[Receipt]:
         writes.append(Write("share_branches", sorted(parents), must=True))
     if branches:
         writes.append(Write("insert_branches", branches))
-    profile = _fork_profile(found, origin, source, point.commit_no, asked.profile)
-    writes.append(Write("put_profile", [new_profile(new.sid, profile, origin.sid, found.parent)]))
+    writes.append(profile_write(shown))
     writes.append(Write("insert_receipts", [receipt]))
     return Plan(receipt_of(receipt, replayed=False), writes)
 
@@ -160,7 +162,7 @@ def _fork_logs(
 def _fork_profile(
     found: Found, origin: SessionRow, source: SessionKey, commit: int, changes: Profile | None
 ) -> Profile:
-    inherited = profile_of(found.source_profile, source) if found.source_profile else Profile()
+    inherited = profile_of(found.source_profile, source, origin.preview) if found.source_profile else Profile()
     point = ForkPoint(session_id=source.session_id, commit_number=commit, version=origin.version)
     base = replace(inherited, parent=None, root=None, expires_at=None, failure_reason=None, forked_from=point)
     if found.checkpoint:
