@@ -6,12 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenuto.errors import (
-    AlreadyAnswered,
     DeliveryLost,
     EffectNotOpen,
     InvalidInput,
     LaneLost,
-    LateAnswer,
     SessionNotFound,
     SessionSaveFailed,
     StoreUnavailable,
@@ -369,10 +367,7 @@ ENTRIES: dict[str, Entry] = {
     "sessions.send": Entry(scene=idle, call=lambda w: w.runtime.send(w.id(), "hello", key="k"), runs_turns=True),
     "sessions.execute": Entry(scene=talked, call=lambda w: w.runtime.execute(w.id(), WriteMetadata({"n": 1}))),
     "sessions.answer": Entry(
-        scene=waiting,
-        call=lambda w: w.runtime.answer(w.facts["wait"], "yes"),
-        tolerates=(AlreadyAnswered, LateAnswer),
-        runs_turns=True,
+        scene=waiting, call=lambda w: w.runtime.answer(w.facts["wait"], "yes", key="k"), runs_turns=True
     ),
     "session.send": Entry(scene=idle, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
     "session.send, warm": Entry(scene=talked, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
@@ -405,12 +400,7 @@ ENTRIES: dict[str, Entry] = {
     "session.delete, a tree": Entry(
         scene=family, call=lambda w: _session(w).delete(cascade=True), again=_whole_tree, sweeps=True
     ),
-    "session.answer": Entry(
-        scene=waiting,
-        call=lambda w: _session(w).answer(w.facts["wait"], "yes"),
-        tolerates=(AlreadyAnswered, LateAnswer),
-        runs_turns=True,
-    ),
+    "session.answer": Entry(scene=waiting, call=lambda w: _session(w).answer(w.facts["wait"], "yes"), runs_turns=True),
     "session.abandon_waits": Entry(scene=waiting, call=lambda w: _session(w).abandon_waits()),
     "session.resume": Entry(
         scene=failed, call=lambda w: _session(w).resume(), tolerates=(InvalidInput, TenutoError), runs_turns=True

@@ -318,14 +318,14 @@ async def _refuse_outgoing(world: World) -> Arguments:
 @recipe("sessions.answer")
 async def _answer(world: World) -> Arguments:
     _, wait_id, _ = await world.waiting()
-    return {"wait": wait_id, "value": {"v": 1}, "error": None, "run": False}
+    return {"wait": wait_id, "value": {"v": 1}, "error": None, "key": new_id(), "run": False}
 
 
 @recipe("session.answer")
 async def _session_answer(world: World) -> Arguments:
     key, wait_id, _ = await world.waiting()
     found = await world.store.waits.get(wait_id)
-    return {OF: key, "wait": found, "value": {"v": 1}, "error": None, "run": False}
+    return {OF: key, "wait": found, "value": {"v": 1}, "error": None, "key": new_id(), "run": False}
 
 
 @recipe("session.enqueue")

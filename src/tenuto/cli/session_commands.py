@@ -142,10 +142,14 @@ def answer(
     left = [_wait(each) for each in answered.open_waits]
     if as_json:
         report = {"session_id": answered.session_id, "run_id": answered.run_id, "continues": answered.continues}
+        report["replayed"] = answered.replayed
         typer.echo(json.dumps({**report, "open_waits": left}))
         return
     then = "a worker resumes it" if answered.continues == "worker" else f"waits still open: {len(left)}"
-    typer.echo(f"Answered. Session {answered.session_id!r}: {then}.")
+    if answered.outcome is not None:
+        then = f"it has continued: {answered.outcome.status}"
+    said = "Answered before, in the same way" if answered.replayed else "Answered"
+    typer.echo(f"{said}. Session {answered.session_id!r}: {then}.")
 
 
 @sessions.command("stop")

@@ -150,10 +150,16 @@ class BlockingSession(Generic[OutT_co]):
         return self._portal.call(self._wrapped.waits())
 
     def answer(
-        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel = None,
+        *,
+        error: JSON = None,
+        key: str | None = None,
+        run: bool = True,
     ) -> Answered[OutT_co]:
         """See `Session.answer`."""
-        return self._portal.call(self._wrapped.answer(wait, value, error=error, run=run))
+        return self._portal.call(self._wrapped.answer(wait, value, error=error, key=key, run=run))
 
     def abandon_waits(self) -> int:
         """See `Session.abandon_waits`."""
@@ -351,10 +357,16 @@ class BlockingSessions:
         return self._portal.call(self._wrapped.outcome(input_or_run_id))
 
     def answer(
-        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel = None,
+        *,
+        error: JSON = None,
+        key: str | None = None,
+        run: bool = True,
     ) -> Answered[JSON]:
         """See `Sessions.answer`."""
-        return self._portal.call(self._wrapped.answer(wait, value, error=error, run=run))
+        return self._portal.call(self._wrapped.answer(wait, value, error=error, key=key, run=run))
 
     def list(
         self,

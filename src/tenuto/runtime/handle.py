@@ -183,11 +183,17 @@ class Session(Generic[OutT_co]):
         return await store.waits.of_session(self._key)
 
     async def answer(
-        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel = None,
+        *,
+        error: JSON = None,
+        key: str | None = None,
+        run: bool = True,
     ) -> Answered[OutT_co]:
         """Answer what this session, or one below it, waits for; see `Sessions.answer`."""
         return await self._lifetime.parts().give_answer(
-            wait, value, tenant=self.tenant, error=error, session=self._key, run=run
+            wait, value, tenant=self.tenant, error=error, key=key, session=self._key, run=run
         )
 
     async def abandon_waits(self) -> int:

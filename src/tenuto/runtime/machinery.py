@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,7 +33,7 @@ from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS
-from tenuto.store.bounds import check_name
+from tenuto.store.bounds import check_key, check_name
 from tenuto.store.store import Store
 from tenuto.words import InDoubt, WhenBusy
 from tenuto.writing.lane_claim import this_owner
@@ -131,17 +132,20 @@ class Machinery:
         *,
         tenant: str,
         error: JSON,
+        key: str | None,
         session: SessionKey | None,
         run: bool,
     ) -> Answered[Any]:
         """Store an answer, and resume its session if that was the last; see `Sessions.answer`."""
         named: dict[str, Any] = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
+        wait_id = wait.wait_id if isinstance(wait, Wait) else wait
         stored = await self.answers.give(
-            wait.wait_id if isinstance(wait, Wait) else wait,
+            wait_id,
             value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value,
             tenant=tenant,
             error=error,
             session=session,
+            operation_id=None if key is None else _operation_of(wait_id, key),
             **named,
         )
         progress = Progress()
@@ -153,3 +157,8 @@ class Machinery:
         if not progress.worked:
             return stored.answered
         return await self.answers.with_outcome(stored, progress.outcome_of(stored.invocation_id))
+
+
+def _operation_of(wait_id: str, key: str) -> str:
+    """Return the id of the commit that stores the answer a client gives under a key."""
+    return f"answer:{wait_id}:{sha256(check_key(key).encode()).hexdigest()}"

@@ -23,6 +23,7 @@ from tenuto.model.commit import EndRun
 from tenuto.model.run import RunStatus, Stop, StopKind
 from tenuto.model.session import SessionStatus
 from tenuto.model.wait import Wait
+from tenuto.runtime.calls.retry import transient_record
 from tenuto.runtime.change.hooks import Hooks
 from tenuto.runtime.change.program_state import take_changes
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
@@ -47,7 +48,7 @@ from tenuto.runtime.turn.debts import abandon_waits, result_for_parent
 from tenuto.runtime.turn.failure_log import log_failed_turn
 from tenuto.runtime.turn.invocation import TurnSuspended
 from tenuto.store.store import Store
-from tenuto.writing.error_record import clipped, error_record, shown, text_of, with_frames, without_frames
+from tenuto.writing.error_record import clipped, shown, text_of, with_frames, without_frames
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
@@ -179,7 +180,7 @@ class TurnEnder:
         await self._check_known(turn, error)
         log_failed_turn(turn, error)
         turn.discard()
-        record = error_record(error)
+        record = transient_record(error)
         end = EndRun(status=RunStatus.FAILED, error=with_frames(record, error) if self.tracebacks else record)
         ended = await self.close(turn, end, "the run failed", fault=fault)
         return ended._replace(outcome=replace(ended.outcome, exception=error))
