@@ -258,7 +258,7 @@ class Session(Generic[OutT_co]):
                 verb = self.stop(kind, reason, run_id)
             case DeleteSession(cascade):
                 verb = self.delete(cascade=cascade)
-            case WriteMetadata():
+            case WriteMetadata() if type(action) is WriteMetadata:
                 return await self._described(action)
             case Action() if not isinstance(action, type):
                 return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
