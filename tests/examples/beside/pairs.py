@@ -16,12 +16,13 @@ APPS, PEERS = EXAMPLES / "apps", EXAMPLES / "peers"
 
 PAIRS: Mapping[str, tuple[str, ...]] = {
     "chat": ("chat_langgraph", "chat_openai_agents"),
+    "flask_chat": ("flask_chat_langgraph", "flask_chat_openai_agents", "flask_chat_pydantic_ai"),
     "flow": ("flow_langgraph",),
     "support": ("support_pydantic_ai",),
 }
 """The programs that other libraries have too; a file of `peers` does what the one of `apps` does, by the same test."""
 
-ALONE: tuple[str, ...] = ()
+ALONE = ("moved", "owners", "renamed")
 """The programs that no other library has."""
 
 LIBRARIES = {

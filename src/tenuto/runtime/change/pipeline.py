@@ -21,7 +21,7 @@ from tenuto.model.session import Profile, SessionKey, SessionStatus
 from tenuto.runtime.change.action import ChangeProgram
 from tenuto.runtime.change.hooks import Hooks, same_session
 from tenuto.runtime.change.program_state import as_read, created, settled
-from tenuto.runtime.conversation.history import History
+from tenuto.runtime.conversation.history import History, preview_of
 from tenuto.runtime.program.program import Programs
 from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.info import head_of
@@ -190,7 +190,7 @@ class Pipeline:
             raise
         stage = "before_save"
         try:
-            after = await self._stage("before_save", after)
+            after = _shown(replica, before, await self._stage("before_save", after))
             stage = "save"
             if lane is None and changes_between(before, after).needs_lane:
                 raise NeedsLane
@@ -297,6 +297,17 @@ class Pipeline:
         except Exception as error:
             await self._listeners.tell(HookFailed(key=session.key, stage=str(stage), error=shown(error)))
             return session
+
+
+def _shown(replica: Replica, before: SessionView, after: SessionView) -> SessionView:
+    """Return the session with the preview of its conversation, if an action or a hook changed that."""
+    if (
+        not replica.is_conversation
+        or after.messages is before.messages
+        or after.profile.preview != before.profile.preview
+    ):
+        return after
+    return after.with_profile(preview=preview_of(after.messages))
 
 
 def _profile_of(session: SessionView) -> Profile:

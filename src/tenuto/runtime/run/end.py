@@ -28,7 +28,7 @@ from tenuto.runtime.change.hooks import Hooks
 from tenuto.runtime.change.program_state import take_changes
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.omission import without_anything, without_what_it_made
-from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text
+from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text, show_texts
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
@@ -244,6 +244,7 @@ class TurnEnder:
         planned: NextTurn | None = None,
     ) -> Ended:
         replica, pending = turn.replica, turn.pending
+        show_texts(turn)
         steps = turn.steps + int(_ends_step(turn, end.status))
         notices = self._ending_notices(turn, end, steps, fault)
         await turn.chunks.settle()
