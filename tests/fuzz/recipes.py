@@ -142,6 +142,20 @@ simple("store.schedules.fire", "store.schedules.remove", key=_key, name="n")
 simple("store.schedules.resume", key=_scheduled, name="n")
 simple("store.schedules.pause", key=_scheduled, name="n", reason="because")
 simple("store.schedules.declare", key=_key, new=_schedule)
+simple("session.schedules")
+simple("session.unschedule", name="n")
+simple("session.pause_schedule", name="n", reason="because", of=_scheduled)
+simple("session.resume_schedule", name="n", of=_scheduled)
+simple(
+    "session.schedule",
+    name="n",
+    message="hi",
+    every=None,
+    cron="0 3 * * *",
+    tz="UTC",
+    missed="latest",
+    when_waiting="hold",
+)
 simple("store.upkeep.gc", grace=DAY)
 simple(
     "store.upkeep.prune",
