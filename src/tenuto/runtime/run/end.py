@@ -323,17 +323,18 @@ class TurnEnder:
         ended = RunEnded(key=replica.key, run_id=turn.run_id, status=str(end.status), steps=steps, error=error)
         if fault is not None:
             return [fault, ended]
-        saves = turn.pending.moves_head
+        version = replica.version + int(turn.pending.moves_head)
         status = str(replica.status)
         return [
             SessionActionExecuted(
                 key=replica.key,
                 action=_ACTION,
                 before_version=replica.version,
+                after_version=version,
                 before_status=str(SessionStatus.ACTIVE),
                 after_status=status,
             ),
-            SessionSaved(key=replica.key, version=replica.version + int(saves), status=status),
+            SessionSaved(key=replica.key, version=version, status=status),
             ended,
         ]
 
