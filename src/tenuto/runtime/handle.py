@@ -7,7 +7,7 @@ from typing import Any, Generic, overload
 
 from pydantic import BaseModel
 
-from tenuto.argument import check_word, word_of
+from tenuto.argument import check_flag, check_word, word_of
 from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
 from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
@@ -186,6 +186,25 @@ class Session(Generic[OutT_co]):
         parts = self._lifetime.parts()
         resumed = await parts.dispatcher.act(self._key, partial(resume_stopped, parts.factory), keeps_lane=True)
         return await parts.dispatcher.run(resumed)
+
+    async def regenerate(
+        self,
+        run_id: str | None = None,
+        key: str | None = None,
+        *,
+        fork: bool = False,
+        when_busy: WhenBusy | None = None,
+    ) -> Outcome[OutT_co]:
+        """Roll the last turn back, begin another one with its message, and return the outcome of that.
+
+        Its calls are made again; input that it took in while it ran is not. `run_id` says which turn it must be. With
+        `fork=True` it may be an earlier one: the other turn begins on a fork, and this session is unchanged. The key of
+        the message leads to the new outcome, with `regenerated`; the same `key` again returns the same outcome.
+        """
+        parts, policy = self._lifetime.parts(), self._policy(when_busy)
+        if check_flag(fork, "fork"):
+            return await parts.regenerate_on_fork(self._key, run_id, key)
+        return await self._finish(await parts.regenerate(self._key, run_id, key, policy), policy)
 
     async def stop(
         self, kind: StopKind = "interrupt", reason: str | None = None, run_id: str | None = None, *, tree: bool = False

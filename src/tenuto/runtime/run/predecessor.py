@@ -1,6 +1,7 @@
 """The run before a turn: its open waits and calls are abandoned, or the whole run is rolled back, for a new message."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tenuto.messages.tool_result import not_executed, outcome_unknown
@@ -10,26 +11,28 @@ from tenuto.runtime.change.rewind import rewind
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.debts import Abandoned, abandon_run
-from tenuto.runtime.turn.invocation import start_point
+from tenuto.runtime.turn.invocation import base_point
 from tenuto.runtime.turn.invocation_waits import answer_message, is_answered_call
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 
 
-async def roll_back(store: Store, turn: TurnContext, run_id: str) -> None:
-    """Rewind to before the invocation of a run that was stopped for this turn; one that has completed stays.
+async def roll_back(store: Store, turn: TurnContext, run_id: str, *, regenerates: bool = False) -> None:
+    """Rewind to before the invocation of a run that was stopped for this turn, or that this turn regenerates.
 
-    Its waits are abandoned and its children stopped. Calls that were open before it keep the results they received
-    since, because their waits were abandoned when it began.
+    One that has completed stays, unless it is regenerated. Its waits are abandoned and its children stopped. Calls that
+    were open before it keep the results they received since, because their waits were abandoned when it began.
     """
     run = await store.runs.get(run_id, tenant=turn.key.tenant)
     last = turn.replica.last_run
-    if run is None or last is None or last[0] != run_id or run.status is RunStatus.COMPLETED:
+    if run is None or last is None or last[0] != run_id:
+        return
+    if run.status is RunStatus.COMPLETED and not regenerates:
         return
     runs = await store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant)
     if not runs:
         return  # deleted meanwhile: the commit will be refused
-    point = await start_point(store, runs[0])
+    point = await base_point(store, runs[0])
     if point is None:
         if run.status is RunStatus.SUSPENDED:
             await abandon_former(store, turn, run_id)
@@ -41,7 +44,8 @@ async def roll_back(store: Store, turn: TurnContext, run_id: str) -> None:
     await rewind(store, turn.pending, point)
     _close(turn, {message["tool_call_id"]: message for message in since if _is_result(message)})
     turn.mark_start()
-    turn.pending.extras["rolls_back"] = run_id
+    turn.invocation = replace(turn.invocation, base=point.commit_number)
+    turn.pending.extras |= {"rolls_back": run_id, "regenerates": regenerates}
 
 
 async def abandon_former(store: Store, turn: TurnContext, run_id: str) -> None:
