@@ -6,12 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenuto.errors import (
-    AlreadyAnswered,
     DeliveryLost,
     EffectNotOpen,
     InvalidInput,
     LaneLost,
-    LateAnswer,
     SessionNotFound,
     SessionSaveFailed,
     StoreUnavailable,
@@ -369,10 +367,7 @@ ENTRIES: dict[str, Entry] = {
     "sessions.send": Entry(scene=idle, call=lambda w: w.runtime.send(w.id(), "hello", key="k"), runs_turns=True),
     "sessions.execute": Entry(scene=talked, call=lambda w: w.runtime.execute(w.id(), WriteMetadata({"n": 1}))),
     "sessions.answer": Entry(
-        scene=waiting,
-        call=lambda w: w.runtime.answer(w.facts["wait"], "yes"),
-        tolerates=(AlreadyAnswered, LateAnswer),
-        runs_turns=True,
+        scene=waiting, call=lambda w: w.runtime.answer(w.facts["wait"], "yes", key="k"), runs_turns=True
     ),
     "session.send": Entry(scene=idle, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
     "session.send, warm": Entry(scene=talked, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
@@ -398,6 +393,10 @@ ENTRIES: dict[str, Entry] = {
         call=lambda w: _session(w).fork(session_id=w.id("fork"), message="or else", key="k"),
         runs_turns=True,
     ),
+    "session.schedule": Entry(scene=idle, call=lambda w: _session(w).schedule("n", "hello", every=3600)),
+    "session.unschedule": Entry(scene=scheduled, call=lambda w: _session(w).unschedule("n")),
+    "session.pause_schedule": Entry(scene=scheduled, call=lambda w: _session(w).pause_schedule("n")),
+    "session.resume_schedule": Entry(scene=paused_schedule, call=lambda w: _session(w).resume_schedule("n")),
     "session.rewind": Entry(scene=talked, call=lambda w: _session(w).rewind(w.facts["first"]), repeats=True),
     "session.delete": Entry(
         scene=talked, call=lambda w: _session(w).delete(), tolerates=(SessionNotFound,), sweeps=True
@@ -405,12 +404,7 @@ ENTRIES: dict[str, Entry] = {
     "session.delete, a tree": Entry(
         scene=family, call=lambda w: _session(w).delete(cascade=True), again=_whole_tree, sweeps=True
     ),
-    "session.answer": Entry(
-        scene=waiting,
-        call=lambda w: _session(w).answer(w.facts["wait"], "yes"),
-        tolerates=(AlreadyAnswered, LateAnswer),
-        runs_turns=True,
-    ),
+    "session.answer": Entry(scene=waiting, call=lambda w: _session(w).answer(w.facts["wait"], "yes"), runs_turns=True),
     "session.abandon_waits": Entry(scene=waiting, call=lambda w: _session(w).abandon_waits()),
     "session.resume": Entry(
         scene=failed, call=lambda w: _session(w).resume(), tolerates=(InvalidInput, TenutoError), runs_turns=True
@@ -545,6 +539,7 @@ READS: dict[str, Step] = {
     "session.info": lambda w: _session(w).info(),
     "session.messages": lambda w: _session(w).messages(),
     "session.runs": lambda w: _session(w).runs(),
+    "session.schedules": lambda w: _session(w).schedules(),
     "session.usage": lambda w: _session(w).usage(),
     "session.waits": lambda w: _session(w).waits(),
     "run.wait": lambda w: _run(w, w.facts["first"]).wait(),

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(folder: Path, *command: str, port: int) -> Iterator[str]:
+def serving(folder: Path, *command: str, port: int, env: Mapping[str, str] | None = None) -> Iterator[str]:
     """Run a server in a folder until the block ends; yield its address once it answers."""
     paths = [ROOT / "src", ROOT / "examples", folder]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONWARNINGS": "ignore"}
+    env = {**os.environ, **(env or {}), "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONWARNINGS": "ignore"}
     log = (folder / "server.log").open("w")
     process = subprocess.Popen([sys.executable, "-m", *command], cwd=folder, env=env, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"

@@ -143,6 +143,20 @@ simple("store.schedules.fire", "store.schedules.remove", key=_key, name="n")
 simple("store.schedules.resume", key=_scheduled, name="n")
 simple("store.schedules.pause", key=_scheduled, name="n", reason="because")
 simple("store.schedules.declare", key=_key, new=_schedule)
+simple("session.schedules")
+simple("session.unschedule", name="n")
+simple("session.pause_schedule", name="n", reason="because", of=_scheduled)
+simple("session.resume_schedule", name="n", of=_scheduled)
+simple(
+    "session.schedule",
+    name="n",
+    message="hi",
+    every=None,
+    cron="0 3 * * *",
+    tz="UTC",
+    missed="latest",
+    when_waiting="hold",
+)
 simple("store.upkeep.gc", grace=DAY)
 simple(
     "store.upkeep.prune",
@@ -319,14 +333,14 @@ async def _refuse_outgoing(world: World) -> Arguments:
 @recipe("sessions.answer")
 async def _answer(world: World) -> Arguments:
     _, wait_id, _ = await world.waiting()
-    return {"wait": wait_id, "value": {"v": 1}, "error": None, "run": False}
+    return {"wait": wait_id, "value": {"v": 1}, "error": None, "key": new_id(), "run": False}
 
 
 @recipe("session.answer")
 async def _session_answer(world: World) -> Arguments:
     key, wait_id, _ = await world.waiting()
     found = await world.store.waits.get(wait_id)
-    return {OF: key, "wait": found, "value": {"v": 1}, "error": None, "run": False}
+    return {OF: key, "wait": found, "value": {"v": 1}, "error": None, "key": new_id(), "run": False}
 
 
 @recipe("session.enqueue")

@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,25 +16,28 @@ from tenuto.model.lane import LaneTiming
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
+from tenuto.runtime.change import fork as forking
 from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.create import SessionCreator
+from tenuto.runtime.change.fork import NewFork
 from tenuto.runtime.change.hooks import Hook, Hooks
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.program.program import Program, Programs
 from tenuto.runtime.queue.dispatcher import Dispatcher, Progress
 from tenuto.runtime.queue.input_handler import InputHandler
-from tenuto.runtime.queue.sender import Sender
+from tenuto.runtime.queue.sender import Sender, within_life
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.end import TurnEnder
 from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.run.runner import Runner
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import Listener, Listeners
 from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS
-from tenuto.store.bounds import check_name
+from tenuto.store.bounds import check_key, check_name
 from tenuto.store.store import Store
 from tenuto.words import InDoubt, WhenBusy
 from tenuto.writing.lane_claim import this_owner
@@ -124,6 +129,15 @@ class Machinery:
             raise
         return await self.pipeline.look(replica)
 
+    async def fork(self, new: NewFork) -> tuple[SessionKey, Outcome[Any] | None]:
+        """Fork a session, and wait for the outcome of its first turn, if it has a first message."""
+        fork, said = new.begins(), new.message
+        receipt = await forking.fork(self.store, new, fork, self.factory.load, partial(self.factory.admit, said))
+        if said is None:
+            return fork, None
+        settled = self.sender.settled(fork, receipt.input_ids[0])
+        return fork, await within_life(self.store, fork, receipt.life, settled)
+
     async def give_answer(
         self,
         wait: str | Wait,
@@ -131,17 +145,20 @@ class Machinery:
         *,
         tenant: str,
         error: JSON,
+        key: str | None,
         session: SessionKey | None,
         run: bool,
     ) -> Answered[Any]:
         """Store an answer, and resume its session if that was the last; see `Sessions.answer`."""
         named: dict[str, Any] = {"kind": wait.kind, "run_id": wait.run_id} if isinstance(wait, Wait) else {}
+        wait_id = wait.wait_id if isinstance(wait, Wait) else wait
         stored = await self.answers.give(
-            wait.wait_id if isinstance(wait, Wait) else wait,
+            wait_id,
             value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value,
             tenant=tenant,
             error=error,
             session=session,
+            operation_id=None if key is None else _operation_of(wait_id, key),
             **named,
         )
         progress = Progress()
@@ -153,3 +170,8 @@ class Machinery:
         if not progress.worked:
             return stored.answered
         return await self.answers.with_outcome(stored, progress.outcome_of(stored.invocation_id))
+
+
+def _operation_of(wait_id: str, key: str) -> str:
+    """Return the id of the commit that stores the answer a client gives under a key."""
+    return f"answer:{wait_id}:{sha256(check_key(key).encode()).hexdigest()}"

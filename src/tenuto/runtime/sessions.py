@@ -144,16 +144,23 @@ class Sessions:
         return await Outcomes(self._lifetime.parts().store).of_input(input_or_run_id, self._tenant)
 
     async def answer(
-        self, wait: str | Wait, value: JSON | BaseModel = None, *, error: JSON = None, run: bool = True
+        self,
+        wait: str | Wait,
+        value: JSON | BaseModel = None,
+        *,
+        error: JSON = None,
+        key: str | None = None,
+        run: bool = True,
     ) -> Answered[JSON]:
         """Answer what a run waits for; the answer is durable when this returns, and counts once.
 
         If no other wait is open, the session resumes: in this call, or, with `run=False` or if its program is not
-        registered here, on a worker. Unknown, repeated and late answers raise `WaitUnknown`, `AlreadyAnswered` and
-        `LateAnswer`; one to a `Wait` whose kind or run is another, `AnswerMismatch`.
+        registered here, on a worker. The same `key` again, or an equal answer, is the same success. One that does not
+        fit raises `AnswerInvalid`; one to an unknown wait `WaitUnknown`, another after the first `AlreadyAnswered`, one
+        that comes too late `LateAnswer`, and one to a `Wait` whose kind or run is another, `AnswerMismatch`.
         """
         return await self._lifetime.parts().give_answer(
-            wait, value, tenant=self._tenant, error=error, session=None, run=run
+            wait, value, tenant=self._tenant, error=error, key=key, session=None, run=run
         )
 
     async def list(

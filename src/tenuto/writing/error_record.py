@@ -132,7 +132,7 @@ def _details(error: BaseException) -> tuple[dict[str, JSON], list[str]]:
     left_out: list[str] = []
     for name, detail in list(found.items())[:_MOST_DETAILS]:
         value = _as_json(detail)
-        if _is_plain(value):
+        if fits_record(value):
             kept[clipped(name, _MOST_WORD)] = value
         else:
             left_out.append(clipped(name, _MOST_WORD))
@@ -146,7 +146,7 @@ def _as_json(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _is_plain(value: Any) -> bool:
+def fits_record(value: Any) -> bool:
     """Return whether a value can be stored in a record at any depth allowed for records."""
     for _ in range(_ROOM):
         value = [value]

@@ -28,7 +28,7 @@ from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
-from tenuto.runtime.turn.effect_journal import EffectJournal, Place, check_same, difference, replayed
+from tenuto.runtime.turn.effect_journal import EffectJournal, Place, check_same, difference, result_of
 from tests.conftest import OurHarness
 from tests.polling import until
 from tests.runtime.runtimes import Database, Gate, contents, in_memory
@@ -215,7 +215,7 @@ async def test_what_is_dropped_with_the_completed_origin_is_never_called_again(h
         assert known is not None
         check_same(place, known, kind, {"q": number})
         with pytest.raises(EffectResultDropped) as dropped:
-            replayed(place, known)
+            result_of(place, known)
         assert dropped.value.details()["place"] == ["", 1, key]
         with pytest.raises(EffectMismatch, match="digests differ") as other:
             check_same(place, known, kind, {"q": 3})
@@ -633,10 +633,10 @@ async def test_what_is_too_big_to_be_written_is_the_failure_of_its_call(harness:
             await turn.effect("asked", giving(1, calls), {"big": big})
         with pytest.raises(InvalidInput):
             await turn.effect("k" * 2000, giving(1, calls), None, kind="model")
-        with pytest.raises(EffectFailed) as failure:
+        with pytest.raises(CommitTooLarge) as failure:
             await turn.effect("answered", giving(big), None, kind="model")
         await turn.save()
-        return failure.value.details()["error"]["category"]
+        return failure.value.category
 
     runtime = await Database(harness).runtime(asks)
     await runtime.create("asks", session_id="s")

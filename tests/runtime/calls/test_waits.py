@@ -347,8 +347,9 @@ async def test_cancelling_gives_up_every_open_wait_and_the_session_takes_the_nex
     await runtime.answer(first.waits[0].wait_id, 1)
     assert await runtime.session("s").abandon_waits() == 1
     assert await runtime.session("s").abandon_waits() == 0
+    assert (await runtime.answer(first.waits[0].wait_id, 1)).replayed
     with pytest.raises(AlreadyAnswered):
-        await runtime.answer(first.waits[0].wait_id, 1)
+        await runtime.answer(first.waits[0].wait_id, 2)
     with pytest.raises(LateAnswer):
         await runtime.answer(first.waits[1].wait_id, 2)
     await runtime.drain()

@@ -17,6 +17,7 @@ from tenuto.errors import (
 )
 from tenuto.model.run import RunStatus
 from tenuto.model.wait import Wait, WaitStatus
+from tenuto.runtime.calls.wait_for import WaitFor
 from tenuto.runtime.handle import Session
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.tool import Tool
@@ -102,15 +103,14 @@ async def test_the_output_of_a_gated_tool_comes_from_the_tool_alone(harness: Our
     assert paid == [{"amount": 3}]
 
 
-async def test_a_repeated_answer_is_refused_also_after_a_restart_and_the_first_stands(harness: OurHarness) -> None:
+async def test_another_answer_is_refused_also_after_a_restart_and_the_first_stands(harness: OurHarness) -> None:
     database = Database(harness)
     first = await database.runtime(asks)
     await first.create("asks", session_id="s")
     wait = (await first.send("s", "hi")).waits[0]
     await first.answer(wait.wait_id, "one", run=False)
-    for value in ("one", "two"):
-        with pytest.raises(AlreadyAnswered):
-            await first.answer(wait.wait_id, value)
+    with pytest.raises(AlreadyAnswered):
+        await first.answer(wait.wait_id, "two")
     await first.store.aclose()
     second = await database.runtime(asks)
     with pytest.raises(AlreadyAnswered) as refusal:
@@ -124,6 +124,67 @@ async def test_a_repeated_answer_is_refused_also_after_a_restart_and_the_first_s
     assert (stored.answer, stored.status) == ("one", WaitStatus.ANSWERED)
     assert (await second.session("s").runs())[0].run.outcome == {"output": "one"}
     assert await notices(second) == []
+
+
+async def test_the_same_answer_again_is_the_same_success(harness: OurHarness) -> None:
+    """An equal value, or the same key whatever the value; before the session went on, meanwhile, and after."""
+    database = Database(harness)
+    runtime = await database.runtime(asks)
+    session = await runtime.create("asks", session_id="s")
+    (wait,) = (await session.send("hi")).waits
+    value: Any = {"a": [1, True], "b": None}
+    first = await session.answer(wait, value, key="k", run=False)
+    before = await runtime.store.dump()
+    for again in (
+        await session.answer(wait, {"b": None, "a": [1, True]}, run=False),
+        await session.answer(wait, value, key="other", run=False),
+        await session.answer(wait, "another value", key="k", run=False),
+    ):
+        assert again == replace(first, replayed=True)
+    for another in ({"a": [1, 1], "b": None}, {"a": [1, True]}, None):
+        for key in (None, "other"):
+            with pytest.raises(AlreadyAnswered):
+                await session.answer(wait, another, key=key)
+    assert await runtime.store.dump() == before
+    went_on = await session.answer(wait, value, key="k")
+    assert (went_on.replayed, went_on.continues) == (True, "here")
+    assert went_on.outcome is not None
+    assert went_on.outcome.output == value
+    elsewhere = await database.runtime()
+    for again in (await elsewhere.answer(wait.wait_id, value), await elsewhere.answer(wait, 0, key="k")):
+        assert (again.replayed, again.continues, again.outcome) == (True, "here", went_on.outcome)
+    assert len(await session.runs()) == 2
+
+
+async def test_the_same_answer_from_two_clients_at_once_is_two_successes_and_one_turn(harness: OurHarness) -> None:
+    database = Database(harness)
+    one, two = await database.runtime(asks), await database.runtime(asks)
+    for name, keys in (("s0", (None, None)), ("s1", ("k", "k")), ("s2", ("a", "b"))):
+        await one.create("asks", session_id=name)
+        (wait,) = (await one.send(name, "hi")).waits
+        ends = await asyncio.gather(
+            *(each.answer(wait.wait_id, "yes", key=key) for each, key in zip((one, two), keys, strict=True))
+        )
+        assert sorted(end.replayed for end in ends) == [False, True]
+        await two.drain()
+        assert [run.status for run in await one.session(name).runs()] == ["completed", "suspended"]
+
+
+async def test_an_answer_to_one_of_several_waits_may_be_repeated_while_the_other_is_open(harness: OurHarness) -> None:
+    @program
+    async def asks_two(turn: Turn) -> Any:
+        return list(await turn.wait_all(WaitFor("a"), WaitFor("b")))
+
+    runtime = await Database(harness).runtime(asks_two)
+    session = await runtime.create(asks_two, session_id="s")
+    one, two = (await session.send("hi")).waits
+    for replayed in (False, True):
+        answered = await session.answer(one, 1)
+        assert (answered.replayed, answered.continues, answered.open_waits) == (replayed, "waiting", (two,))
+    assert (await session.answer(two, 2)).outcome is not None
+    again = await session.answer(one, 1)
+    assert again.outcome is not None
+    assert again.outcome.output == [1, 2]
 
 
 async def test_two_clients_answer_at_once_and_the_turn_goes_on_once(harness: OurHarness) -> None:
@@ -334,7 +395,7 @@ async def test_a_refusal_is_an_answer_refused_whatever_its_reason(harness: OurHa
         await runtime.answer(replace(wait, kind="approval"))
     await runtime.answer(wait.wait_id, 1)
     with pytest.raises(AnswerRefused):
-        await runtime.answer(wait.wait_id, 1)
+        await runtime.answer(wait.wait_id, 2)
 
 
 async def test_an_answer_to_a_run_that_ended_is_late_with_one_notice(harness: OurHarness) -> None:

@@ -14,6 +14,7 @@ from tenuto.graph.signal import SignalDescriptor
 from tenuto.model.effect import EffectStatus
 from tenuto.runtime.calls.arguments import check_once
 from tenuto.runtime.calls.effect_call import call_effect, in_doubt_error
+from tenuto.runtime.calls.failure import Raises
 from tenuto.runtime.calls.model_call import call_model
 from tenuto.runtime.calls.result_form import Returns, form_of
 from tenuto.runtime.calls.retry import Backoff, Retry, RetryOn
@@ -84,6 +85,7 @@ class NodeTurn:
         idempotent: bool = False,
         call_id: str | None = None,
         returns: Returns[T] | None = None,
+        raises: Raises = (),
         retries: int = 0,
         backoff: Backoff = 0.5,
         timeout: Seconds | None = None,  # noqa: ASYNC109 - of each making of the call
@@ -111,6 +113,7 @@ class NodeTurn:
                 caller=scope,
                 retry=Retry(retries, backoff, timeout, retry_on),
                 form=form_of(returns),
+                raises=raises,
             )
         return cast("T", result)
 

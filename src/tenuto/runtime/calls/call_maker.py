@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 from tenuto.codec import JSON, dumps
 from tenuto.errors import EffectFailed, InvalidInput
 from tenuto.runtime.calls.arguments import sized
+from tenuto.runtime.calls.failure import failure_of, failure_record, without_type
 from tenuto.runtime.calls.result_form import PlainForm, ResultForm
 from tenuto.runtime.calls.retry import Retry
 from tenuto.runtime.stream.moments import CallBegan, CallOver, CallRepeated
 from tenuto.runtime.turn.context import TurnContext, leave_call
-from tenuto.runtime.turn.effect_journal import Place, failed
-from tenuto.writing.error_record import error_record
+from tenuto.runtime.turn.effect_journal import Place
 
 Call: TypeAlias = Callable[[], Awaitable[JSON]]
 Record: TypeAlias = Callable[[JSON, JSON], None]
@@ -27,8 +27,8 @@ class TimedOut(Exception):
 class Making:
     """A call that is about to be made: how often, what its result is, and what is added with it (`record`).
 
-    A call that is not `repeatable` may have been carried out if it took too long. `tool` is the name of the tool that a
-    model called.
+    A call that is not `repeatable` may have been carried out if it took too long. Of its exceptions, the program gets
+    only those that it `raises`. `tool` is the name of the tool that a model called.
     """
 
     turn: TurnContext
@@ -37,6 +37,7 @@ class Making:
     retry: Retry
     form: ResultForm[Any] | PlainForm
     repeatable: bool
+    raises: tuple[type[Exception], ...] = ()
     record: Record | None = None
     tool: str | None = None
     number: int = 1
@@ -66,7 +67,8 @@ class Making:
             stored = self.form.stored(result, where)
             value = self.form.read(sized(dumps(stored, where), where, turn.room), where)
         except Exception as error:
-            raise self._failed(error) from error
+            problem = self._failed(error)
+            raise problem from problem.__cause__
         turn.pending.effects.append(turn.journal.finish(self.place, result=stored))
         if self.record is not None:
             self.record(stored, None)
@@ -86,13 +88,16 @@ class Making:
             finally:
                 leave_call(before)
             try:
-                if not await self._may_repeat(failure):
-                    raise self._failed(failure) from failure
+                again = await self._may_repeat(failure)
             except asyncio.CancelledError:
                 self._failed(failure)  # it was cut off between two makings: nothing is in doubt
                 raise
             except InvalidInput as error:  # `retry_on` or `backoff` cannot say
-                raise self._failed(error) from failure
+                error.__cause__ = error.__cause__ or failure
+                failure, again = error, False
+            if not again:
+                problem = self._failed(failure)
+                raise problem from problem.__cause__
             self.number += 1
 
     async def _may_repeat(self, error: Exception) -> bool:
@@ -107,10 +112,15 @@ class Making:
         await asyncio.sleep(pause)
         return turn.stop is None
 
-    def _failed(self, error: Exception) -> EffectFailed:
+    def _failed(self, error: Exception) -> Exception:
         """Note the call's failure, and return what the program gets for it."""
-        stored = error_record(error)
+        stored = failure_record(error)
         self.turn.pending.effects.append(self.turn.journal.finish(self.place, error=stored))
         if self.record is not None:
-            self.record(None, stored)
-        return failed(self.place, stored, error)
+            self.record(None, without_type(stored))
+        return self.failure(stored, error)
+
+    def failure(self, record: JSON, live: Exception | None = None) -> Exception:
+        """Return what the program gets for a failure; a model that called a tool gets a result."""
+        own = self.repeatable and self.record is None
+        return failure_of(self.place, record, own=own, raises=self.raises, live=live)

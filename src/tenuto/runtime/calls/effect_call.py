@@ -11,16 +11,16 @@ from tenuto.model.effect import EffectKind, EffectStatus, FinishEffect, SettleEf
 from tenuto.model.wait import WaitKind
 from tenuto.runtime.calls.arguments import check_callable, sized
 from tenuto.runtime.calls.call_maker import Call, Making, Record, TimedOut
+from tenuto.runtime.calls.failure import Raises, check_raises, failure_record, without_type
 from tenuto.runtime.calls.result_form import PLAIN, PlainForm, ResultForm
 from tenuto.runtime.calls.retry import NO_RETRY, Retry
 from tenuto.runtime.calls.suspension import settled
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.moments import CallReplayed
 from tenuto.runtime.turn.context import TurnContext
-from tenuto.runtime.turn.effect_journal import Known, Place, check_same, failed, place_of, replayed
+from tenuto.runtime.turn.effect_journal import Known, Place, check_same, place_of, result_of
 from tenuto.runtime.turn.invocation_waits import WaitRequest, answer_of
 from tenuto.store.bounds import check_effect, check_flag, check_word
-from tenuto.writing.error_record import error_record
 
 
 async def call_effect(
@@ -36,6 +36,7 @@ async def call_effect(
     caller: object = None,
     retry: Retry = NO_RETRY,
     form: ResultForm[Any] | PlainForm = PLAIN,
+    raises: Raises = (),
     tool: str | None = None,
 ) -> Any:
     """See `Turn.effect`. Each `caller` may call an effect once: the program, one attempt at a node, or at a call.
@@ -56,6 +57,7 @@ async def call_effect(
     known = turn.journal.find(place)
     if known is not None:
         check_same(place, known, kind, request)
+    making = Making(turn, place, call, retry, form, repeatable, check_raises(raises), record, tool)
     turn.keys.use(place, caller or turn.caller)
     if known is not None:
         if known.in_doubt:
@@ -67,7 +69,7 @@ async def call_effect(
                 has_failed = known.error is not None
                 again = CallReplayed(ids=turn.ids, place=place, kind=kind, call_id=known.call_id, failed=has_failed)
                 turn.inline.mark(again)
-            return form.again(replayed(place, known), f"result of {place}")
+            return _replayed(making, known)
     begins = known is None or not known.mine
     if begins and kind is EffectKind.MODEL and not turn.call_under_way() and (left := turn.open_calls):
         raise InvalidHistory(
@@ -80,7 +82,6 @@ async def call_effect(
         await turn.commit()
     if turn.writer.has_lapsed:
         await _make_sure(turn)  # a runner that was suspended for long must not start a call in a session it has lost
-    making = Making(turn, place, call, retry, form, repeatable, record, tool)
     if kind is EffectKind.MODEL:
         return await making.made()
     turn.tools_under_way += 1
@@ -97,8 +98,15 @@ async def call_effect(
                 turn.check_stop()  # a stop waits only for the calls that were running
     known = turn.journal.find(place)
     if known is not None and known.error is not None:
-        raise failed(place, known.error)  # no commit had room for its result
+        raise making.failure(known.error)  # no commit had room for its result
     return result
+
+
+def _replayed(making: Making, known: Known) -> Any:
+    """Return the recorded result, or raise the recorded failure."""
+    if known.error is not None:
+        raise making.failure(known.error)
+    return making.form.again(result_of(making.place, known), f"result of {making.place}")
 
 
 def start_call(turn: TurnContext, call_id: str, request: JSON, *, idempotent: bool) -> None:
@@ -140,13 +148,13 @@ def shorten_result(turn: TurnContext) -> bool:
     if not unwritten:
         return False
     size, at, change = max(unwritten, key=itemgetter(0))
-    error = error_record(CommitTooLarge(f"The result was not stored: {size:,} characters do not fit in a commit."))
+    error = failure_record(CommitTooLarge(f"The result was not stored: {size:,} characters do not fit in a commit."))
     effects[at] = replace(change, result=None, error=error)
     known = turn.journal.failed(place_of(change), error)
     messages = turn.replica.messages
     for index in range(turn.pending.written(MESSAGES), len(messages)):
         if known.call_id is not None and messages[index].get("tool_call_id") == known.call_id:
-            messages[index] = result_message(known.call_id, None, error)
+            messages[index] = result_message(known.call_id, None, without_type(error))
     return True
 
 

@@ -11,7 +11,7 @@ from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.session import session_key
 from tenuto.runtime.calls.arguments import sized
 from tenuto.runtime.turn.context import TurnContext
-from tenuto.runtime.turn.effect_journal import KEPT, SENT, Place, check_same, replayed
+from tenuto.runtime.turn.effect_journal import KEPT, SENT, Place, check_same, result_of
 from tenuto.store.bounds import check_delay, check_flag, check_key, check_moment
 from tenuto.words import Seconds
 
@@ -42,7 +42,7 @@ def enqueue(
     known, request = turn.journal.find(place), {"session": target.session_id, "kind": str(kind), "body": body}
     if known is not None:
         check_same(place, known, EffectKind.OTHER, request)
-        return str(replayed(place, known))
+        return str(result_of(place, known))
     outbox_id = new_id()  # ids are in the order of minting, which is that of delivery
     turn.pending.effects.append(turn.journal.start(place, EffectKind.OTHER, request, idempotent=True, call_id=None))
     turn.pending.effects.append(turn.journal.finish(place, result=outbox_id))

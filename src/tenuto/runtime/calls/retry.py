@@ -8,10 +8,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias, TypeVar
 
 from tenuto.argument import refuse
-from tenuto.errors import Bucket, InvalidInput, TenutoError, bucket_of
+from tenuto.codec import JSON
+from tenuto.errors import Bucket, InvalidInput, TenutoError, bucket_of, bucket_of_record
 from tenuto.quote import quote
 from tenuto.store.bounds import check_delay, check_timeout
 from tenuto.words import Seconds
+from tenuto.writing.error_record import error_record
 
 T = TypeVar("T")
 
@@ -108,6 +110,14 @@ def is_transient(error: BaseException) -> bool:
     if type(status) is int:
         return status in RETRIED_STATUS or status >= 500
     return (isinstance(error, TenutoError) and error.retryable) or bucket_of(error) is Bucket.RETRYABLE_TRANSIENT
+
+
+def transient_record(error: BaseException) -> JSON:
+    """Return an error as plain data that says so if the same may succeed when it is repeated."""
+    record = error_record(error)
+    if bucket_of_record(record) is not Bucket.RETRYABLE_TRANSIENT and is_transient(error):
+        return {**record, "transient": True}
+    return record
 
 
 def retry_after(error: BaseException) -> float:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pydantic import BaseModel
 
@@ -148,13 +148,14 @@ class Tool:
 
     def openai(self) -> "ChatCompletionToolParam":
         """Return the tool in the form of OpenAI's chat completions."""
-        described: Any = {"description": self.description} if self.description else {}
-        return {"type": "function", "function": {"name": self.name, **described, "parameters": dict(self.parameters)}}
+        described = {"description": self.description} if self.description else {}
+        function = {"name": self.name, **described, "parameters": dict(self.parameters)}
+        return cast("ChatCompletionToolParam", {"type": "function", "function": function})
 
     def anthropic(self) -> "ToolParam":
         """Return the tool in the form of Anthropic's messages."""
-        described: Any = {"description": self.description} if self.description else {}
-        return {"name": self.name, **described, "input_schema": dict(self.parameters)}
+        described = {"description": self.description} if self.description else {}
+        return cast("ToolParam", {"name": self.name, **described, "input_schema": dict(self.parameters)})
 
 
 def spec_of(tool: Tool) -> ToolSpec:

@@ -28,6 +28,7 @@ from tenuto.runtime.calls import additions, steps
 from tenuto.runtime.calls.additions import hand_off
 from tenuto.runtime.calls.arguments import check_callable, check_frame, check_once, check_values, sized, usage_of
 from tenuto.runtime.calls.effect_call import call_effect
+from tenuto.runtime.calls.failure import Raises
 from tenuto.runtime.calls.model_call import call_model
 from tenuto.runtime.calls.outgoing_input import enqueue
 from tenuto.runtime.calls.result_form import Returns, form_of
@@ -204,18 +205,16 @@ class Turn(TurnWaits, Generic[StateT]):
         recorded by a digest. A transient failure is repeated, twice by default.
         """
         context = self._context
-        return cast(
-            "T",
-            await call_model(
-                context,
-                lambda key: Place(context.namespace, context.step, key),
-                call,
-                key=key,
-                request=request,
-                retry=Retry(retries, backoff, timeout, retry_on),
-                form=form_of(returns),
-            ),
+        result = await call_model(
+            context,
+            lambda key: Place(context.namespace, context.step, key),
+            call,
+            key=key,
+            request=request,
+            retry=Retry(retries, backoff, timeout, retry_on),
+            form=form_of(returns),
         )
+        return cast("T", result)
 
     async def effect(
         self,
@@ -226,22 +225,24 @@ class Turn(TurnWaits, Generic[StateT]):
         kind: EffectKind = "tool",
         idempotent: bool = False,
         returns: Returns[T] | None = None,
+        raises: Raises = (),
         retries: int = 0,
         backoff: Backoff = 0.5,
         timeout: Seconds | None = None,  # noqa: ASYNC109 - of each making of the call
         retry_on: RetryOn | None = None,
     ) -> T:
-        """Make a call to the outside once, and return its result, or raise `EffectFailed`; a replay does the same.
+        """Make a call to the outside once, and return its result, or raise its failure; a replay does the same.
 
         A tool's start is recorded before it is called and its result before this returns; a model's result is written
-        with the next commit, and the model is called again if that was lost. The same key with a different request
-        raises `EffectMismatch`, and the same key twice in a step `KeyRepeated`. A call that was started by a runner
+        with the next commit, and the model is called again if that was lost. A different request under the key raises
+        `EffectMismatch`, a second call of it in the step `KeyRepeated`. A call that was started by a runner
         that is gone is in doubt: it is repeated if it is a model's, idempotent, or the policy says so; otherwise the
         turn suspends until somebody settles it, or fails. Effects called inside a call have a separate namespace.
 
         The result must be JSON, or of the type `returns`, as which it is read back. After a failure the call is made
         again up to `retries` times: after one that is transient, or, for any call that is not a model's or idempotent,
-        after one that `retry_on` names. If such a call takes longer than `timeout`, it is in doubt.
+        after one that `retry_on` names. If such a call takes longer than `timeout`, it is in doubt, and its failure is
+        `EffectFailed`, unless it `raises` that type. A model's or idempotent call raises its own exceptions.
         """
         context = self._context
         result = await call_effect(
@@ -255,6 +256,7 @@ class Turn(TurnWaits, Generic[StateT]):
             record=None,
             retry=Retry(retries, backoff, timeout, retry_on),
             form=form_of(returns),
+            raises=raises,
         )
         return cast("T", result)
 

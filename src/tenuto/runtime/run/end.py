@@ -23,11 +23,12 @@ from tenuto.model.commit import EndRun
 from tenuto.model.run import RunStatus, Stop, StopKind
 from tenuto.model.session import SessionStatus
 from tenuto.model.wait import Wait
+from tenuto.runtime.calls.retry import transient_record
 from tenuto.runtime.change.hooks import Hooks
 from tenuto.runtime.change.program_state import take_changes
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.omission import without_anything, without_what_it_made
-from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text
+from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text, show_texts
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
@@ -47,7 +48,7 @@ from tenuto.runtime.turn.debts import abandon_waits, result_for_parent
 from tenuto.runtime.turn.failure_log import log_failed_turn
 from tenuto.runtime.turn.invocation import TurnSuspended
 from tenuto.store.store import Store
-from tenuto.writing.error_record import clipped, error_record, shown, text_of, with_frames, without_frames
+from tenuto.writing.error_record import clipped, shown, text_of, with_frames, without_frames
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
@@ -179,7 +180,7 @@ class TurnEnder:
         await self._check_known(turn, error)
         log_failed_turn(turn, error)
         turn.discard()
-        record = error_record(error)
+        record = transient_record(error)
         end = EndRun(status=RunStatus.FAILED, error=with_frames(record, error) if self.tracebacks else record)
         ended = await self.close(turn, end, "the run failed", fault=fault)
         return ended._replace(outcome=replace(ended.outcome, exception=error))
@@ -243,6 +244,7 @@ class TurnEnder:
         planned: NextTurn | None = None,
     ) -> Ended:
         replica, pending = turn.replica, turn.pending
+        show_texts(turn)
         steps = turn.steps + int(_ends_step(turn, end.status))
         notices = self._ending_notices(turn, end, steps, fault)
         await turn.chunks.settle()
@@ -321,17 +323,18 @@ class TurnEnder:
         ended = RunEnded(key=replica.key, run_id=turn.run_id, status=str(end.status), steps=steps, error=error)
         if fault is not None:
             return [fault, ended]
-        saves = turn.pending.moves_head
+        version = replica.version + int(turn.pending.moves_head)
         status = str(replica.status)
         return [
             SessionActionExecuted(
                 key=replica.key,
                 action=_ACTION,
                 before_version=replica.version,
+                after_version=version,
                 before_status=str(SessionStatus.ACTIVE),
                 after_status=status,
             ),
-            SessionSaved(key=replica.key, version=replica.version + int(saves), status=status),
+            SessionSaved(key=replica.key, version=version, status=status),
             ended,
         ]
 

@@ -7,9 +7,11 @@ from typing import Any, Generic, NamedTuple
 from tenuto.codec import JSON
 from tenuto.errors import (
     AlreadyAnswered,
+    AnswerInvalid,
     AnswerMismatch,
     AnswerRefused,
     LateAnswer,
+    OperationConflict,
     SessionError,
     StoreError,
     TenutoError,
@@ -27,7 +29,7 @@ from tenuto.quote import quote
 from tenuto.runtime.session.ancestry import stands_above
 from tenuto.runtime.session.outcome import Outcome, Outcomes, OutT_co
 from tenuto.runtime.stream.notices import Listeners, WaitSettled
-from tenuto.runtime.tree.answer_form import checked, refuse_foreign
+from tenuto.runtime.tree.answer_form import checked, refuse_foreign, same_json
 from tenuto.runtime.turn.debts import abandon_waits, notice_body
 from tenuto.runtime.turn.invocation_waits import lets_call
 from tenuto.store.store import Store
@@ -42,7 +44,7 @@ class Answered(Generic[OutT_co]):
 
     The session `continues` here, with its `outcome`, or on a `worker`, if no other wait is open, or if a tool was
     approved, which is then called; while it is only `waiting`, nothing happens. `open_waits` are the waits that are
-    left.
+    left. `replayed` says that the same answer was stored before.
     """
 
     wait_id: str
@@ -51,6 +53,7 @@ class Answered(Generic[OutT_co]):
     continues: AnswerEffect
     open_waits: tuple[Wait, ...] = ()
     outcome: Outcome[OutT_co] | None = None
+    replayed: bool = False
 
 
 class Stored(NamedTuple):
@@ -85,7 +88,8 @@ class AnswerDesk:
         """Store the answer to a wait of a tenant; `of_child` says that it is the child's own.
 
         `kind`, `run_id` and `session` (the wait's own, or an ancestor of it) are checked if passed; a mismatch raises
-        `AnswerMismatch`. Unknown, repeated and late answers raise `WaitUnknown`, `AlreadyAnswered` and `LateAnswer`.
+        `AnswerMismatch`. The same operation again, or an equal answer, is the same success. Unknown, other and late
+        answers raise `WaitUnknown`, `AlreadyAnswered` and `LateAnswer`.
         """
         wait = await self._store.waits.get(wait_id, tenant=tenant) if wait_id else None
         if wait is None:
@@ -95,11 +99,11 @@ class AnswerDesk:
             refuse_foreign(wait)
         run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
         received = value if error is None else error
-        if wait.status is not WaitStatus.OPEN or run is None:
-            raise await self._refusal(wait, received)
-        if run.status not in (RunStatus.SUSPENDED, RunStatus.RUNNING):
+        if run is None or (wait.status is not WaitStatus.ANSWERED and not _takes_answers(wait, run)):
             raise await self._refusal(wait, received)
         await refuse_pause_of_graph(self._store, run, wait)
+        if wait.status is WaitStatus.ANSWERED and operation_id is None:
+            return await self._repeated(wait, run, value, error)
         answer = checked(wait, value, error)
         notice = WaitSettled(key=wait.key, wait_id=wait_id, kind=wait.kind, status=str(WaitStatus.ANSWERED))
         wake = NewOutgoing(kind=OutboxKind.WAKE, target=wait.key, body={"run_id": run.run_id})
@@ -111,11 +115,20 @@ class AnswerDesk:
             events=(notice.event(),),
             outgoing=(wake,),
         )
+        receipt, is_open = None, True
         try:
             receipt = await self._committed(commit)
         except WaitNotOpen:
-            now = await self._store.waits.get(wait_id, tenant=wait.key.tenant)
-            raise await self._refusal(now or wait, received) from None
+            is_open = False
+        except OperationConflict:
+            pass  # the same key with another value
+        if receipt is None or receipt.replayed:
+            now = await self._store.waits.get(wait_id, tenant=wait.key.tenant) or wait
+            if is_open:
+                return await self._replayed(now, run)
+            if now.status is WaitStatus.ANSWERED:
+                return await self._repeated(now, run, value, error)
+            raise await self._refusal(now, received)
         await self._listeners.tell(notice)
         left = await self._store.waits.of_session(wait.key, run_id=wait.run_id)
         calls = lets_call(replace(wait, status=WaitStatus.ANSWERED, answer=answer))
@@ -127,6 +140,34 @@ class AnswerDesk:
             open_waits=tuple(left),
         )
         return Stored(answered, wait.key, run.invocation_id, receipt.outgoing_ids)
+
+    async def _repeated(self, wait: Wait, run: Run, value: JSON, error: JSON) -> Stored:
+        """Return the success of the answer that stands, if this one is equal to it; refuse any other."""
+        with suppress(AnswerInvalid):
+            if same_json(checked(wait, value, error), wait.answer):
+                return await self._replayed(wait, run)
+        raise AlreadyAnswered(
+            f"Wait {wait.wait_id} of {wait.key} is already answered, in another way; the first answer is kept.",
+            wait_id=wait.wait_id,
+        )
+
+    async def _replayed(self, wait: Wait, run: Run) -> Stored:
+        """Return the success of an answer that was stored before, and how its run has continued."""
+        left = await self._store.waits.of_session(wait.key, run_id=wait.run_id)
+        last = (await self._store.runs.of_invocation(run.invocation_id, tenant=wait.key.tenant))[-1]
+        answered: Answered[Any] = Answered(
+            wait_id=wait.wait_id,
+            session_id=wait.key.session_id,
+            run_id=wait.run_id,
+            continues="waiting" if left and not lets_call(wait) else "worker",
+            open_waits=tuple(left),
+            replayed=True,
+        )
+        waits_on = last.run_id == wait.run_id and last.status is RunStatus.SUSPENDED
+        if last.status is not RunStatus.RUNNING and not waits_on:
+            outcome = await Outcomes(self._store).of_run(last)
+            answered = replace(answered, continues="here", open_waits=outcome.waits, outcome=outcome)
+        return Stored(answered, wait.key, run.invocation_id, ())
 
     async def with_outcome(self, stored: Stored, outcome: Outcome[Any] | None) -> Answered[Any]:
         """Return an answer whose session was resumed here, with the outcome; its wake is no longer needed.
@@ -160,11 +201,11 @@ class AnswerDesk:
         return len(settled)
 
     async def _committed(self, commit: Commit) -> Receipt:
-        """Commit an answer; if the reply is lost, repeat the same operation."""
+        """Commit an answer; if the reply is lost, repeat the same operation, which is then not a repeat of another."""
         try:
             return await self._store.commit(commit)
         except StoreError as error:
-            return await ask_again(error, lambda: self._store.commit(commit))
+            return replace(await ask_again(error, lambda: self._store.commit(commit)), replayed=False)
 
     async def _check_bound(self, wait: Wait, kind: str | None, run_id: str | None, session: SessionKey | None) -> None:
         if kind is not None and kind != wait.kind:
@@ -187,11 +228,6 @@ class AnswerDesk:
 
     async def _refusal(self, wait: Wait, received: JSON) -> AnswerRefused:
         """Return the refusal of an answer; the first late answer leaves a notice for the model."""
-        if wait.status is WaitStatus.ANSWERED:
-            return AlreadyAnswered(
-                f"Wait {wait.wait_id} of {wait.key} is already answered; the first answer is kept.",
-                wait_id=wait.wait_id,
-            )
         run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)
         if wait.status is not WaitStatus.OPEN or run is None:
             state, why = str(wait.status), f"is {wait.status}"
@@ -212,6 +248,10 @@ class AnswerDesk:
         new = NewInput(kind=InputKind.WAKE, body=body, key=f"late:{wait.wait_id}")
         with suppress(SessionError):  # another late answer was first, or the session is closed and has no reader
             await self._store.inbox.enqueue(wait.key, new)
+
+
+def _takes_answers(wait: Wait, run: Run) -> bool:
+    return wait.status is WaitStatus.OPEN and run.status in (RunStatus.SUSPENDED, RunStatus.RUNNING)
 
 
 def _mismatch(wait: Wait, what: str, expected: str, given: str) -> AnswerMismatch:

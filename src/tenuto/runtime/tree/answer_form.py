@@ -65,6 +65,15 @@ def refuse_foreign(wait: Wait) -> None:
             raise _invalid(wait, [Problem("", "Only the clock wakes a sleeping run; abandon its waits, or stop it.")])
 
 
+def same_json(one: JSON, other: JSON) -> bool:
+    """Return whether two JSON values are equal: true is not 1, and the order of names does not count."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same_json(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
 def error_data(error: JSON) -> JSON:
     """Return an error in the form that is stored: a category, a message, and any other fields passed."""
     if isinstance(error, Mapping):

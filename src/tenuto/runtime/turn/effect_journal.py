@@ -6,10 +6,10 @@ turn's origin, a namespace, the step and its key, so that a run that resumes fin
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tenuto.codec import JSON
-from tenuto.errors import EffectFailed, EffectMismatch, EffectResultDropped
+from tenuto.errors import EffectMismatch, EffectResultDropped
 from tenuto.model.effect import Effect, EffectChange, EffectKind, EffectStatus, FinishEffect, SettleEffect, StartEffect
 from tenuto.store.bounds import request_digest
 
@@ -225,25 +225,14 @@ def place_of(change: EffectChange) -> Place:
     return Place(change.namespace, change.step, change.key)
 
 
-def replayed(place: Place, known: Known) -> JSON:
-    """Return the recorded result, or raise the recorded error; `EffectResultDropped` if it is no longer stored."""
-    if known.error is not None:
-        raise failed(place, known.error)
+def result_of(place: Place, known: Known) -> JSON:
+    """Return the recorded result; raise `EffectResultDropped` if it is no longer stored."""
     if not known.has_result:
         raise EffectResultDropped(
             f"The effect {place} was carried out, but its result is no longer stored; it is not called again.",
             place=place.record(),
         )
     return known.result
-
-
-def failed(place: Place, error: Any, cause: BaseException | None = None) -> EffectFailed:
-    """Return the error of a failed call, the same when it happens and at every replay."""
-    refusal = EffectFailed(
-        f"The effect {place} failed: {error.get('category')}: {error.get('message')}", place=place.record(), error=error
-    )
-    refusal.__cause__ = cause
-    return refusal
 
 
 def check_same(place: Place, known: Known, kind: EffectKind, request: JSON) -> None:

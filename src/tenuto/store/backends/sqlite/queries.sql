@@ -209,8 +209,8 @@ WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR e.o
 ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT ?11
 
 -- usage_of_session --
-A session's usage by model, a null run means any: calls, and the high and low halves of each sum.
-SELECT u.model, count(*),
+A session's usage by model and source, a null run means any: calls, and the high and low halves of each sum.
+SELECT u.model, u.source, count(*),
     CAST(sum(u.input / 67108864) AS BIGINT), CAST(sum(u.input % 67108864) AS BIGINT),
     CAST(sum(u.output / 67108864) AS BIGINT), CAST(sum(u.output % 67108864) AS BIGINT),
     CAST(sum(u.cache_read / 67108864) AS BIGINT), CAST(sum(u.cache_read % 67108864) AS BIGINT),
@@ -218,7 +218,7 @@ SELECT u.model, count(*),
     CAST(sum(u.reasoning / 67108864) AS BIGINT), CAST(sum(u.reasoning % 67108864) AS BIGINT)
 FROM session s JOIN usage u ON u.session = s.sid AND u.life = s.life
 WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR u.run_id = ?4)
-GROUP BY u.model
+GROUP BY u.model, u.source
 
 -- outgoing_by_id --
 One outgoing item with its sender's row, asked for in a tenant; a null one means any.
