@@ -340,6 +340,19 @@ SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
 WHERE r.status = 'running' AND r.generation IS NOT NULL
 ORDER BY r.started_at, r.run_id LIMIT $1
 
+-- resumable_runs --
+Runs that stopped before their end and left the last checkpoint of their invocation, after one of them; a null tenant means any.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
+WHERE r.status IN ('failed', 'interrupted') AND r.run_id > $2 AND ($1::TEXT IS NULL OR s.tenant = $1)
+    AND EXISTS (SELECT 1 FROM checkpoint c WHERE c.session = r.session AND c.run_id = r.run_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM run l WHERE l.tenant = r.tenant AND l.invocation_id = r.invocation_id AND l.chain > r.chain AND (
+            l.status NOT IN ('failed', 'interrupted')
+            OR EXISTS (SELECT 1 FROM checkpoint c WHERE c.session = l.session AND c.run_id = l.run_id)
+        )
+    )
+ORDER BY r.run_id LIMIT $3
+
 -- checkpoint_by_commit --
 The checkpoint a commit wrote.
 SELECT * FROM checkpoint WHERE session = $1 AND commit_no = $2
