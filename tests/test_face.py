@@ -11,8 +11,9 @@ NAMES: dict[type, str] = {
         "worker"
     ),
     Session: (
-        "abandon_waits answer cancel delete effects_in_doubt enqueue events execute fork get info messages resume "
-        "rewind runs send session_id settle_effect start stop tenant usage waits withdraw_stop"
+        "abandon_waits answer cancel delete effects_in_doubt enqueue events execute fork get info messages "
+        "pause_schedule resume resume_schedule rewind runs schedule schedules send session_id settle_effect start stop "
+        "tenant unschedule usage waits withdraw_stop"
     ),
     RunHandle: "events input_id result run_id session_id stop text wait",
     Outcome: (

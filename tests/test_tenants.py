@@ -324,6 +324,10 @@ EXTRA: dict[str, tuple[Any, ...]] = {
     "cancel": ("input",),
     "enqueue": ("hi",),
     "execute": (SuspendSession(),),
+    "pause_schedule": ("nightly",),
+    "resume_schedule": ("nightly",),
+    "schedule": ("nightly", "report"),
+    "unschedule": ("nightly",),
     "rewind": (1,),
     "send": ("hi",),
     "start": ("hi",),
@@ -423,7 +427,7 @@ async def test_a_session_that_only_another_tenant_has_is_one_that_is_not_there(h
             handle = world.view.session(ids.only)
             if name == "events":
                 return await _all(handle.events(live=False))
-            return await getattr(handle, name)(*EXTRA.get(name, ()))
+            return await getattr(handle, name)(*EXTRA.get(name, ()), **({"every": 60} if name == "schedule" else {}))
 
         told = [await outcome_of(lambda ids=ids: call(ids), ids) for ids in (theirs, nobody)]  # type: ignore[misc]
         assert told[0] == told[1], name

@@ -4,6 +4,7 @@ from tenuto.model.effect import Effect
 from tenuto.model.lane import LaneTiming
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopReply
+from tenuto.model.schedule import Schedule
 from tenuto.model.session import Page, SessionHead, SessionSummary
 from tenuto.model.token_usage import UsageReport, UsageTotals
 from tenuto.runtime.change.hooks import Hook, HookFunction
@@ -23,6 +24,7 @@ from tenuto.words import (
     FrameKind,
     InDoubt,
     ItemType,
+    MissedOccurrences,
     OutcomeStatus,
     RunStatus,
     Seconds,
@@ -32,6 +34,7 @@ from tenuto.words import (
     StopKind,
     WaitKind,
     WhenBusy,
+    WhenWaiting,
 )
 
 __all__ = [
@@ -52,12 +55,14 @@ __all__ = [
     "ItemType",
     "LaneTiming",
     "Listener",
+    "MissedOccurrences",
     "Opening",
     "Operator",
     "OutcomeStatus",
     "Page",
     "RunStatus",
     "RunView",
+    "Schedule",
     "Seconds",
     "SessionHead",
     "SessionStatus",
@@ -70,4 +75,5 @@ __all__ = [
     "UsageTotals",
     "WaitKind",
     "WhenBusy",
+    "WhenWaiting",
 ]

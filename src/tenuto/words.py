@@ -22,6 +22,7 @@ EffectKind: TypeAlias = Literal["model", "tool", "other"]
 FrameKind: TypeAlias = Literal["start", "compaction", "handoff"]
 InDoubt: TypeAlias = Literal["ask", "retry", "fail"]
 ItemType: TypeAlias = Literal["chunk", "event", "end", "fail", "truncated", "rewound", "elided", "caught_up"]
+MissedOccurrences: TypeAlias = Literal["latest", "all", "none"]
 OutcomeStatus: TypeAlias = Literal[
     "queued", "running", "completed", "failed", "interrupted", "suspended", "cancelled", "rolled_back", "executed"
 ]
@@ -32,6 +33,7 @@ StopAnswer: TypeAlias = Literal["recorded", "already", "ended", "withdrawn", "se
 StopKind: TypeAlias = Literal["interrupt", "abort"]
 WaitKind: TypeAlias = Literal["signal", "approval", "tool_result", "in_doubt", "child", "time"]
 WhenBusy: TypeAlias = Literal["reject", "queue", "interrupt", "rollback"]
+WhenWaiting: TypeAlias = Literal["hold", "skip", "abandon"]
 
 Concurrency: TypeAlias = Literal["exclusive", "optimistic", "last_write_wins"]
 """What happens to runs on one session at the same time: each waits for the others, every save but the first is refused,

@@ -126,8 +126,10 @@ def test_a_wait_is_found_and_answered_and_a_worker_goes_on(listed: tuple[Place, 
     assert (wait["wait_id"], wait["run_id"], wait["deadline"]) == (wait_id, run_id, None)
     assert (wait["kind"], wait["signal_id"], wait["metadata"]["amount"]) == ("approval", "refund", 49)
     assert wait_id in tenuto("session", "waits", "refund-7", *place.arguments)[1]
-    answered = reported("session", "answer", wait_id, "true", *place.arguments)
-    assert answered == {"session_id": "refund-7", "run_id": run_id, "continues": "worker", "open_waits": []}
+    for replayed in (False, True):
+        answered = reported("session", "answer", wait_id, "true", *place.arguments)
+        expected = {"session_id": "refund-7", "run_id": run_id, "continues": "worker", "open_waits": []}
+        assert answered == {**expected, "replayed": replayed}
     code, category, message = refused("session", "answer", wait_id, "false", *place.arguments)
     assert (code, category) == (1, "already_answered")
     assert "the first answer is kept" in message

@@ -393,6 +393,10 @@ ENTRIES: dict[str, Entry] = {
         call=lambda w: _session(w).fork(session_id=w.id("fork"), message="or else", key="k"),
         runs_turns=True,
     ),
+    "session.schedule": Entry(scene=idle, call=lambda w: _session(w).schedule("n", "hello", every=3600)),
+    "session.unschedule": Entry(scene=scheduled, call=lambda w: _session(w).unschedule("n")),
+    "session.pause_schedule": Entry(scene=scheduled, call=lambda w: _session(w).pause_schedule("n")),
+    "session.resume_schedule": Entry(scene=paused_schedule, call=lambda w: _session(w).resume_schedule("n")),
     "session.rewind": Entry(scene=talked, call=lambda w: _session(w).rewind(w.facts["first"]), repeats=True),
     "session.delete": Entry(
         scene=talked, call=lambda w: _session(w).delete(), tolerates=(SessionNotFound,), sweeps=True
@@ -494,6 +498,7 @@ READS: dict[str, Step] = {
     "store.runs.get": lambda w: w.store.runs.get(w.facts["first"]),
     "store.runs.of_invocation": lambda w: w.store.runs.of_invocation("i"),
     "store.runs.of_session": lambda w: w.store.runs.of_session(w.id()),
+    "store.runs.resumable": lambda w: w.store.runs.resumable(),
     "store.runs.running": lambda w: w.store.runs.running(),
     "store.runs.stops": lambda w: w.store.runs.stops([w.facts["first"]]),
     "store.checkpoints.get": lambda w: w.store.checkpoints.get(w.id(), 2),
@@ -534,6 +539,7 @@ READS: dict[str, Step] = {
     "session.info": lambda w: _session(w).info(),
     "session.messages": lambda w: _session(w).messages(),
     "session.runs": lambda w: _session(w).runs(),
+    "session.schedules": lambda w: _session(w).schedules(),
     "session.usage": lambda w: _session(w).usage(),
     "session.waits": lambda w: _session(w).waits(),
     "run.wait": lambda w: _run(w, w.facts["first"]).wait(),

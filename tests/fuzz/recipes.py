@@ -125,6 +125,7 @@ simple("store.waits.get", wait_id=_wait, tenant="")
 simple("store.waits.for_signal", signal_id="s", tenant="", status="open")
 simple("store.waits.of_invocation", key=_key, origin_id="o")
 simple("store.waits.of_session", key=_key, run_id=None, status=None)
+simple("store.runs.resumable", tenant="", limit=10, after="")
 simple("store.waits.open", tenant="", limit=10, after="")
 simple("store.events.read", key=_key, after=0, run_id=None, limit=10)
 simple("store.inbox.due", limit=10, after=None)
@@ -142,6 +143,20 @@ simple("store.schedules.fire", "store.schedules.remove", key=_key, name="n")
 simple("store.schedules.resume", key=_scheduled, name="n")
 simple("store.schedules.pause", key=_scheduled, name="n", reason="because")
 simple("store.schedules.declare", key=_key, new=_schedule)
+simple("session.schedules")
+simple("session.unschedule", name="n")
+simple("session.pause_schedule", name="n", reason="because", of=_scheduled)
+simple("session.resume_schedule", name="n", of=_scheduled)
+simple(
+    "session.schedule",
+    name="n",
+    message="hi",
+    every=None,
+    cron="0 3 * * *",
+    tz="UTC",
+    missed="latest",
+    when_waiting="hold",
+)
 simple("store.upkeep.gc", grace=DAY)
 simple(
     "store.upkeep.prune",
@@ -520,6 +535,7 @@ ACTIONS: dict[str, dict[str, Any]] = {
     "ForkSession": {},
     "ChangeSystemPrompt": {"prompt": "be kind"},
     "ChangeModel": {"model": "m"},
+    "ChangeProgram": {"program": "elsewhere@2"},
     "WriteMetadata": {"values": {"m": 1}},
     "UpdateTask": {"tasks": [{"content": "c"}]},
     "StopRun": {},

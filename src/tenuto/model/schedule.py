@@ -1,8 +1,10 @@
 """Schedules: messages that a session is sent again and again, at times that a row keeps."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from tenuto.codec import JSON
 from tenuto.model.input import Input
@@ -62,6 +64,11 @@ class Schedule:
     fired_at: datetime | None
     input_id: str | None
     paused: str | None
+
+    @property
+    def message(self) -> Any:
+        """The message that it sends."""
+        return self.body.get("message") if isinstance(self.body, Mapping) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopReply
+from tenuto.model.schedule import Schedule
 from tenuto.model.session import Page, SessionHead, SessionSummary
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
@@ -36,7 +37,17 @@ from tenuto.runtime.stream.reader import StreamItem
 from tenuto.runtime.tree.answer import Answered
 from tenuto.store.open import Opening
 from tenuto.store.store import Store
-from tenuto.words import JSON, Boundary, Cancelled, Seconds, SessionStatus, StopKind, WhenBusy
+from tenuto.words import (
+    JSON,
+    Boundary,
+    Cancelled,
+    MissedOccurrences,
+    Seconds,
+    SessionStatus,
+    StopKind,
+    WhenBusy,
+    WhenWaiting,
+)
 
 
 class BlockingRun(Generic[OutT_co]):
@@ -130,6 +141,40 @@ class BlockingSession(Generic[OutT_co]):
     def cancel(self, *input_ids: str) -> dict[str, Cancelled]:
         """See `Session.cancel`."""
         return self._portal.call(self._wrapped.cancel(*input_ids))
+
+    def schedule(
+        self,
+        name: str,
+        message: Sendable,
+        *,
+        every: Seconds | None = None,
+        cron: str | None = None,
+        tz: str = "UTC",
+        missed: MissedOccurrences = "latest",
+        when_waiting: WhenWaiting = "hold",
+    ) -> Schedule:
+        """See `Session.schedule`."""
+        return self._portal.call(
+            self._wrapped.schedule(
+                name, message, every=every, cron=cron, tz=tz, missed=missed, when_waiting=when_waiting
+            )
+        )
+
+    def unschedule(self, name: str) -> bool:
+        """See `Session.unschedule`."""
+        return self._portal.call(self._wrapped.unschedule(name))
+
+    def schedules(self) -> Sequence[Schedule]:
+        """See `Session.schedules`."""
+        return self._portal.call(self._wrapped.schedules())
+
+    def pause_schedule(self, name: str, reason: str = "It was paused.") -> Schedule:
+        """See `Session.pause_schedule`."""
+        return self._portal.call(self._wrapped.pause_schedule(name, reason))
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """See `Session.resume_schedule`."""
+        return self._portal.call(self._wrapped.resume_schedule(name))
 
     def resume(self) -> Outcome[OutT_co]:
         """See `Session.resume`."""

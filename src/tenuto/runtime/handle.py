@@ -1,7 +1,6 @@
 """A session's handle: the verbs of one session."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, overload
@@ -17,33 +16,32 @@ from tenuto.model.input import Input, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopReply
+from tenuto.model.schedule import Schedule
 from tenuto.model.session import Page, SessionHead, SessionKey
 from tenuto.model.token_usage import UsageReport
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
-from tenuto.runtime.change import fork as forking
 from tenuto.runtime.change.action import DeleteSession, ForkSession, RewindSession, SendMessage, StopRun, WriteMetadata
 from tenuto.runtime.change.fork import NewFork
 from tenuto.runtime.change.pipeline import NeedsLane
 from tenuto.runtime.change.rewind import going_back
 from tenuto.runtime.conversation.history import as_message
+from tenuto.runtime.conversation.scheduled_message import new_schedule
 from tenuto.runtime.lifetime import Lifetime
 from tenuto.runtime.queue.sender import within_life
 from tenuto.runtime.run.live_turns import run_to_stop, session_of_run
-from tenuto.runtime.run.refusal import Declined
-from tenuto.runtime.run.resume import find_stopped, resume_run
+from tenuto.runtime.run.resume import resume_stopped
 from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.info import RunView, head_of, messages_of, runs_of
 from tenuto.runtime.session.outcome import Outcome, OutT_co
 from tenuto.runtime.session.session_view import SessionView
-from tenuto.runtime.stream.reader import StreamItem, read_stream
+from tenuto.runtime.stream.reader import StreamItem, session_stream
 from tenuto.runtime.tree.answer import Answered
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.held_lanes import refuse_nested
-from tenuto.store.store import Store
-from tenuto.words import JSON, Boundary, Cancelled, Seconds, StopKind, WhenBusy
+from tenuto.words import JSON, Boundary, Cancelled, MissedOccurrences, Seconds, StopKind, WhenBusy, WhenWaiting
 
 
 class Session(Generic[OutT_co]):
@@ -145,17 +143,49 @@ class Session(Generic[OutT_co]):
         found = await self._lifetime.parts().store.inbox.cancel(self._key, input_ids)
         return {input_id: each.value for input_id, each in found.items()}
 
+    async def schedule(
+        self,
+        name: str,
+        message: Sendable,
+        *,
+        every: Seconds | None = None,
+        cron: str | None = None,
+        tz: str = "UTC",
+        missed: MissedOccurrences = "latest",
+        when_waiting: WhenWaiting = "hold",
+    ) -> Schedule:
+        """Send a message again and again: `every` so many seconds, or at the local times of a `cron` expression.
+
+        Workers send it. The same words again change nothing; others replace the schedule of that name. After an outage
+        the `latest` occurrence is sent, `all` of them (at most 100), or `none`; `metadata["schedule"]` of the message
+        says which it is and how many before it were missed. While the session waits for something, an occurrence is
+        held, skipped, or abandons what is waited for.
+        """
+        given = new_schedule(name, message, every=every, cron=cron, tz=tz, missed=missed, when_waiting=when_waiting)
+        return await self._lifetime.parts().store.schedules.declare(self._key, given)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule and return whether there was one; what it has sent already stays."""
+        return await self._lifetime.parts().store.schedules.remove(self._key, name)
+
+    async def schedules(self) -> Sequence[Schedule]:
+        """Return the session's schedules by name, each with its next occurrence, or why it is paused."""
+        await head_of(self._lifetime.parts().store, self._key)
+        return await self._lifetime.parts().store.schedules.of_session(self._key)
+
+    async def pause_schedule(self, name: str, reason: str = "It was paused.") -> Schedule:
+        """Let a schedule not send until it is resumed; an unknown one raises `ScheduleNotFound`."""
+        return await self._lifetime.parts().store.schedules.pause(self._key, name, reason)
+
+    async def resume_schedule(self, name: str) -> Schedule:
+        """Let a paused schedule send again, from its next occurrence on."""
+        return await self._lifetime.parts().store.schedules.resume(self._key, name)
+
     async def resume(self) -> Outcome[OutT_co]:
         """Resume the session's interrupted or failed run, without a new message."""
         parts = self._lifetime.parts()
-
-        async def work(replica: Replica, lane: Lane) -> TurnContext:
-            try:
-                return await resume_run(parts.factory, replica, lane, await find_stopped(parts.store, self._key))
-            except Declined as declined:
-                raise declined.error from None
-
-        return await parts.dispatcher.run(await parts.dispatcher.act(self._key, work, keeps_lane=True))
+        resumed = await parts.dispatcher.act(self._key, partial(resume_stopped, parts.factory), keeps_lane=True)
+        return await parts.dispatcher.run(resumed)
 
     async def stop(
         self, kind: StopKind = "interrupt", reason: str | None = None, run_id: str | None = None, *, tree: bool = False
@@ -228,7 +258,7 @@ class Session(Generic[OutT_co]):
                 verb = self.stop(kind, reason, run_id)
             case DeleteSession(cascade):
                 verb = self.delete(cascade=cascade)
-            case WriteMetadata():
+            case WriteMetadata() if type(action) is WriteMetadata:
                 return await self._described(action)
             case Action() if not isinstance(action, type):
                 return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
@@ -279,7 +309,7 @@ class Session(Generic[OutT_co]):
 
     def events(self, *, after: int = 0, run: str | None = None, live: bool = True) -> AsyncGenerator[StreamItem, None]:
         """Yield the session's stream after a cursor: stored events, `caught_up`, then new ones; see `read_stream`."""
-        return _stream(self._lifetime.parts().store, self._key, after=after, run=run, live=live)
+        return session_stream(self._lifetime.parts().store, self._key, after=after, run=run, live=live)
 
     async def effects_in_doubt(self) -> Sequence[Effect]:
         """Return the session's calls in doubt: it is unknown whether they were carried out."""
@@ -309,15 +339,10 @@ class Session(Generic[OutT_co]):
         message, so there is never one without the other, and `outcome` is that turn's. Repeated under its `key`, the
         call returns the same fork and outcome; the message has that key too. Inside an open call nothing can be forked.
         """
-        parts, said = self._lifetime.parts(), None if message is None else as_message(message)
+        said = None if message is None else as_message(message)
         named = None if session_id is None else SessionKey(session_id, tenant=self.tenant)
         new = NewFork(source=self._key, at=at, target=named, message=said, key=key)
-        fork = new.begins()
-        receipt = await forking.fork(parts.store, new, fork, parts.factory.load, partial(parts.factory.admit, said))
-        outcome: Outcome[OutT_co] | None = None
-        if said is not None:
-            settled = parts.sender.settled(fork, receipt.input_ids[0])
-            outcome = await within_life(parts.store, fork, receipt.life, settled)
+        fork, outcome = await self._lifetime.parts().fork(new)
         return Forked(self._lifetime, fork, outcome)
 
     async def rewind(self, to: str | int) -> SessionView:
@@ -350,12 +375,3 @@ class Forked(Session[OutT_co]):
     def __init__(self, lifetime: Lifetime, key: SessionKey, outcome: Outcome[OutT_co] | None) -> None:
         super().__init__(lifetime, key)
         self.outcome = outcome
-
-
-async def _stream(
-    store: Store, key: SessionKey, *, after: int, run: str | None, live: bool
-) -> AsyncGenerator[StreamItem, None]:
-    await head_of(store, key)
-    async with aclosing(read_stream(store, key, after=after, run=run, live=live)) as items:
-        async for item in items:
-            yield item

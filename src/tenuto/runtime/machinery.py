@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -15,18 +16,21 @@ from tenuto.model.lane import LaneTiming
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait
 from tenuto.quote import quote
+from tenuto.runtime.change import fork as forking
 from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.create import SessionCreator
+from tenuto.runtime.change.fork import NewFork
 from tenuto.runtime.change.hooks import Hook, Hooks
 from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.program.program import Program, Programs
 from tenuto.runtime.queue.dispatcher import Dispatcher, Progress
 from tenuto.runtime.queue.input_handler import InputHandler
-from tenuto.runtime.queue.sender import Sender
+from tenuto.runtime.queue.sender import Sender, within_life
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.end import TurnEnder
 from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.run.runner import Runner
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.notices import Listener, Listeners
 from tenuto.runtime.tree.answer import AnswerDesk, Answered
@@ -124,6 +128,15 @@ class Machinery:
             await self.pipeline.load_failed(key, error)
             raise
         return await self.pipeline.look(replica)
+
+    async def fork(self, new: NewFork) -> tuple[SessionKey, Outcome[Any] | None]:
+        """Fork a session, and wait for the outcome of its first turn, if it has a first message."""
+        fork, said = new.begins(), new.message
+        receipt = await forking.fork(self.store, new, fork, self.factory.load, partial(self.factory.admit, said))
+        if said is None:
+            return fork, None
+        settled = self.sender.settled(fork, receipt.input_ids[0])
+        return fork, await within_life(self.store, fork, receipt.life, settled)
 
     async def give_answer(
         self,

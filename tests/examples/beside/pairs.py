@@ -16,12 +16,13 @@ APPS, PEERS = EXAMPLES / "apps", EXAMPLES / "peers"
 
 PAIRS: Mapping[str, tuple[str, ...]] = {
     "chat": ("chat_langgraph", "chat_openai_agents"),
+    "flask_chat": ("flask_chat_langgraph", "flask_chat_openai_agents", "flask_chat_pydantic_ai"),
     "flow": ("flow_langgraph",),
     "support": ("support_pydantic_ai",),
 }
 """The programs that other libraries have too; a file of `peers` does what the one of `apps` does, by the same test."""
 
-ALONE: tuple[str, ...] = ()
+ALONE = ("moved", "owners", "renamed")
 """The programs that no other library has."""
 
 LIBRARIES = {
@@ -68,14 +69,16 @@ def environment(provider: str = "") -> dict[str, str]:
     }
 
 
-def command_of(name: str, *words: str) -> list[str]:
-    """Return the command that runs a program."""
+def command_of(name: str | Path, *words: str) -> list[str]:
+    """Return the command that runs a program, or any file."""
+    if isinstance(name, Path):
+        return [sys.executable, str(name), *words]
     if name.endswith("_openai_agents"):
         return [sys.executable, "-c", CHAT_COMPLETIONS, str(path_of(name)), *words]
     return [sys.executable, str(path_of(name)), *words]
 
 
-def ran(name: str, *words: str, folder: Path, provider: str = "", said: str = "") -> list[str]:
+def ran(name: str | Path, *words: str, folder: Path, provider: str = "", said: str = "") -> list[str]:
     """Run a program to its end and return the lines it printed."""
     done = subprocess.run(
         command_of(name, *words),

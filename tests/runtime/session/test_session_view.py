@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import InvalidInput, StatusRefused
+from tenuto.model.commit import MetadataChange
 from tenuto.model.session import LogEnd, Profile, SessionKey, SessionStatus
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.session_view import KeptLog, LogView, SessionView, changes_between
@@ -163,13 +164,22 @@ def test_metadata_definition_and_status_move_no_head() -> None:
     assert changes.status == "completed"
     definition = {"name": "other", "version": "1", "label": "other", "model": "m"}
     assert changes.profile == {
-        "metadata": {"a": 1, "b": 2},
         "title": "new",
         "mode": "fast",
         "workspace": "w",
         "definition": definition,
         "agent": "other",
     }
+    assert changes.metadata == MetadataChange(values={"b": 2})
+
+
+def test_only_the_keys_of_metadata_that_differ_are_written() -> None:
+    before = a_session().with_metadata(one=1, true=True, items=[1], gone=0, none=None)
+    after = {"one": True, "true": True, "items": [1], "none": None, "new": None}
+    changes = changes_between(before, before.with_profile(metadata=after))
+    assert changes.metadata == MetadataChange(values={"one": True, "new": None}, removed=frozenset({"gone", "a"}))
+    assert changes_between(before, before.with_metadata(items=[1])).metadata is None
+    assert changes_between(before, before).metadata is None
 
 
 @pytest.mark.parametrize("fixed", [{"parent": "p"}, {"root": "r"}])

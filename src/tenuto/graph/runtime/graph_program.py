@@ -73,7 +73,7 @@ class GraphProgram(Generic[R]):
             raise InvalidInput("A program needs a name and a version.")
         self.name = name
         self.version = version
-        self._graph = graph
+        self.graph = graph
         self._plan = _plan_of(graph)
         self._checkpoints = checkpoints
         self._step_limit = step_limit
@@ -120,7 +120,7 @@ class GraphProgram(Generic[R]):
             return self._kept(self.declares.input_log, given)
         except Exception as error:
             raise MessageRefused(
-                f"The message does not fit {self.declares.input_log!r} of {self._graph.kind.__name__}: {error}"
+                f"The message does not fit {self.declares.input_log!r} of {self.graph.kind.__name__}: {error}"
             ) from error
 
     def _reads(self, version: str) -> None:
@@ -128,7 +128,7 @@ class GraphProgram(Generic[R]):
             self._plan.migrations.chain(version, self._plan.schema_version)
 
     def _kept(self, log: str, item: Any) -> JSON:
-        column = self._graph.schema.fields[self._plan.fields[log]]
+        column = self.graph.schema.fields[self._plan.fields[log]]
         kept: JSON
         (kept,) = column.dump(column.check([item]))
         dumps(kept, "message")
@@ -182,7 +182,7 @@ class GraphProgram(Generic[R]):
         """Return the graph with its sessions, and its checkpoints, in the runtime's store."""
         if self._bound is None or self._bound[0] is not store:
             plan = self._plan.bound_to(store)
-            bound = replace(self._graph, session=plan, store=store, checkpoints=self._checkpoints)
+            bound = replace(self.graph, session=plan, store=store, checkpoints=self._checkpoints)
             self._bound = (store, bound)
         return self._bound[1]
 

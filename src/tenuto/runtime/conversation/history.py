@@ -12,10 +12,17 @@ from typing import Any, NamedTuple
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON, dumps
 from tenuto.errors import InvalidHistory, InvalidInput
+from tenuto.messages.message import text_of
 from tenuto.messages.message_form import calls_of, check_message, refuse_native
 from tenuto.model.input import InputKind
 
 Message = Mapping[str, Any]
+
+MOST_SHOWN = 200
+"""How many characters a preview or a title that the runtime sets has at most."""
+
+_LOOKED_AT = 100
+"""In how many messages a preview or a title is looked for."""
 
 
 class Judged(NamedTuple):
@@ -105,3 +112,25 @@ def as_message(message: Any) -> dict[str, Any]:
 def message_input(message: Any, key: str | None = None) -> tuple[InputKind, JSON, str | None]:
     """Return the kind, body and key of a message as queued input."""
     return InputKind.MESSAGE, {"message": as_message(message)}, key
+
+
+def preview_of(messages: Sequence[Any]) -> str | None:
+    """Return the beginning of what was said last in a conversation, on one line, for lists."""
+    return _first_text(messages[at] for at in range(len(messages) - 1, max(-1, len(messages) - 1 - _LOOKED_AT), -1))
+
+
+def title_of(messages: Sequence[Any]) -> str | None:
+    """Return the beginning of what the user said first in a conversation, on one line, for lists."""
+    first = (messages[at] for at in range(min(_LOOKED_AT, len(messages))))
+    return _first_text(each for each in first if isinstance(each, MAPPING) and each.get("role") == "user")
+
+
+def _first_text(messages: Iterable[Any]) -> str | None:
+    for message in messages:
+        if isinstance(message, MAPPING) and message.get("role") in ("user", "assistant"):
+            text = text_of(message)[: 4 * MOST_SHOWN].replace("\0", " ")
+            if not text.isascii():  # a lone surrogate cannot be stored as text
+                text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            if text := " ".join(text.split()):
+                return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+    return None

@@ -5,7 +5,7 @@ messages, in order of arrival.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from tenuto.model.input import Input, InputKind
 from tenuto.model.lane import Lane, Owner
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
+from tenuto.runtime.conversation.scheduled_message import spares_waits
 from tenuto.runtime.queue.input_handler import InputHandler
 from tenuto.runtime.queue.orphans import end_orphan
 from tenuto.runtime.queue.waiters import Waiters
@@ -256,22 +257,23 @@ class Dispatcher:
         if not (prefetched and replica.queue and replica.queue.inputs):
             found = await self._store.inbox.list(replica.key, limit=_QUEUE_PREFETCH + 1)
             replica.note_queue(found[:_QUEUE_PREFETCH], more=len(found) > _QUEUE_PREFETCH)
-            if any(map(self._inputs.is_for_others, found)):
+            if any(map(self._inputs.is_for_others, found)) or _may_be_held(replica, found):
                 replica.invalidate_queue()
-                return await self._next_for_here(replica.key)
+                return await self._next_for_here(replica)
         if replica.queue is None:
             first = await self._store.inbox.first(replica.key)
-            mine = first is None or not self._inputs.is_for_others(first)
-            return first if mine else await self._next_for_here(replica.key)
+            mine = first is None or not (self._inputs.is_for_others(first) or _may_be_held(replica, [first]))
+            return first if mine else await self._next_for_here(replica)
         return replica.queue.inputs[0] if replica.queue.inputs else None
 
-    async def _next_for_here(self, key: SessionKey) -> Input | None:
-        """Return the first due input for the next turn that is not for other processes."""
-        now, after = await self._store.moment(), 0
+    async def _next_for_here(self, replica: Replica) -> Input | None:
+        """Return the first due input for the next turn that is not for other processes, nor held by an open wait."""
+        key, now, after = replica.key, await self._store.moment(), 0
+        holds = _is_suspended(replica) and bool(await self._store.waits.of_session(key))
         while found := await self._store.inbox.list(key, after=after):
             for each in found:
                 due = each.boundary is None and each.run_id is None and (each.due_at is None or each.due_at <= now)
-                if due and not self._inputs.is_for_others(each):
+                if due and not self._inputs.is_for_others(each) and not (holds and spares_waits(each)):
                     return each
             after = found[-1].seq
         return None
@@ -365,6 +367,15 @@ class Dispatcher:
 
 async def _nothing() -> None:
     return None
+
+
+def _is_suspended(replica: Replica) -> bool:
+    return replica.last_run is not None and replica.last_run[1] is RunStatus.SUSPENDED
+
+
+def _may_be_held(replica: Replica, inputs: Sequence[Input]) -> bool:
+    """Return whether one of these inputs may have to wait until the session waits for nothing."""
+    return _is_suspended(replica) and any(map(spares_waits, inputs))
 
 
 def _is_idle(replica: Replica) -> bool:

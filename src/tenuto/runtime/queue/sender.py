@@ -47,6 +47,7 @@ _LONGEST_POLL = 0.1
 _LONGEST_ARRIVAL = 5.0
 _FIRST_REST = 0.05
 _LONGEST_REST = 5.0
+_LONGEST_REPORT = 1.0
 _REASON = "a new message arrived"
 
 
@@ -170,7 +171,7 @@ class Sender:
             while True:
                 outcome = await self._outcome(input_id, key.tenant)
                 if outcome.status in FINAL:
-                    return outcome
+                    return await self._as_here(outcome, done)
                 async with in_line(self._store, key, clock() + pause):
                     if not done.done() and clock() >= rests_until and await self._is_free(key):
                         try:
@@ -196,6 +197,13 @@ class Sender:
         if outcome.status == "failed" and outcome.run_id is None:
             raise as_raised(outcome.error, input_id)
         return outcome
+
+    async def _as_here(self, outcome: Outcome[Any], done: "asyncio.Future[Outcome[Any]]") -> Outcome[Any]:
+        """Return a stored outcome as the runner of this process reports it: with the exception, if its turn failed."""
+        if outcome.status == "failed" and any(turn.run_id == outcome.run_id for turn in self._live):
+            await asyncio.wait([done], timeout=_LONGEST_REPORT)
+        here = done.result() if done.done() else outcome
+        return here if here.run_id == outcome.run_id else outcome
 
     async def _refused_by_status(
         self, key: SessionKey, input_id: str, error: StatusRefused, when_busy: WhenBusy

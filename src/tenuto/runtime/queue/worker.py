@@ -14,6 +14,7 @@ from tenuto.model.run import Run
 from tenuto.model.session import Kind, SessionKey
 from tenuto.quote import quote
 from tenuto.runtime.queue.dispatcher import Dispatcher
+from tenuto.runtime.queue.due_schedules import fire_due
 from tenuto.runtime.queue.orphans import end_orphan_without_session
 from tenuto.runtime.run.refusal import NOT_HERE
 from tenuto.runtime.tree.delivery import Deliveries
@@ -26,6 +27,7 @@ POLL_SECONDS = 0.25
 """How often an idle worker polls the store, in seconds."""
 
 _TIDY_SECONDS = 60.0
+_FIRE_SECONDS = 1.0
 _PAGE = 200
 _LONGEST_PAUSE = 5.0
 _TRIES = 3
@@ -57,7 +59,7 @@ def connections_for(concurrency: int) -> int:
 
 
 class Worker:
-    """Handles due input, wakes, timers, deliveries and lost runs, at most `concurrency` sessions at once.
+    """Handles due input, wakes, timers, schedules, deliveries and lost runs, at most `concurrency` sessions at once.
 
     Several workers can share a store: the one that holds a session's lane works on it.
     """
@@ -80,7 +82,7 @@ class Worker:
         self._poll = poll
         self._busy: dict[SessionKey, asyncio.Task[bool]] = {}
         self._found: deque[SessionKey] = deque()
-        self._found_at = self._searched_at = self._tidied_at = -math.inf
+        self._found_at = self._searched_at = self._tidied_at = self._fired_at = -math.inf
         self._left: dict[SessionKey, _Left] = {}
         self._reported: set[str] = set()
         self._finished = asyncio.Event()
@@ -123,7 +125,7 @@ class Worker:
             return started
         try:
             await self._tidy()
-            delivered = await self._deliveries.deliver_due()
+            delivered = await self._deliveries.deliver_due() + await self._fire()
             self._found.extend(await self._due())
         except StoreError as error:
             if self._until_idle:
@@ -139,6 +141,14 @@ class Worker:
         if now - self._tidied_at >= _TIDY_SECONDS:
             self._tidied_at = now
             await self._store.upkeep.finish_deletes()
+
+    async def _fire(self) -> int:
+        """Fire the schedules that are due, looked for once a second; return how many messages that queued."""
+        now = asyncio.get_running_loop().time()
+        if now - self._fired_at < _FIRE_SECONDS and not self._until_idle:
+            return 0
+        self._fired_at = now
+        return await fire_due(self._store)
 
     def _start(self) -> int:
         """Start work on found sessions up to the concurrency; return how many were started."""

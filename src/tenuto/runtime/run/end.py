@@ -29,7 +29,7 @@ from tenuto.runtime.change.program_state import take_changes
 from tenuto.runtime.run.failed_calls import outcome_with_last
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.omission import without_anything, without_what_it_made
-from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text
+from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text, show_texts
 from tenuto.runtime.session.outcome import RUN_ABORTED, Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
@@ -245,6 +245,7 @@ class TurnEnder:
         planned: NextTurn | None = None,
     ) -> Ended:
         replica, pending = turn.replica, turn.pending
+        show_texts(turn)
         steps = turn.steps + int(_ends_step(turn, end.status))
         notices = self._ending_notices(turn, end, steps, fault)
         await turn.chunks.settle()
@@ -323,17 +324,18 @@ class TurnEnder:
         ended = RunEnded(key=replica.key, run_id=turn.run_id, status=str(end.status), steps=steps, error=error)
         if fault is not None:
             return [fault, ended]
-        saves = turn.pending.moves_head
+        version = replica.version + int(turn.pending.moves_head)
         status = str(replica.status)
         return [
             SessionActionExecuted(
                 key=replica.key,
                 action=_ACTION,
                 before_version=replica.version,
+                after_version=version,
                 before_status=str(SessionStatus.ACTIVE),
                 after_status=status,
             ),
-            SessionSaved(key=replica.key, version=replica.version + int(saves), status=status),
+            SessionSaved(key=replica.key, version=version, status=status),
             ended,
         ]
 

@@ -8,6 +8,7 @@ from tenuto.codec import JSON
 from tenuto.errors import InvalidInput, OperationConflict
 from tenuto.model.input import Input, InputKind
 from tenuto.model.session import SessionKey
+from tenuto.runtime.conversation.scheduled_message import with_occurrence
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
@@ -42,7 +43,8 @@ async def first_message_of(store: Store, queued: Input, replica: Replica) -> Fir
     if not _has_message(body):
         raise InvalidInput(f"Input {queued.input_id} of {queued.key} has no message.", input_id=queued.input_id)
     rolls_back = await _rolled_back_by(store, queued, replica)
-    return FirstMessage(message=body["message"], body=body, queued=queued, rolls_back=rolls_back)
+    message = with_occurrence(body["message"], body)
+    return FirstMessage(message=message, body=body, queued=queued, rolls_back=rolls_back)
 
 
 def plain_first_message(queued: Input) -> FirstMessage | None:
@@ -50,7 +52,7 @@ def plain_first_message(queued: Input) -> FirstMessage | None:
     body: Any = queued.body
     if not begins_turn(queued) or not _has_message(body) or _ROLLS_BACK in body:
         return None
-    return FirstMessage(message=body["message"], body=body, queued=queued)
+    return FirstMessage(message=with_occurrence(body["message"], body), body=body, queued=queued)
 
 
 def rolling_back(body: Any) -> JSON:

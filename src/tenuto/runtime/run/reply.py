@@ -10,6 +10,7 @@ from tenuto.model.effect import EffectStatus
 from tenuto.model.run import Stop
 from tenuto.model.wait import Wait
 from tenuto.runtime.calls.failure import without_type
+from tenuto.runtime.conversation.history import preview_of, title_of
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import EffectJournal
@@ -75,6 +76,18 @@ def outcome_record(turn: TurnContext, output: JSON) -> JSON:
     if end is None or turn.pending.is_reset(MESSAGES) or ahead:
         return {"said": messages[at], **record}  # its position is not known before the commit
     return {"reply": [end.session, end.branch, at], **record}
+
+
+def show_texts(turn: TurnContext) -> None:
+    """Set the texts that lists show, where they differ: what was said last, and, of a session without one, a title."""
+    replica = turn.replica
+    if not replica.is_conversation:
+        return
+    last = preview_of(replica.messages)
+    if last is not None and last != replica.profile.preview:
+        turn.pending.show(preview=last)
+    if replica.profile.title is None and (title := title_of(replica.messages)) is not None:
+        turn.pending.show(title=title)
 
 
 def _is_reply(message: Any) -> bool:

@@ -13,6 +13,7 @@ from tenuto.model.wait import Wait, WaitStatus
 from tenuto.runtime.run.begin import TurnFactory, run_started, write_start
 from tenuto.runtime.run.failed_calls import again_of
 from tenuto.runtime.run.first_message import is_notice, notice_message
+from tenuto.runtime.run.refusal import Declined
 from tenuto.runtime.session.outcome import is_aborted
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.notices import Notice
@@ -26,6 +27,14 @@ from tenuto.runtime.turn.step_additions import StepAdditions
 from tenuto.store.store import Store
 from tenuto.writing.pages import all_effects
 from tenuto.writing.run_writer import RunWriter
+
+
+async def resume_stopped(factory: TurnFactory, replica: Replica, lane: Lane) -> TurnContext:
+    """Begin the run that resumes a session's interrupted or failed one; raise what refuses it."""
+    try:
+        return await resume_run(factory, replica, lane, await find_stopped(factory.store, replica.key))
+    except Declined as declined:
+        raise declined.error from None
 
 
 async def find_stopped(store: Store, key: SessionKey) -> Run:

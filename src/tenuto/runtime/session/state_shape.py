@@ -51,6 +51,10 @@ class StateShape:
                 self.model.__name__,
                 ", ".join(sorted(unnamed)),
             )
+        return self.read(document)
+
+    def read(self, document: Mapping[str, JSON]) -> Any:
+        """Return the model that a document has, and report nothing; raise `StateInvalid`."""
         return self._read({name: value for name, value in document.items() if name in self.fields})
 
     def unnamed(self, document: Mapping[str, JSON]) -> set[str]:

@@ -14,6 +14,7 @@ from tenuto.errors import StoreError, StreamDropped
 from tenuto.model.event import Event, EventPage, EventType
 from tenuto.model.run import RunStatus
 from tenuto.model.session import SessionKey
+from tenuto.runtime.session.info import head_of
 from tenuto.store.store import Store
 from tenuto.words import ItemType
 from tenuto.writing.error_record import without_frames
@@ -172,3 +173,13 @@ def fold(items: Iterable[StreamItem]) -> list[StreamItem]:
         else:
             kept.append(item)
     return kept
+
+
+async def session_stream(
+    store: Store, key: SessionKey, *, after: int, run: str | None, live: bool
+) -> AsyncGenerator[StreamItem, None]:
+    """Yield a session's stream, as `read_stream` does; a missing session raises `SessionNotFound`."""
+    await head_of(store, key)
+    async with aclosing(read_stream(store, key, after=after, run=run, live=live)) as items:
+        async for item in items:
+            yield item

@@ -119,6 +119,11 @@ class Pending:
         self.replica.profile = profile_after(changes, after)
         self.replica.schema_version = after.schema_version
 
+    def show(self, **texts: Any) -> None:
+        """Set what lists show of the session, with the next commit."""
+        self.profile |= texts
+        self.replica.profile = replace(self.replica.profile, **texts)
+
     def written(self, log: str) -> int:
         """Return how many entries of a log are stored."""
         reset = self._resets.get(log)
