@@ -67,6 +67,8 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
         "runtime/run/end.py:TurnEnder.cut_off",
         "runtime/turn/context.py:TurnContext.commit",
         "runtime/turn/context.py:TurnContext.resolve",
+        "runtime/calls/call_maker.py:Making._restart",
+        "runtime/turn/context.py:TurnContext.open_waits",
         "runtime/turn/context.py:TurnContext.save",
         "writing/run_writer.py:RunWriter.write",
     ),

@@ -23,6 +23,9 @@ from tenuto.writing.error_record import error_record
 OutT_co = TypeVar("OutT_co", covariant=True, default=JSON)
 
 
+RUN_ABORTED = "run_aborted"
+"""The category of a run that was asked to abort: it is not resumed any more."""
+
 FINAL = frozenset(get_args(OutcomeStatus)) - {"queued", "running"}
 
 
@@ -82,6 +85,12 @@ class Outcome(Generic[OutT_co]):
             status=self.status,
             error=self.error,
         ) from self.exception
+
+
+def is_aborted(run: Run) -> bool:
+    """Return whether a run was asked to abort."""
+    error: Any = run.error or {}
+    return run.status is RunStatus.FAILED and error.get("category") == RUN_ABORTED
 
 
 class Outcomes:
