@@ -67,6 +67,9 @@ class Wide(BaseModel):
     def double(self) -> int:
         return 2 * (self.size or 0)
 
+    def note(self) -> None:
+        self._note += 1
+
     @cached_property
     def count(self) -> int:
         return len(self.numbers)
@@ -86,7 +89,7 @@ async def test_a_field_of_any_type_is_read_back_as_it_was_set(store: Store) -> N
         state.numbers = {1: "a", 5: "b"}
         assert (state.total, state.count) == (6, 2)
         state.anything = {"a": [1, {"b": None}]}
-        state._note = 8
+        state.note()
         return state.model_dump(mode="json", by_alias=True)["x-double"]
 
     runtime = await opened(store, [program(state=Wide, name="wide")(body)])
