@@ -40,7 +40,7 @@ class SessionRuntime(Sessions):
 
     `in_doubt` decides about tool calls whose result was lost with a runner. `when_busy` is what verbs do by
     default with a message to a busy session, and `retry_failed` what they do with one that is sent again under its key
-    after its turn failed for a transient reason: resume the turn, or return the outcome as it was. `steps` bounds a
+    after its turn failed for a transient reason: resume the turn, or return its outcome unchanged. `steps` bounds a
     turn, `lanes` times the leases of sessions, `cache_bytes` bounds what is kept of idle ones, and `worker_name` names
     this runner to others (by default, host and process).
     Without `tracebacks`, the record of a failed run does not say in which files and lines its error was raised.
