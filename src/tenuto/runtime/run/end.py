@@ -30,7 +30,7 @@ from tenuto.runtime.run.failed_calls import outcome_with_last
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.omission import without_anything, without_what_it_made
 from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text, show_texts
-from tenuto.runtime.session.outcome import RUN_ABORTED, Outcome
+from tenuto.runtime.session.outcome import ABORTED, RUN_ABORTED, Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
 from tenuto.runtime.stream.notices import (
@@ -364,6 +364,7 @@ class TurnEnder:
             error=end.error,
             waits=tuple(waits),
             version=turn.replica.version,
+            resume_refused=ABORTED if _is_aborted(end) else None,
         )
 
 
@@ -374,6 +375,11 @@ class _StageFailed(Exception):
         super().__init__(text_of(error))
         self.error = error
         self.notice = notice
+
+
+def _is_aborted(end: EndRun) -> bool:
+    error: Any = end.error or {}
+    return end.status is RunStatus.FAILED and error.get("category") == RUN_ABORTED
 
 
 def _ends_step(turn: TurnContext, status: RunStatus) -> bool:
