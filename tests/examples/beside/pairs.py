@@ -22,7 +22,7 @@ PAIRS: Mapping[str, tuple[str, ...]] = {
 }
 """The programs that other libraries have too; a file of `peers` does what the one of `apps` does, by the same test."""
 
-ALONE = ("moved", "owners", "renamed")
+ALONE = ("moved", "night", "owners", "renamed")
 """The programs that no other library has."""
 
 LIBRARIES = {
