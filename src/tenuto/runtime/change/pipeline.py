@@ -142,6 +142,7 @@ class Pipeline:
             key=key,
             action=name,
             before_version=before.version,
+            after_version=after.version if after else before.version,
             before_status=str(before.status),
             after_status=str(after.status if after else SessionStatus.DELETED),
         )
@@ -192,23 +193,25 @@ class Pipeline:
         try:
             after = _shown(replica, before, await self._stage("before_save", after))
             stage = "save"
-            if lane is None and changes_between(before, after).needs_lane:
+            changes, wrong = _changes(before, after)
+            if lane is None and changes.needs_lane:
                 raise NeedsLane
+            version = replica.version + int(changes.moves_head)
             executed = SessionActionExecuted(
                 key=replica.key,
                 action=name,
                 before_version=replica.version,
+                after_version=version,
                 before_status=str(loaded.status),
                 after_status=str(after.status),
                 input_id=input_id,
             )
             await self._listeners.tell(executed)
             after = settled(self._programs, before, read, after)
-            changes = changes_between(before, after)
+            if wrong is not None:
+                raise wrong
             check_transition(replica.key, replica.status, after.status, replica.version)
-            saved = SessionSaved(
-                key=replica.key, version=replica.version + int(changes.moves_head), status=str(after.status)
-            )
+            saved = SessionSaved(key=replica.key, version=version, status=str(after.status))
             events = tuple(notice.event() for notice in (loading, executed, saved))
             receipt = await self._save(replica, lane, changes, after, name, {"events": events, "consume": consume})
         except NeedsLane:
@@ -297,6 +300,14 @@ class Pipeline:
         except Exception as error:
             await self._listeners.tell(HookFailed(key=session.key, stage=str(stage), error=shown(error)))
             return session
+
+
+def _changes(before: SessionView, after: SessionView) -> tuple[Changes, Exception | None]:
+    """Return the changes of an action, or none and why they cannot be made; the action's notice comes first."""
+    try:
+        return changes_between(before, after), None
+    except Exception as error:
+        return Changes(), error
 
 
 def _shown(replica: Replica, before: SessionView, after: SessionView) -> SessionView:
