@@ -161,10 +161,9 @@ class Session(Generic[OutT_co]):
     ) -> Schedule:
         """Send a message again and again: `every` so many seconds, or at the local times of a `cron` expression.
 
-        Workers send it. The same words again change nothing; others replace the schedule of that name. After an outage
-        the `latest` occurrence is sent, `all` of them (at most 100), or `none`; `metadata["schedule"]` of the message
-        says which it is and how many before it were missed. While the session waits for something, an occurrence is
-        held, skipped, or abandons what is waited for.
+        Workers send it. The same words again change nothing; others replace the schedule of that name. What an outage
+        `missed` is sent once, for the `latest` occurrence, for `all` (at most 100), or for `none`. While the session
+        waits for something, an occurrence is held, skipped, or abandons that.
         """
         given = new_schedule(name, message, every=every, cron=cron, tz=tz, missed=missed, when_waiting=when_waiting)
         return await self._lifetime.parts().store.schedules.declare(self._key, given)
@@ -175,8 +174,8 @@ class Session(Generic[OutT_co]):
 
     async def schedules(self) -> Sequence[Schedule]:
         """Return the session's schedules by name, each with its next occurrence, or why it is paused."""
-        await head_of(self._lifetime.parts().store, self._key)
-        return await self._lifetime.parts().store.schedules.of_session(self._key)
+        await head_of(store := self._lifetime.parts().store, self._key)
+        return await store.schedules.of_session(self._key)
 
     async def pause_schedule(self, name: str, reason: str = "It was paused.") -> Schedule:
         """Let a schedule not send until it is resumed; an unknown one raises `ScheduleNotFound`."""
@@ -221,10 +220,11 @@ class Session(Generic[OutT_co]):
         """
         parts, key = self._lifetime.parts(), self._key
         check_word(kind, StopKind, "stop")
-        stopped = await run_to_stop(parts.store, key) if run_id is None else run_id
-        if tree and run_id is not None:
+        if run_id is None:
+            run_id = await run_to_stop(parts.store, key)
+        elif tree:
             key = await session_of_run(parts.store, key, run_id)
-        return await parts.live.request_stop(key, stopped, kind, reason)
+        return await parts.live.request_stop(key, run_id, kind, reason)
 
     async def withdraw_stop(self, run_id: str) -> StopReply:
         """Withdraw a stop from a run, as long as the run has not seen it."""
@@ -232,8 +232,7 @@ class Session(Generic[OutT_co]):
 
     async def waits(self) -> Sequence[Wait]:
         """Return what the session waits for."""
-        store = self._lifetime.parts().store
-        await head_of(store, self._key)
+        await head_of(store := self._lifetime.parts().store, self._key)
         return await store.waits.of_session(self._key)
 
     async def answer(

@@ -32,7 +32,7 @@ from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.end import TurnEnder
 from tenuto.runtime.run.first_message import to_regenerate
 from tenuto.runtime.run.live_turns import LiveTurns
-from tenuto.runtime.run.regeneration import turn_to_fork
+from tenuto.runtime.run.predecessor import turn_to_fork
 from tenuto.runtime.run.runner import Runner
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import SessionView

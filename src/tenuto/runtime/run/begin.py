@@ -29,9 +29,8 @@ from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
 from tenuto.runtime.run.first_message import FirstMessage, plain_first_message, sent_before
 from tenuto.runtime.run.next_turn import NextTurn, leaves_plain_session
-from tenuto.runtime.run.predecessor import abandon_former, roll_back
+from tenuto.runtime.run.predecessor import abandon_former, regenerated, roll_back
 from tenuto.runtime.run.refusal import Declined, declines
-from tenuto.runtime.run.regeneration import regenerated
 from tenuto.runtime.run.turn_moments import ahead, ahead_after
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.traits import ProgramTraits

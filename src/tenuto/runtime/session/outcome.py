@@ -39,8 +39,8 @@ class Outcome(Generic[OutT_co]):
     `output` is what the program returned, `reply` the last message it said, and `text` that message's text. `waits` are
     the open waits of a suspended run; `error` is plain data. An input that is still queued, or was refused, has no run.
     `version` is the session's version after the turn, and `exception` what its program raised, if the turn ran here;
-    `replayed` says that the message was sent before, `regenerated` that the outcome is of the turn which took the place
-    of its first one, and `resume_refused` why a turn that did not complete cannot be resumed. These are not compared.
+    `replayed` says that the message was sent before, `regenerated` that another turn took the place of the one it
+    began, and `resume_refused` why a turn that did not complete cannot be resumed. These are not compared.
     """
 
     session_id: str
