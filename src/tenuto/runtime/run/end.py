@@ -32,9 +32,9 @@ from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
+from tenuto.runtime.stream.failures import Failures
 from tenuto.runtime.stream.notices import (
     ActionFailed,
-    HookFailed,
     Listeners,
     Notice,
     RunEnded,
@@ -48,7 +48,7 @@ from tenuto.runtime.turn.debts import abandon_waits, result_for_parent
 from tenuto.runtime.turn.failure_log import log_failed_turn
 from tenuto.runtime.turn.invocation import TurnSuspended
 from tenuto.store.store import Store
-from tenuto.writing.error_record import clipped, shown, text_of, with_frames, without_frames
+from tenuto.writing.error_record import clipped, text_of, with_frames, without_frames
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
@@ -74,6 +74,7 @@ class TurnEnder:
 
     store: Store
     listeners: Listeners
+    failures: Failures
     hooks: Hooks
     tracebacks: bool = True
 
@@ -227,10 +228,12 @@ class TurnEnder:
         failed_by_store = error is not None and error is turn.store_failure
         if failed_by_store or turn.writer.in_doubt or turn.chunks.in_doubt:
             await turn.writer.abandon()
-            raise StoreUnavailable(
+            lost = StoreUnavailable(
                 f"The store became unavailable during a turn of {turn.key}. Another runner will resume the turn from "
                 "its last commit; send again with the same key, or call outcome(input_id)."
-            ) from error
+            )
+            await self.failures.save(turn.key, lost)
+            raise lost from error
 
     async def _end(
         self,
@@ -345,7 +348,7 @@ class TurnEnder:
             await turn.pending.catch_up(self.store)
             await self.hooks.on_stage("after_save", turn.replica.value())
         except Exception as error:
-            await self.listeners.tell(HookFailed(key=turn.key, stage="after_save", error=shown(error)))
+            await self.failures.hook(turn.key, error, "after_save")
 
     async def _outcome(self, turn: TurnContext, end: EndRun, output: JSON) -> Outcome[Any]:
         waits: list[Wait] = []
