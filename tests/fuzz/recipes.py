@@ -125,6 +125,7 @@ simple("store.waits.get", wait_id=_wait, tenant="")
 simple("store.waits.for_signal", signal_id="s", tenant="", status="open")
 simple("store.waits.of_invocation", key=_key, origin_id="o")
 simple("store.waits.of_session", key=_key, run_id=None, status=None)
+simple("store.runs.resumable", tenant="", limit=10, after="")
 simple("store.waits.open", tenant="", limit=10, after="")
 simple("store.events.read", key=_key, after=0, run_id=None, limit=10)
 simple("store.inbox.due", limit=10, after=None)
@@ -534,6 +535,7 @@ ACTIONS: dict[str, dict[str, Any]] = {
     "ForkSession": {},
     "ChangeSystemPrompt": {"prompt": "be kind"},
     "ChangeModel": {"model": "m"},
+    "ChangeProgram": {"program": "elsewhere@2"},
     "WriteMetadata": {"values": {"m": 1}},
     "UpdateTask": {"tasks": [{"content": "c"}]},
     "StopRun": {},

@@ -26,10 +26,11 @@ from tenuto.model.wait import Wait
 from tenuto.runtime.calls.retry import transient_record
 from tenuto.runtime.change.hooks import Hooks
 from tenuto.runtime.change.program_state import take_changes
+from tenuto.runtime.run.failed_calls import outcome_with_last
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.omission import without_anything, without_what_it_made
 from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text, show_texts
-from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.outcome import ABORTED, RUN_ABORTED, Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
 from tenuto.runtime.stream.failures import Failures
@@ -52,7 +53,6 @@ from tenuto.writing.error_record import clipped, text_of, with_frames, without_f
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
-RUN_ABORTED = "run_aborted"
 
 _NOT_CAUSED_BY_NEXT_TURN = (StopRequested, LaneLost, RunNotLive, StoreError)
 
@@ -182,7 +182,8 @@ class TurnEnder:
         log_failed_turn(turn, error)
         turn.discard()
         record = transient_record(error)
-        end = EndRun(status=RunStatus.FAILED, error=with_frames(record, error) if self.tracebacks else record)
+        record = with_frames(record, error) if self.tracebacks else record
+        end = EndRun(status=RunStatus.FAILED, error=record, outcome=outcome_with_last(turn.journal))
         ended = await self.close(turn, end, "the run failed", fault=fault)
         return ended._replace(outcome=replace(ended.outcome, exception=error))
 
@@ -366,6 +367,7 @@ class TurnEnder:
             error=end.error,
             waits=tuple(waits),
             version=turn.replica.version,
+            resume_refused=ABORTED if _is_aborted(end) else None,
         )
 
 
@@ -376,6 +378,11 @@ class _StageFailed(Exception):
         super().__init__(text_of(error))
         self.error = error
         self.notice = notice
+
+
+def _is_aborted(end: EndRun) -> bool:
+    error: Any = end.error or {}
+    return end.status is RunStatus.FAILED and error.get("category") == RUN_ABORTED
 
 
 def _ends_step(turn: TurnContext, status: RunStatus) -> bool:

@@ -340,6 +340,19 @@ SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
 WHERE r.status = 'running' AND r.generation IS NOT NULL
 ORDER BY r.started_at, r.run_id LIMIT $1
 
+-- resumable_runs --
+Runs that stopped before their end and left the last checkpoint of their invocation, after one of them; a null tenant means any.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
+WHERE r.status IN ('failed', 'interrupted') AND r.run_id > $2 AND ($1::TEXT IS NULL OR s.tenant = $1)
+    AND EXISTS (SELECT 1 FROM checkpoint c WHERE c.session = r.session AND c.run_id = r.run_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM run l WHERE l.tenant = r.tenant AND l.invocation_id = r.invocation_id AND l.chain > r.chain AND (
+            l.status NOT IN ('failed', 'interrupted')
+            OR EXISTS (SELECT 1 FROM checkpoint c WHERE c.session = l.session AND c.run_id = l.run_id)
+        )
+    )
+ORDER BY r.run_id LIMIT $3
+
 -- checkpoint_by_commit --
 The checkpoint a commit wrote.
 SELECT * FROM checkpoint WHERE session = $1 AND commit_no = $2
@@ -715,21 +728,23 @@ Effects.
 INSERT INTO effect SELECT * FROM unnest(
     $1::BIGINT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
     $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[], $15::TEXT[], $16::BIGINT[],
-    $17::BIGINT[], $18::BIGINT[]
+    $17::BIGINT[], $18::BIGINT[], $19::BIGINT[]
 ) p
 
 -- restart_effects --
-Let another runner have started an effect whose outcome is not known.
+Make a call again whose outcome is not known, or that failed in its making before this one.
 UPDATE effect e SET
     request = p.request, result = p.result, status = p.status, idempotent = p.idempotent, error = p.error,
-    call_id = p.call_id, run_id = p.run_id, attempt = p.attempt, started_at = p.started_at, ended_at = p.ended_at
+    call_id = p.call_id, run_id = p.run_id, attempt = p.attempt, started_at = p.started_at, ended_at = p.ended_at,
+    making = p.making
 FROM unnest(
-    $1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
-    $9::BIGINT[], $10::BIGINT[], $11::BIGINT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[], $15::BIGINT[], $16::TEXT[]
-) p (request, result, status, idempotent, error, call_id, run_id, attempt, started_at, ended_at,
+    $1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[], $9::BIGINT[],
+    $10::BIGINT[], $11::BIGINT[], $12::BIGINT[], $13::BIGINT[], $14::TEXT[], $15::TEXT[], $16::BIGINT[], $17::TEXT[]
+) p (request, result, status, idempotent, error, call_id, run_id, attempt, started_at, ended_at, making,
     session, life, origin_id, namespace, step, key)
 WHERE e.session = p.session AND e.life = p.life AND e.origin_id = p.origin_id AND e.namespace = p.namespace
-    AND e.step = p.step AND e.key = p.key AND e.status = 'started'
+    AND e.step = p.step AND e.key = p.key
+    AND (e.status = 'started' AND e.making <= p.making OR e.status = 'failed' AND e.making = p.making - 1)
 RETURNING 1
 
 -- finish_effects --
