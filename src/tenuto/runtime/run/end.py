@@ -29,7 +29,7 @@ from tenuto.runtime.change.program_state import take_changes
 from tenuto.runtime.run.failed_calls import outcome_with_last
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.omission import without_anything, without_what_it_made
-from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text, show_texts
+from tenuto.runtime.run.reply import closing_results, ends_step, keep_reply, outcome_record, reply_text, show_texts
 from tenuto.runtime.session.outcome import ABORTED, RUN_ABORTED, Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
@@ -249,7 +249,7 @@ class TurnEnder:
     ) -> Ended:
         replica, pending = turn.replica, turn.pending
         show_texts(turn)
-        steps = turn.steps + int(_ends_step(turn, end.status))
+        steps = turn.steps + int(ends_step(turn, end.status))
         notices = self._ending_notices(turn, end, steps, fault)
         await turn.chunks.settle()
         if turn.chunks.is_heavy:
@@ -383,19 +383,3 @@ class _StageFailed(Exception):
 def _is_aborted(end: EndRun) -> bool:
     error: Any = end.error or {}
     return end.status is RunStatus.FAILED and error.get("category") == RUN_ABORTED
-
-
-def _ends_step(turn: TurnContext, status: RunStatus) -> bool:
-    """Return whether a step is over with its turn.
-
-    It is in a completed turn, and once its calls are answered. A step that was cut off is over too if a recorded call
-    of it and messages about it are kept: repeated, the step would make that call on a different conversation.
-    """
-    if not turn.in_step or status is RunStatus.COMPLETED:
-        return turn.in_step
-    if not turn.loops:
-        return False
-    calls = turn.pending.calls()
-    if status is RunStatus.SUSPENDED:
-        return not turn.pending.open_calls() if calls else turn.step_over
-    return turn.step_over or (turn.pending.says and (bool(calls) or turn.journal.knows(turn.step)))
