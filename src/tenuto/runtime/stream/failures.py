@@ -21,7 +21,7 @@ _BEFORE_ANY_STAGE = (LaneBusy, OperationConflict)
 
 
 class Failures:
-    """Reports failures: a stage reports what it raised, and a verb what no stage did, such as a load or an unknown run."""
+    """Reports failures: stages report their own, and a verb the rest, such as a load or an unknown run."""
 
     def __init__(self, store: Store, listeners: Listeners) -> None:
         self._store = store
