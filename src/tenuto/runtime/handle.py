@@ -1,14 +1,13 @@
 """A session's handle: the verbs of one session."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Generic, overload
 
 from pydantic import BaseModel
 
 from tenuto.argument import check_flag, check_word, word_of
-from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
+from tenuto.errors import InvalidInput, SessionNotFound
 from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.input import Boundary as InputBoundary
@@ -30,7 +29,6 @@ from tenuto.runtime.conversation.scheduled_message import new_schedule
 from tenuto.runtime.lifetime import Lifetime
 from tenuto.runtime.queue.sender import within_life
 from tenuto.runtime.run.live_turns import run_to_stop, session_of_run
-from tenuto.runtime.run.resume import resume_stopped
 from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.info import RunView, head_of, messages_of, runs_of
@@ -104,8 +102,8 @@ class Session(Generic[OutT_co]):
         parts, said = self._lifetime.parts(), as_message(message)
         try:
             return await parts.sender.begin(self._key, said, input_key=key, body={"message": said}, when_busy=policy)
-        except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
-            await parts.pipeline.deed_failed(self._key, SendMessage.__name__, error)
+        except Exception as error:
+            await parts.failures.verb(self._key, SendMessage.__name__, error)
             raise
 
     async def _finish(self, begun: TurnContext | Input, policy: WhenBusy) -> Outcome[OutT_co]:
@@ -188,8 +186,7 @@ class Session(Generic[OutT_co]):
     async def resume(self) -> Outcome[OutT_co]:
         """Resume the session's interrupted or failed run, without a new message."""
         parts = self._lifetime.parts()
-        resumed = await parts.dispatcher.act(self._key, partial(resume_stopped, parts.factory), keeps_lane=True)
-        return await parts.dispatcher.run(resumed)
+        return await parts.dispatcher.run(await parts.resume(self._key))
 
     async def regenerate(
         self,
@@ -284,7 +281,7 @@ class Session(Generic[OutT_co]):
             case WriteMetadata() if type(action) is WriteMetadata:
                 return await self._described(action)
             case Action() if not isinstance(action, type):
-                return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
+                return await self._changed(action)
             case _:
                 raise InvalidInput(f"{quote(action)} is not an action: it needs an async `apply(session)`.")
         return await parts.pipeline.perform(self._key, type(action).__name__, verb)
@@ -295,18 +292,23 @@ class Session(Generic[OutT_co]):
         try:
             replica, _ = await parts.factory.load(self._key)
             return await parts.pipeline.execute(replica, None, action)
-        except SessionNotFound as error:
-            await parts.pipeline.load_failed(self._key, error)
-            raise
         except NeedsLane:
-            return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
+            return await self._changed(action)
+        except Exception as error:
+            await parts.failures.verb(self._key, type(action).__name__, error)
+            raise
 
-    async def _changed(self, work: Callable[[Replica, Lane], Awaitable[SessionView]]) -> SessionView:
-        parts = self._lifetime.parts()
+    async def _changed(self, action: Action | RewindSession) -> SessionView:
+        parts, name = self._lifetime.parts(), type(action).__name__
+
+        async def work(replica: Replica, lane: Lane) -> SessionView:
+            change = await going_back(parts.store, replica, action.to) if isinstance(action, RewindSession) else action
+            return await parts.pipeline.execute(replica, lane, change, name=name)
+
         try:
             return await parts.dispatcher.act(self._key, work)
-        except SessionNotFound as error:
-            await parts.pipeline.load_failed(self._key, error)
+        except Exception as error:
+            await parts.failures.verb(self._key, name, error)
             raise
 
     async def get(self) -> SessionView:
@@ -370,13 +372,7 @@ class Session(Generic[OutT_co]):
 
     async def rewind(self, to: str | int) -> SessionView:
         """Rewind the session to before a run, or to a checkpoint's commit, in one commit that copies nothing."""
-        parts = self._lifetime.parts()
-
-        async def work(replica: Replica, lane: Lane) -> SessionView:
-            back = await going_back(parts.store, replica, to)
-            return await parts.pipeline.execute(replica, lane, back, name=RewindSession.__name__)
-
-        return await self._changed(work)
+        return await self._changed(RewindSession(to))
 
     async def delete(self, *, cascade: bool = False) -> DeleteReport:
         """Delete the session and everything it owns; a running turn cannot write any more.
