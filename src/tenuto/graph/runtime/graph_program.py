@@ -34,6 +34,7 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
 from tenuto.model.wait import WaitKind
 from tenuto.plain_data import common
+from tenuto.runtime.program.program_name import accepted_versions, version_text
 from tenuto.runtime.program.tool import Tool, child_tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.session.session_view import MESSAGES
@@ -60,7 +61,8 @@ class GraphProgram(Generic[R]):
         graph: GraphPlan[Any],
         *,
         name: str,
-        version: str,
+        version: str | int,
+        accepts: Iterable[str | int] = (),
         input_log: str,
         message_logs: Iterable[str] | None,
         entry: Entry | None,
@@ -69,10 +71,11 @@ class GraphProgram(Generic[R]):
         step_limit: int,
         updates: bool,
     ) -> None:
-        if not name or not version:
+        if not name:
             raise InvalidInput("A program needs a name and a version.")
         self.name = name
-        self.version = version
+        self.version = version_text(version)
+        self.accepts = accepted_versions(accepts)
         self.graph = graph
         self._plan = _plan_of(graph)
         self._checkpoints = checkpoints

@@ -20,6 +20,7 @@ from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.moments import CallReplayed
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Known, Place, check_same, place_of, result_of
+from tenuto.runtime.turn.failure_log import as_replayed
 from tenuto.runtime.turn.invocation_waits import WaitRequest, answer_of
 from tenuto.store.bounds import check_effect, check_flag, check_word
 
@@ -113,7 +114,7 @@ def _replayed(making: Making, known: Known) -> Any:
     making.turn.journal.went_past(making.place.namespace)
     if known.error is not None:
         making.note_failure()
-        raise making.failure(known.error)
+        raise as_replayed(making.failure(known.error))
     return making.form.again(result_of(making.place, known), f"result of {making.place}")
 
 

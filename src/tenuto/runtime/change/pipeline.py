@@ -193,7 +193,7 @@ class Pipeline:
         try:
             after = _shown(replica, before, await self._stage("before_save", after))
             stage = "save"
-            changes, wrong = _changes(before, after)
+            after, changes, wrong = self._settled(before, read, after)
             if lane is None and changes.needs_lane:
                 raise NeedsLane
             version = replica.version + int(changes.moves_head)
@@ -207,7 +207,6 @@ class Pipeline:
                 input_id=input_id,
             )
             await self._listeners.tell(executed)
-            after = settled(self._programs, before, read, after)
             if wrong is not None:
                 raise wrong
             check_transition(replica.key, replica.status, after.status, replica.version)
@@ -224,6 +223,19 @@ class Pipeline:
         session = await self._after_commit("after_save", replica.value())
         await self._listeners.tell(saved)
         return session
+
+    def _settled(
+        self, before: SessionView, read: SessionView, after: SessionView
+    ) -> tuple[SessionView, Changes, Exception | None]:
+        """Return what an action leaves as its program stores it, with the changes.
+
+        If they cannot be made, there are none, and the reason comes third: the action's notice comes before it.
+        """
+        try:
+            after = settled(self._programs, before, read, after)
+            return after, changes_between(before, after), None
+        except Exception as error:
+            return after, Changes(), error
 
     def _resolved(self, action: Action) -> Action:
         """Return an action with the version of the program it names, if that is the one registered here."""
@@ -300,14 +312,6 @@ class Pipeline:
         except Exception as error:
             await self._listeners.tell(HookFailed(key=session.key, stage=str(stage), error=shown(error)))
             return session
-
-
-def _changes(before: SessionView, after: SessionView) -> tuple[Changes, Exception | None]:
-    """Return the changes of an action, or none and why they cannot be made; the action's notice comes first."""
-    try:
-        return changes_between(before, after), None
-    except Exception as error:
-        return Changes(), error
 
 
 def _shown(replica: Replica, before: SessionView, after: SessionView) -> SessionView:
