@@ -1,6 +1,6 @@
 """A session's handle: the verbs of one session."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, overload
@@ -8,7 +8,7 @@ from typing import Any, Generic, overload
 from pydantic import BaseModel
 
 from tenuto.argument import check_word, word_of
-from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
+from tenuto.errors import InvalidInput, SessionNotFound
 from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.input import Boundary as InputBoundary
@@ -104,8 +104,8 @@ class Session(Generic[OutT_co]):
         parts, said = self._lifetime.parts(), as_message(message)
         try:
             return await parts.sender.begin(self._key, said, input_key=key, body={"message": said}, when_busy=policy)
-        except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
-            await parts.pipeline.deed_failed(self._key, SendMessage.__name__, error)
+        except Exception as error:
+            await parts.failures.verb(self._key, SendMessage.__name__, error)
             raise
 
     async def _finish(self, begun: TurnContext | Input, policy: WhenBusy) -> Outcome[OutT_co]:
@@ -189,7 +189,11 @@ class Session(Generic[OutT_co]):
     async def resume(self) -> Outcome[OutT_co]:
         """Resume the session's interrupted or failed run, without a new message."""
         parts = self._lifetime.parts()
-        resumed = await parts.dispatcher.act(self._key, partial(resume_stopped, parts.factory), keeps_lane=True)
+        try:
+            resumed = await parts.dispatcher.act(self._key, partial(resume_stopped, parts.factory), keeps_lane=True)
+        except Exception as error:
+            await parts.failures.verb(self._key, "ResumeRun", error)
+            raise
         return await parts.dispatcher.run(resumed)
 
     async def stop(
@@ -266,7 +270,7 @@ class Session(Generic[OutT_co]):
             case WriteMetadata() if type(action) is WriteMetadata:
                 return await self._described(action)
             case Action() if not isinstance(action, type):
-                return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
+                return await self._changed(action)
             case _:
                 raise InvalidInput(f"{quote(action)} is not an action: it needs an async `apply(session)`.")
         return await parts.pipeline.perform(self._key, type(action).__name__, verb)
@@ -277,18 +281,23 @@ class Session(Generic[OutT_co]):
         try:
             replica, _ = await parts.factory.load(self._key)
             return await parts.pipeline.execute(replica, None, action)
-        except SessionNotFound as error:
-            await parts.pipeline.load_failed(self._key, error)
-            raise
         except NeedsLane:
-            return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
+            return await self._changed(action)
+        except Exception as error:
+            await parts.failures.verb(self._key, type(action).__name__, error)
+            raise
 
-    async def _changed(self, work: Callable[[Replica, Lane], Awaitable[SessionView]]) -> SessionView:
-        parts = self._lifetime.parts()
+    async def _changed(self, action: Action | RewindSession) -> SessionView:
+        parts, name = self._lifetime.parts(), type(action).__name__
+
+        async def work(replica: Replica, lane: Lane) -> SessionView:
+            change = await going_back(parts.store, replica, action.to) if isinstance(action, RewindSession) else action
+            return await parts.pipeline.execute(replica, lane, change, name=name)
+
         try:
             return await parts.dispatcher.act(self._key, work)
-        except SessionNotFound as error:
-            await parts.pipeline.load_failed(self._key, error)
+        except Exception as error:
+            await parts.failures.verb(self._key, name, error)
             raise
 
     async def get(self) -> SessionView:
@@ -306,7 +315,7 @@ class Session(Generic[OutT_co]):
     async def runs(self, *, limit: int = 100, before: int | None = None) -> Sequence[RunView]:
         """Return the session's turns, newest first, each with what it waits for and what it cost."""
         parts = self._lifetime.parts()
-        return await runs_of(parts.store, self._key, budget=parts.options.steps, limit=limit, before=before)
+        return await runs_of(parts.store, self._key, limit=limit, before=before)
 
     async def usage(self, *, cascade: bool = True) -> UsageReport:
         """Return what the session's model calls cost, its children's included."""
@@ -352,13 +361,7 @@ class Session(Generic[OutT_co]):
 
     async def rewind(self, to: str | int) -> SessionView:
         """Rewind the session to before a run, or to a checkpoint's commit, in one commit that copies nothing."""
-        parts = self._lifetime.parts()
-
-        async def work(replica: Replica, lane: Lane) -> SessionView:
-            back = await going_back(parts.store, replica, to)
-            return await parts.pipeline.execute(replica, lane, back, name=RewindSession.__name__)
-
-        return await self._changed(work)
+        return await self._changed(RewindSession(to))
 
     async def delete(self, *, cascade: bool = False) -> DeleteReport:
         """Delete the session and everything it owns; a running turn cannot write any more.

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from tenuto.argument import check_flag, check_items, check_word
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, TenutoError
+from tenuto.errors import InvalidInput
 from tenuto.model.lane import LaneTiming
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait
@@ -33,6 +33,7 @@ from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.run.runner import Runner
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import SessionView
+from tenuto.runtime.stream.failures import Failures
 from tenuto.runtime.stream.notices import Listener, Listeners
 from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
@@ -103,10 +104,19 @@ class Machinery:
         self.store, self.options = store, options
         hooks, self.programs, self.listeners = options.hooks, options.programs, options.listeners
         self.commands, self.live = options.commands, LiveTurns(store)
-        self.pipeline = Pipeline(store, self.programs, hooks, self.listeners)
-        ender = TurnEnder(store, self.listeners, hooks, options.tracebacks)
+        self.failures = Failures(store, self.listeners)
+        self.pipeline = Pipeline(store, self.programs, hooks, self.listeners, self.failures)
+        ender = TurnEnder(store, self.listeners, self.failures, hooks, options.tracebacks)
         self.factory = TurnFactory(
-            store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps, self.commands
+            store,
+            self.programs,
+            self.listeners,
+            self.failures,
+            hooks,
+            ender,
+            options.in_doubt,
+            options.steps,
+            self.commands,
         )
         self.dispatcher = Dispatcher(
             store,
@@ -128,8 +138,8 @@ class Machinery:
         """Return a session with its state, as the `after_load` hooks leave it."""
         try:
             replica, _ = await self.factory.load(key)
-        except TenutoError as error:
-            await self.pipeline.load_failed(key, error)
+        except Exception as error:
+            await self.failures.load(key, error, streams=False)
             raise
         return await self.pipeline.look(replica)
 

@@ -12,6 +12,7 @@ from tenuto.errors import (
     SessionDeleted,
     SessionNotFound,
     StatusRefused,
+    StoreError,
     VersionConflict,
 )
 from tenuto.ids import new_id
@@ -34,7 +35,8 @@ from tenuto.runtime.run.refusal import Declined, declines
 from tenuto.runtime.run.turn_moments import ahead, ahead_after
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.traits import ProgramTraits
-from tenuto.runtime.stream.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
+from tenuto.runtime.stream.failures import Failures
+from tenuto.runtime.stream.notices import Listeners, Notice, RunStarted, SessionLoaded
 from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
 from tenuto.runtime.turn.effect_journal import EffectJournal
 from tenuto.runtime.turn.invocation import Invocation
@@ -61,6 +63,7 @@ class TurnFactory:
     store: Store
     programs: Programs
     listeners: Listeners
+    failures: Failures
     hooks: Hooks
     ender: TurnEnder
     in_doubt: InDoubt = "ask"
@@ -113,8 +116,9 @@ class TurnFactory:
             await replica.catch_up(store)
             writer.stand(replica.base)
             invocation = _invocation_of(first, _input_id(first, writer))
-            writer.begins(invocation_id=invocation.invocation_id, correlation_id=invocation.invocation_id)
-            turn = self.build(replica, writer, invocation, EffectJournal())
+            turn = self.build(replica, writer, invocation, EffectJournal(run_id=writer.run_id))
+            invocation_id = invocation.invocation_id
+            writer.begins(invocation_id=invocation_id, correlation_id=invocation_id, budget=turn.budget)
             return await self._begun(turn, first, warm=warm)
         except BaseException as error:
             await self.ender.release(turn, writer, error)
@@ -125,7 +129,7 @@ class TurnFactory:
     async def _begun(self, turn: TurnContext, first: FirstMessage, *, warm: bool) -> TurnContext:
         replica, pending = turn.replica, turn.pending
         log, entry = turn.traits.input_log, _entry(turn.traits, first.message)
-        notices: list[Notice] = [await self.run_load_hooks(turn)]
+        notices: list[Notice] = [await self.run_load_hooks(turn, streams=first.queued is None)]
         if first.rolls_back is not None:
             await roll_back(self.store, turn, first.rolls_back)
             carry_over(self.programs, turn)
@@ -154,6 +158,9 @@ class TurnFactory:
             if not warm:
                 raise
             raise ReplicaStale from error
+        except StoreError as error:
+            await self.failures.save(turn.key, error)
+            raise
         if first.queued is not None:
             replica.pop_queue(first.queued)
         if self.listeners:
@@ -182,7 +189,7 @@ class TurnFactory:
         )
         trace = None if turn.inline is None else turn.inline.trace_ahead(ahead_after(turn, run_id, invocation))
         part = NextRun(
-            begin=begin_run(self.store, run_id, invocation_id, invocation_id),
+            begin=begin_run(self.store, run_id, invocation_id, invocation_id, budget=turn.traits.steps or self.budget),
             input_id=queued.input_id,
             log=traits.input_log,
             item=entry,
@@ -192,7 +199,7 @@ class TurnFactory:
 
         def begun(receipt: Receipt) -> TurnContext:
             writer = RunWriter.after(turn.writer, run_id, receipt)
-            next_turn = self.build(replica, writer, invocation, EffectJournal())
+            next_turn = self.build(replica, writer, invocation, EffectJournal(run_id=run_id))
             replica.add(part.log, [entry])
             replica.pop_queue(queued)
             mark_running(next_turn, receipt, len(notices))
@@ -229,7 +236,7 @@ class TurnFactory:
             pending=Pending(replica, writer.logs, message_logs=traits.message_logs),
             traits=traits,
             in_doubt=self.in_doubt,
-            budget=self.budget,
+            budget=traits.steps or self.budget,
             ends_guarded=not self.hooks,
             version_of=self.programs.version_of,
             as_input=self.commands.queued,
@@ -239,7 +246,7 @@ class TurnFactory:
             carry_over(self.programs, turn)
         return turn
 
-    async def run_load_hooks(self, turn: TurnContext) -> SessionLoaded:
+    async def run_load_hooks(self, turn: TurnContext, *, streams: bool = True) -> SessionLoaded:
         """Pass the loaded session through the hooks, and return its notice; raise `Declined` if a hook refuses it."""
         replica = turn.replica
         if self.hooks:
@@ -248,7 +255,7 @@ class TurnFactory:
                 after = await self.hooks.on_stage("after_load", before)
                 take_changes(turn, before, after)
             except Exception as error:
-                await self.listeners.tell(LoadFailed(key=turn.key, stage="after_load", **failure(error)))
+                await self.failures.load(turn.key, error, "after_load", streams=streams)
                 raise _declined(error) from error
             try:
                 self.check_takes_turns(replica)
