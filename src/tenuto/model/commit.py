@@ -51,7 +51,8 @@ class BeginRun:
     """Begin a run in this commit.
 
     `fresh=False` resumes a known invocation; `ends` and `base_version` then name its position, if that is not the head.
-    Without a lane, the run counts as alive for `ttl` seconds after its last renewal.
+    Without a lane, the run counts as alive for `ttl` seconds after its last renewal. `budget` is how many steps it may
+    take; its runners read it.
     """
 
     run_id: str
@@ -64,6 +65,7 @@ class BeginRun:
     base_ends: Ends | None = None
     ends: Ends | None = None
     ttl: float = DEFAULT_TTL
+    budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -326,7 +326,7 @@ class Session(Generic[OutT_co]):
     async def runs(self, *, limit: int = 100, before: int | None = None) -> Sequence[RunView]:
         """Return the session's turns, newest first, each with what it waits for and what it cost."""
         parts = self._lifetime.parts()
-        return await runs_of(parts.store, self._key, budget=parts.options.steps, limit=limit, before=before)
+        return await runs_of(parts.store, self._key, limit=limit, before=before)
 
     async def usage(self, *, cascade: bool = True) -> UsageReport:
         """Return what the session's model calls cost, its children's included."""

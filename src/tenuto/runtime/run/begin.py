@@ -119,8 +119,9 @@ class TurnFactory:
                 first = await regenerated(store, replica, first, self.traits_of(replica.definition).input_log)
             writer.stand(replica.base)
             invocation = _invocation_of(first, _input_id(first, writer))
-            writer.begins(invocation_id=invocation.invocation_id, correlation_id=invocation.invocation_id)
-            turn = self.build(replica, writer, invocation, EffectJournal())
+            turn = self.build(replica, writer, invocation, EffectJournal(run_id=writer.run_id))
+            invocation_id = invocation.invocation_id
+            writer.begins(invocation_id=invocation_id, correlation_id=invocation_id, budget=turn.budget)
             return await self._begun(turn, first, warm=warm)
         except BaseException as error:
             await self.ender.release(turn, writer, error)
@@ -200,7 +201,7 @@ class TurnFactory:
         )
         trace = None if turn.inline is None else turn.inline.trace_ahead(ahead_after(turn, run_id, invocation))
         part = NextRun(
-            begin=begin_run(self.store, run_id, invocation_id, invocation_id),
+            begin=begin_run(self.store, run_id, invocation_id, invocation_id, budget=turn.traits.steps or self.budget),
             input_id=queued.input_id,
             log=traits.input_log,
             item=entry,
@@ -210,7 +211,7 @@ class TurnFactory:
 
         def begun(receipt: Receipt) -> TurnContext:
             writer = RunWriter.after(turn.writer, run_id, receipt)
-            next_turn = self.build(replica, writer, invocation, EffectJournal())
+            next_turn = self.build(replica, writer, invocation, EffectJournal(run_id=run_id))
             replica.add(part.log, [entry])
             replica.pop_queue(queued)
             mark_running(next_turn, receipt, len(notices))
@@ -247,7 +248,7 @@ class TurnFactory:
             pending=Pending(replica, writer.logs, message_logs=traits.message_logs),
             traits=traits,
             in_doubt=self.in_doubt,
-            budget=self.budget,
+            budget=traits.steps or self.budget,
             ends_guarded=not self.hooks,
             version_of=self.programs.version_of,
             as_input=self.commands.queued,

@@ -585,7 +585,8 @@ INSERT INTO run SELECT * FROM unnest(
     $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
     $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::BIGINT[],
     $16::BIGINT[], $17::TEXT[], $18::TEXT[], $19::TEXT[], $20::TEXT[], $21::TEXT[], $22::TEXT[],
-    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::BIGINT[], $27::TEXT[], $28::BIGINT[], $29::TEXT[]
+    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::BIGINT[], $27::TEXT[], $28::BIGINT[], $29::TEXT[],
+    $30::BIGINT[]
 ) p
 
 -- update_runs --
@@ -594,8 +595,8 @@ UPDATE run SET
     attempt = $1, status = $2, generation = $3, steps = $4, partial = $5, start_seq = $6, base_version = $7,
     base_ends = $8, ends = $9, own_logs = $10, worker = $11, error = $12, outcome = $13,
     started_at = $14, ended_at = $15, expires_at = $16, holds = $17, stop = $18, commit_no = $19,
-    additions = $20
-WHERE run_id = $21 AND attempt = $22 AND status = 'running'
+    additions = $20, budget = $21
+WHERE run_id = $22 AND attempt = $23 AND status = 'running'
 RETURNING 1
 
 -- carry_runs --
