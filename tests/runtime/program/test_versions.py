@@ -344,3 +344,30 @@ async def test_a_fork_that_its_program_could_not_run_is_refused(before: SessionR
         with pytest.raises(StateMigrationError):
             await after.session("s").fork(at=at, session_id="t")
     assert [each.key.session_id for each in await before.list()] == ["s"]
+
+
+@in_memory
+async def test_a_hand_off_to_a_program_that_cannot_read_the_state_is_refused(before: SessionRuntime) -> None:
+    class Bill(BaseModel):
+        schema_version: ClassVar[str] = "9"
+        mail: str | None = None
+        due: int = 7
+
+    @program(state=Bill)
+    async def strict(turn: Turn[Bill]) -> None: ...
+
+    @program(state=Bill, migrations={("", "9"): dict})
+    async def bills(turn: Turn[Bill]) -> str:
+        return f"{turn.state.mail} owes {turn.state.due}"
+
+    @program(state=Old, name="greet")
+    async def hands_over(turn: Turn[Old]) -> None:
+        turn.hand_off(turn.text)
+
+    runtime = await opened(before.store, [hands_over, strict, bills])
+    refused = await runtime.send("s", "strict")
+    assert isinstance(refused.exception, InvalidInput)
+    assert "cannot be moved to strict@1" in str(refused.exception)
+    assert (await runtime.send("s", "bills")).completed
+    assert (await runtime.send("s", "hi")).result() == "a@b.c owes 7"
+    assert (await runtime.get("s")).document == {"mail": "a@b.c", "due": 7, "visits": 1}

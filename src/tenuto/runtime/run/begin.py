@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON
@@ -23,7 +24,7 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.hooks import Hooks
-from tenuto.runtime.change.program_state import carry_over, take_changes
+from tenuto.runtime.change.program_state import carry_over, handed_over, take_changes
 from tenuto.runtime.change.rewind import own_fields
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
@@ -231,7 +232,7 @@ class TurnFactory:
             in_doubt=self.in_doubt,
             budget=self.budget,
             ends_guarded=not self.hooks,
-            version_of=self.programs.version_of,
+            handed_to=partial(handed_over, self.programs),
             as_input=self.commands.queued,
             inline=self.listeners.inline,
         )
