@@ -216,8 +216,10 @@ class TurnFactory:
         traits = traits_of(self.programs.of(replica.definition))
         if traits.reads is not None:
             traits.reads(replica.schema_version)
-        if traits.state is not None and replica.schema_version != traits.state.version:
-            traits.state.check(replica.document, replica.schema_version)
+        if traits.state is not None:
+            traits.state.check_logs(replica.logs)
+            if replica.schema_version != traits.state.version:
+                traits.state.check(replica.document, replica.schema_version)
 
     def build(self, replica: Replica, writer: RunWriter, invocation: Invocation, journal: EffectJournal) -> TurnContext:
         """Return a turn that has not written anything yet."""
