@@ -93,6 +93,6 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", WRONG, ids=str)
 def test_what_cannot_be_declared_of_a_program_is_refused(options: dict[str, Any]) -> None:
+    declare: Any = program
     with pytest.raises(InvalidInput):
-        declare: Any = program(**options)
-        declare(dict)
+        declare(**options)(dict)
