@@ -19,11 +19,14 @@ _LONGEST = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """One turn of a session: its record, the kinds of its open waits, its cost, and the session's trace."""
+    """One turn of a session: its record, the kinds of its open waits, its cost, and the session's trace.
+
+    `budget` is how many steps or model calls the run may take, whoever asks; None for a run of a graph by itself.
+    """
 
     run: Run
     wait_kinds: tuple[str, ...]
-    budget: int
+    budget: int | None
     usage: UsageReport
     trace_id: str | None
 
@@ -63,10 +66,8 @@ def _position(after: str) -> int:
     return int(after)
 
 
-async def runs_of(
-    store: Store, key: SessionKey, *, budget: int, limit: int = 100, before: int | None = None
-) -> Sequence[RunView]:
-    """Return a session's turns, newest first; `budget` is the number of steps that a turn may take."""
+async def runs_of(store: Store, key: SessionKey, *, limit: int = 100, before: int | None = None) -> Sequence[RunView]:
+    """Return a session's turns, newest first."""
     head = await head_of(store, key)
     found = []
     for run in await store.runs.of_session(key, limit=limit, before=before):
@@ -74,7 +75,7 @@ async def runs_of(
         info = RunView(
             run=run,
             wait_kinds=tuple(wait.kind for wait in waits),
-            budget=budget,
+            budget=run.budget,
             usage=await store.usage.report(key, run_id=run.run_id),
             trace_id=trace_id_of(head.profile),
         )
