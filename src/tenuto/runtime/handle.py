@@ -2,12 +2,11 @@
 
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Generic, overload
 
 from pydantic import BaseModel
 
-from tenuto.argument import check_word, word_of
+from tenuto.argument import check_flag, check_word, word_of
 from tenuto.errors import InvalidInput, SessionNotFound
 from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
@@ -30,7 +29,6 @@ from tenuto.runtime.conversation.scheduled_message import new_schedule
 from tenuto.runtime.lifetime import Lifetime
 from tenuto.runtime.queue.sender import within_life
 from tenuto.runtime.run.live_turns import run_to_stop, session_of_run
-from tenuto.runtime.run.resume import resume_stopped
 from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.info import RunView, head_of, messages_of, runs_of
@@ -161,10 +159,9 @@ class Session(Generic[OutT_co]):
     ) -> Schedule:
         """Send a message again and again: `every` so many seconds, or at the local times of a `cron` expression.
 
-        Workers send it. The same words again change nothing; others replace the schedule of that name. After an outage
-        the `latest` occurrence is sent, `all` of them (at most 100), or `none`; `metadata["schedule"]` of the message
-        says which it is and how many before it were missed. While the session waits for something, an occurrence is
-        held, skipped, or abandons what is waited for.
+        Workers send it. The same words again change nothing; others replace the schedule of that name. What an outage
+        `missed` is sent once, for the `latest` occurrence, for `all` (at most 100), or for `none`. While the session
+        waits for something, an occurrence is held, skipped, or abandons that.
         """
         given = new_schedule(name, message, every=every, cron=cron, tz=tz, missed=missed, when_waiting=when_waiting)
         return await self._lifetime.parts().store.schedules.declare(self._key, given)
@@ -175,8 +172,8 @@ class Session(Generic[OutT_co]):
 
     async def schedules(self) -> Sequence[Schedule]:
         """Return the session's schedules by name, each with its next occurrence, or why it is paused."""
-        await head_of(self._lifetime.parts().store, self._key)
-        return await self._lifetime.parts().store.schedules.of_session(self._key)
+        await head_of(store := self._lifetime.parts().store, self._key)
+        return await store.schedules.of_session(self._key)
 
     async def pause_schedule(self, name: str, reason: str = "It was paused.") -> Schedule:
         """Let a schedule not send until it is resumed; an unknown one raises `ScheduleNotFound`."""
@@ -189,12 +186,26 @@ class Session(Generic[OutT_co]):
     async def resume(self) -> Outcome[OutT_co]:
         """Resume the session's interrupted or failed run, without a new message."""
         parts = self._lifetime.parts()
-        try:
-            resumed = await parts.dispatcher.act(self._key, partial(resume_stopped, parts.factory), keeps_lane=True)
-        except Exception as error:
-            await parts.failures.verb(self._key, "ResumeRun", error)
-            raise
-        return await parts.dispatcher.run(resumed)
+        return await parts.dispatcher.run(await parts.resume(self._key))
+
+    async def regenerate(
+        self,
+        run_id: str | None = None,
+        key: str | None = None,
+        *,
+        fork: bool = False,
+        when_busy: WhenBusy | None = None,
+    ) -> Outcome[OutT_co]:
+        """Roll the last turn back, begin another one with its message, and return the outcome of that.
+
+        Its calls are made again; input that it took in while it ran is not. `run_id` says which turn it must be. With
+        `fork=True` it may be an earlier one: the other turn begins on a fork, and this session is unchanged. The key of
+        the message leads to the new outcome, with `regenerated`; the same `key` again returns the same outcome.
+        """
+        parts, policy = self._lifetime.parts(), self._policy(when_busy)
+        if check_flag(fork, "fork"):
+            return await parts.regenerate_on_fork(self._key, run_id, key)
+        return await self._finish(await parts.regenerate(self._key, run_id, key, policy), policy)
 
     async def stop(
         self, kind: StopKind = "interrupt", reason: str | None = None, run_id: str | None = None, *, tree: bool = False
@@ -206,10 +217,11 @@ class Session(Generic[OutT_co]):
         """
         parts, key = self._lifetime.parts(), self._key
         check_word(kind, StopKind, "stop")
-        stopped = await run_to_stop(parts.store, key) if run_id is None else run_id
-        if tree and run_id is not None:
+        if run_id is None:
+            run_id = await run_to_stop(parts.store, key)
+        elif tree:
             key = await session_of_run(parts.store, key, run_id)
-        return await parts.live.request_stop(key, stopped, kind, reason)
+        return await parts.live.request_stop(key, run_id, kind, reason)
 
     async def withdraw_stop(self, run_id: str) -> StopReply:
         """Withdraw a stop from a run, as long as the run has not seen it."""
@@ -217,8 +229,7 @@ class Session(Generic[OutT_co]):
 
     async def waits(self) -> Sequence[Wait]:
         """Return what the session waits for."""
-        store = self._lifetime.parts().store
-        await head_of(store, self._key)
+        await head_of(store := self._lifetime.parts().store, self._key)
         return await store.waits.of_session(self._key)
 
     async def answer(

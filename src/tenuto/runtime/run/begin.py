@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON
@@ -24,13 +25,13 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.hooks import Hooks
-from tenuto.runtime.change.program_state import carry_over, take_changes
+from tenuto.runtime.change.program_state import carry_over, handed_over, take_changes
 from tenuto.runtime.change.rewind import own_fields
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
-from tenuto.runtime.run.first_message import FirstMessage, plain_first_message
+from tenuto.runtime.run.first_message import FirstMessage, plain_first_message, sent_before
 from tenuto.runtime.run.next_turn import NextTurn, leaves_plain_session
-from tenuto.runtime.run.predecessor import abandon_former, roll_back
+from tenuto.runtime.run.predecessor import abandon_former, regenerated, roll_back
 from tenuto.runtime.run.refusal import Declined, declines
 from tenuto.runtime.run.turn_moments import ahead, ahead_after
 from tenuto.runtime.session.definition import Definition
@@ -114,6 +115,9 @@ class TurnFactory:
         try:
             self.check_takes_turns(replica)
             await replica.catch_up(store)
+            if first.regenerates:
+                await self._refuse_known(replica.key, first, warm=warm)
+                first = await regenerated(store, replica, first, self.traits_of(replica.definition).input_log)
             writer.stand(replica.base)
             invocation = _invocation_of(first, _input_id(first, writer))
             turn = self.build(replica, writer, invocation, EffectJournal(run_id=writer.run_id))
@@ -126,12 +130,21 @@ class TurnFactory:
                 raise error.error from None
             raise
 
+    async def _refuse_known(self, key: SessionKey, first: FirstMessage, *, warm: bool) -> None:
+        """Refuse a request whose key is known, as its commit would: what it asked for may not be there any more."""
+        if first.queued is None and (known := await sent_before(self.store, key, first)) is not None:
+            if warm:
+                raise ReplicaStale
+            input_id = known.input_id
+            raise ClaimLost(f"{key} has {input_id} already.", key=key, input_id=input_id, found=known.status)
+
     async def _begun(self, turn: TurnContext, first: FirstMessage, *, warm: bool) -> TurnContext:
         replica, pending = turn.replica, turn.pending
-        log, entry = turn.traits.input_log, _entry(turn.traits, first.message)
+        log = turn.traits.input_log
+        entry = first.message if first.regenerates else _entry(turn.traits, first.message)
         notices: list[Notice] = [await self.run_load_hooks(turn, streams=first.queued is None)]
         if first.rolls_back is not None:
-            await roll_back(self.store, turn, first.rolls_back)
+            await roll_back(self.store, turn, first.rolls_back, regenerates=first.regenerates)
             carry_over(self.programs, turn)
         elif replica.last_run is not None and replica.last_run[1] is RunStatus.SUSPENDED:
             await abandon_former(self.store, turn, replica.last_run[0])
@@ -222,8 +235,10 @@ class TurnFactory:
         traits = traits_of(self.programs.of(replica.definition))
         if traits.reads is not None:
             traits.reads(replica.schema_version)
-        if traits.state is not None and replica.schema_version != traits.state.version:
-            traits.state.check(replica.document, replica.schema_version)
+        if traits.state is not None:
+            traits.state.check_logs(replica.logs)
+            if replica.schema_version != traits.state.version:
+                traits.state.check(replica.document, replica.schema_version)
 
     def build(self, replica: Replica, writer: RunWriter, invocation: Invocation, journal: EffectJournal) -> TurnContext:
         """Return a turn that has not written anything yet."""
@@ -238,7 +253,7 @@ class TurnFactory:
             in_doubt=self.in_doubt,
             budget=traits.steps or self.budget,
             ends_guarded=not self.hooks,
-            version_of=self.programs.version_of,
+            handed_to=partial(handed_over, self.programs),
             as_input=self.commands.queued,
             inline=self.listeners.inline,
         )
@@ -297,10 +312,12 @@ def run_started(turn: TurnContext, input_id: str | None = None) -> RunStarted:
 
 
 def _cursor(invocation: Invocation, trace: str | None = None) -> JSON:
-    """Return the cursor of a run's start point: the parent and token that its result is for, and its trace context."""
+    """Return the cursor of a run's start point: whom its result is for, its trace context, and its base."""
     found: dict[str, JSON] = {} if invocation.reply_to is None else {"for": invocation.reply_to}
     if trace is not None:
         found["trace"] = trace
+    if invocation.base is not None:
+        found["base"] = invocation.base
     return found or None
 
 

@@ -711,8 +711,11 @@ UPDATE input SET status = 'refused', body = $1, boundary = NULL, run_id = NULL, 
 WHERE input_id = $3 AND status = 'open' RETURNING 1
 
 -- roll_back_inputs --
-Mark what the invocation of a run consumed as taken back.
-UPDATE input SET rolled_back = 1 WHERE session = $1 AND life = $2 AND status = 'consumed' AND run_id IN (
+Mark what the invocation of a run consumed as taken back; if another run regenerates it, that answers the message it began with.
+UPDATE input SET
+    rolled_back = CASE WHEN $4::TEXT IS NOT NULL AND kind = 'message' AND boundary IS NULL THEN 2 ELSE 1 END,
+    run_id = CASE WHEN $4::TEXT IS NOT NULL AND kind = 'message' AND boundary IS NULL THEN $4::TEXT ELSE run_id END
+WHERE session = $1 AND life = $2 AND status = 'consumed' AND run_id IN (
     SELECT r.run_id FROM run o JOIN run r ON r.tenant = o.tenant AND r.invocation_id = o.invocation_id
     WHERE o.run_id = $3
 )
