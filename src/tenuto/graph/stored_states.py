@@ -144,14 +144,16 @@ class StoredStates:
     async def check_suspended(self, step: Step) -> list[Tally]:
         """Restore the state of every suspended run as a resume would; write nothing."""
         tallies: dict[str, Tally] = {}
-        after, seen = "", set[str]()
-        while waits := await self._store.waits.open(tenant=self._tenant, limit=self._batch, after=after):
-            after = waits[-1].wait_id
-            for wait in waits:
+        after, seen = None, set[str]()
+        while True:
+            page = await self._store.waits.open(tenant=self._tenant, limit=self._batch, after=after)
+            for wait in page:
                 if wait.run_id not in seen:
                     seen.add(wait.run_id)
                     await self._check_run(wait, tallies)
                     step()
+            if (after := page.next) is None:
+                break
         return [tallies[version] for version in sorted(tallies)]
 
     async def _check_run(self, wait: Wait, tallies: dict[str, Tally]) -> None:

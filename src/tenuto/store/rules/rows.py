@@ -197,6 +197,8 @@ class WaitRow(NamedTuple):
     commit_no: int
     created_at: int
     settled_at: int | None
+    tenant: str
+    graph: str | None
 
 
 class InputRow(NamedTuple):
