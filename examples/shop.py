@@ -3,49 +3,48 @@
 The model is a stand-in that needs no key: it calls the tool that is named first in what the customer says.
 """
 
-from collections.abc import Mapping
-
-from tenuto import JSON, SessionRuntime, Tool, Turn, program, run_tools
-from tenuto.messages import AssistantMessage, ContextMessage, text_of
+from tenuto import SessionRuntime, Turn, program, run_tools, tool
+from tenuto.messages import AssistantMessage, ContextMessage, ToolCall, assistant, text_of
 
 
-async def look_up(turn: Turn, arguments: Mapping[str, JSON]) -> JSON:
-    return {"order": arguments["order"], "status": "sent"}
+@tool(idempotent=True, retries=2)
+async def look_up(order: str) -> dict[str, str]:
+    """Look up an order."""
+    return {"order": order, "status": "sent"}
 
 
-async def refund(turn: Turn, arguments: Mapping[str, JSON]) -> JSON:
-    turn.state["refunded"] = arguments["order"]  # written with the tool's result
-    return f"refunded order {arguments['order']}"
+@tool(needs_approval=True)
+async def refund(turn: Turn, order: str) -> str:
+    """Pay an order back."""
+    turn.state["refunded"] = order  # written with the tool's result
+    return f"refunded order {order}"
 
 
-TOOLS = [
-    Tool(name="look_up", run=look_up, idempotent=True),
-    Tool(name="refund", run=refund, needs_approval=True),
-    Tool(name="locate"),  # without a function: the browser answers
-]
+@tool(client=True)
+async def locate() -> tuple[float, float]:
+    """Find out where the customer is."""
+    raise NotImplementedError  # the browser answers
+
+
+TOOLS = [look_up, refund, locate]
 
 
 async def ask(context: list[ContextMessage]) -> AssistantMessage:
     said = context[-1]
     name, _, order = text_of(said).partition(" ")
-    if said["role"] == "user" and name in {tool.name for tool in TOOLS}:
-        call_id = f"call-{len(context)}"
-        return {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": call_id, "name": name, "arguments": {"order": order}}],
-        }
-    return {"role": "assistant", "content": f"You said: {text_of(said)}"}
+    if said["role"] == "user" and name in {each.name for each in TOOLS}:
+        call: ToolCall = {"id": f"call-{len(context)}", "name": name, "arguments": {"order": order} if order else {}}
+        return {"role": "assistant", "content": "", "tool_calls": [call]}
+    return assistant(f"You said: {text_of(said)}")
 
 
-@program(version=2)
+@program(version=2, accepts=[1])
 async def support(turn: Turn) -> None:
-    async for step in turn.steps():
-        if not turn.open_calls:  # else a tool is waited for, and this is the rest of its step
-            reply = await turn.effect("model", lambda: ask(turn.context), {"step": step}, kind="model")
-            turn.append(reply)
-            if not reply.get("tool_calls"):
-                return
+    async for _ in turn.steps():
+        reply = await turn.model(lambda: ask(turn.context))
+        turn.append(reply)
+        if not reply.get("tool_calls"):
+            return
         await run_tools(turn, TOOLS)
 
 

@@ -33,7 +33,6 @@ GRAPH: dict[str, set[str]] = {
     "graph.nodes": GRAPH_RUN,
     "graph.middleware": GRAPH_RUN,
     "graph.mermaid": GRAPH_RUN | {"graph.nodes"},
-    "graph.stored_states": GRAPH_RUN | {"graph.invocation"},
     "graph.runtime": GRAPH_RUN | {"graph.invocation", "runtime"},
     "graph.compiled_graph": GRAPH_RUN | {"graph.graph_outcome", "graph.invocation", "graph.mermaid", "graph.runtime"},
     "graph.blueprint": GRAPH_RUN | {"graph.nodes", "graph.middleware", "graph.compiled_graph"},
@@ -89,7 +88,8 @@ ROOMS: dict[str, set[str]] = {
     | GRAPH_VALUES
     | {"graph.engine.scope", "graph.engine.cause", "graph.events", "runtime.stream", "writing"},
     "testing": VALUES | {"runtime", "store", "store.facets", "store.rules", "store.backend", "store.backends"},
-    "cli": VALUES | GRAPH.keys() | {"runtime", "store"},
+    "states": VALUES | GRAPH.keys() | {"runtime", "store", "writing"},
+    "cli": VALUES | GRAPH.keys() | {"runtime", "states", "store"},
     "": VALUES | GRAPH.keys() | {"store", "runtime", "cli"},
 }
 

@@ -17,8 +17,8 @@ NAMES: dict[type, str] = {
     ),
     RunHandle: "events input_id result run_id session_id stop text wait",
     Outcome: (
-        "completed error exception input_id output reply result retryable run_id session_id status suspended text "
-        "version waits"
+        "can_resume completed error exception input_id output replayed reply result resume_refused retryable run_id "
+        "session_id status suspended text version waits"
     ),
     Turn: (
         "add append attempt child context definition effect emit enqueue frame hand_off input log messages model "

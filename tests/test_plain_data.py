@@ -28,6 +28,7 @@ from tenuto.graph import (
     save_session,
     suspend,
 )
+from tenuto.graph.state import schema_of
 from tenuto.model.session import SessionRecord
 from tenuto.store.store import Store
 
@@ -387,3 +388,14 @@ async def test_what_instances_return_is_kept_as_it_comes_back(opened: Store) -> 
     assert isinstance(outcome.error.__cause__, NotJson)
     assert outcome.error.__cause__.path == "anything[0]"
     assert not outcome.error.retryable
+
+
+def test_a_member_of_an_enum_is_kept_by_its_value() -> None:
+    class Colour(Enum):
+        RED = "r"
+        BLUE = "b"
+
+    class Painted(State):
+        colour: Colour = Colour.RED
+
+    assert schema_of(Painted).fields["colour"].dump(Colour.BLUE) == "b"

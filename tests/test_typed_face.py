@@ -29,7 +29,9 @@ from tenuto.actions import CompleteSession, ForkSession, SendMessage, StopRun
 from tenuto.blocking import BlockingRun, BlockingSession
 from tenuto.messages import AssistantMessage, ContextMessage, Message
 from tenuto.types import Answered, Document, Forked, Hook, OutcomeStatus, Page, SessionSummary, StopReply
-from tests.checkers import pyright
+from tests.checkers import mypy, pyright
+from tests.examples.beside.pairs import APPS
+from tests.examples.programs import EXAMPLES, LIST, RUNS
 
 ROOT = Path(__file__).parent.parent
 
@@ -131,6 +133,17 @@ def test_what_is_typed_exists() -> None:
 @pytest.mark.long("pyright reads the whole package")
 def test_pyright_agrees(tmp_path: Path) -> None:
     found = pyright([Path(__file__)], [ROOT / "src", ROOT], tmp_path)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.wide
+@pytest.mark.long("the checkers read the package and the libraries that the examples use")
+def test_the_examples_pass_both_checkers_with_the_libraries_they_use(tmp_path: Path) -> None:
+    """`make check` reads them with mypy too, but where a library is not installed, all that comes from it is `Any`."""
+    pytest.importorskip("openai")
+    running = [each.path for each in LIST if each.due is RUNS and each.path.suffix == ".py"]
+    files = [*dict.fromkeys(running), *sorted(APPS.glob("*.py"))]
+    found = pyright(files, [EXAMPLES, ROOT / "src"], tmp_path) + mypy(files, [EXAMPLES, ROOT / "src"], cache="wide")
     assert not found, "\n".join(found)
 
 

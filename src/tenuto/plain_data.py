@@ -43,6 +43,8 @@ def plain(value: Any, dump: Callable[[Any], Any], check: Callable[[Any], Any], w
 
 def difference(value: Any, back: Any, where: str, start: int = 0) -> tuple[str, str] | None:
     """Return the path of the first part of a value that would be read back as another, and a sentence about it."""
+    if value is back:
+        return None
     kind = type(value)
     if kind in _SCALARS:
         return None if _equal(value, back) else _lost(value, back, where)

@@ -26,6 +26,7 @@ MissedOccurrences: TypeAlias = Literal["latest", "all", "none"]
 OutcomeStatus: TypeAlias = Literal[
     "queued", "running", "completed", "failed", "interrupted", "suspended", "cancelled", "rolled_back", "executed"
 ]
+RetryFailed: TypeAlias = Literal["retryable", "never"]
 RunStatus: TypeAlias = Literal["running", "completed", "failed", "interrupted", "suspended"]
 SessionStatus: TypeAlias = Literal["active", "suspended", "completed", "failed", "deleted"]
 Stage: TypeAlias = Literal["before_create", "after_create", "after_load", "after_action", "before_save", "after_save"]

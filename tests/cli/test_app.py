@@ -136,7 +136,7 @@ def test_a_shell_can_complete_it(tmp_path: Path) -> None:
     ("typed", "offered"),
     [
         ("tenuto wor", ["worker"]),
-        ("tenuto s", ["session", "state"]),
+        ("tenuto s", ["schedule", "session", "state"]),
         ("tenuto session s", ["show", "stop"]),
         ("tenuto session list --af", ["--after"]),
         ("tenuto session stop x --kind a", ["abort"]),

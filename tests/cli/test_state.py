@@ -21,10 +21,12 @@ from tenuto import Store, open_store
 from tenuto.cli.app import app
 from tenuto.errors import InvalidInput, StoreUnavailable, TenutoError
 from tenuto.graph import END, CompiledGraph, GraphBuilder, SessionState, SignalDescriptor, State, append, suspend
-from tenuto.graph.stored_states import StoredStates
 from tenuto.ids import new_id
 from tenuto.model.lane import Owner
 from tenuto.model.session import ANY_TENANT, Profile, SessionKey
+from tenuto.states.finder import OneGraph
+from tenuto.states.stored_states import StoredStates
+from tenuto.states.tally import Tally
 from tests.runtime.runtimes import opened
 from tests.servers import SCHEMA
 
@@ -419,6 +421,43 @@ def new_graph(
 def nothing() -> None: ...
 
 
+class States:
+    """What a store holds of a graph."""
+
+    def __init__(
+        self,
+        graph: CompiledGraph[Any],
+        store: Store,
+        *,
+        owner: str | None = None,
+        unowned: bool = False,
+        batch: int = 100,
+    ) -> None:
+        self._finder = OneGraph(graph, store, owner=owner, unowned=unowned)
+        self._store, self._batch = store, batch
+        self.others: Mapping[str | None, int] = {}
+
+    async def _found(self, verb: str, part: str) -> list[Tally]:
+        states = StoredStates(self._store, self._finder, batch=self._batch)
+        await getattr(states, verb)(nothing)
+        self.others = states.others
+        (findings,) = states.findings.values()
+        found: dict[str, Tally] = getattr(findings, part)
+        return [found[version] for version in sorted(found)]
+
+    async def check(self) -> list[Tally]:
+        return await self._found("check", "sessions")
+
+    async def migrate(self) -> list[Tally]:
+        return await self._found("migrate", "sessions")
+
+    async def check_suspended(self) -> list[Tally]:
+        return await self._found("check_suspended", "suspended")
+
+    async def check_resumable(self) -> list[Tally]:
+        return await self._found("check_resumable", "checkpoints")
+
+
 async def test_suspended_runs_are_tried_on_their_own_and_go_on_after_their_session_was_migrated(store: Store) -> None:
     old = old_graph(store)
     paused = await old.bind(store, tenant="t").run({"log": ["first"], "asked": "why"}, session_id="s")
@@ -430,16 +469,16 @@ async def test_suspended_runs_are_tried_on_their_own_and_go_on_after_their_sessi
     def refusing(values: dict[str, Any]) -> dict[str, Any]:
         return wrapped(values) if values["asked"] else {"log": "not a list"}
 
-    (tally,) = await StoredStates(new_graph(store, refusing, Kept), store).check_suspended(nothing)
+    (tally,) = await States(new_graph(store, refusing, Kept), store).check_suspended()
     assert (tally.version, tally.passed, tally.failed) == ("a", 1, 1)
     (reason,) = tally.reasons.values()
     assert (reason.category, reason.examples[0].tenant) == ("checkpoint_record_invalid", "u")
     assert await store.dump() == before
 
     graph = new_graph(store)
-    states = StoredStates(graph, store)
-    assert [(t.version, t.passed, t.failed) for t in await states.check_suspended(nothing)] == [("a", 2, 0)]
-    (migrated,) = await states.migrate(await states.versions(), nothing)
+    states = States(graph, store)
+    assert [(t.version, t.passed, t.failed) for t in await states.check_suspended()] == [("a", 2, 0)]
+    (migrated,) = await states.migrate()
     assert (migrated.passed, migrated.failed) == (1, 0)
     bound = graph.bind(store, tenant="t")
     done = await bound.run(resume_invocation=paused.invocation_id, signal_payload={"question": "how"})
@@ -453,8 +492,8 @@ async def test_a_long_log_is_written_in_slices_and_shown_at_once(store: Store) -
     await store.create(
         "s", state={"log": texts, "asked": ""}, logs={"log"}, schema_version="a", profile=Profile(agent="asking")
     )
-    states = StoredStates(new_graph(store), store)
-    (tally,) = await states.migrate(await states.versions(), nothing)
+    states = States(new_graph(store), store)
+    (tally,) = await states.migrate()
     assert (tally.passed, tally.failed) == (1, 0)
     record = await store.load("s")
     assert record is not None
@@ -481,10 +520,9 @@ async def test_a_session_that_moves_meanwhile_is_tried_again_a_few_times(
             await store.save(key, type(record)(session_id="s", state=moved, schema_version="a"))
         return record
 
-    states = StoredStates(new_graph(store), store)
-    versions = await states.versions()
+    states = States(new_graph(store), store)
     monkeypatch.setattr(store, "load", moving)
-    (tally,) = await states.migrate(versions, nothing)
+    (tally,) = await states.migrate()
     assert (tally.passed, tally.failed) == (passed, 1 - passed)
     found = await load("s")
     assert found is not None
@@ -505,8 +543,8 @@ async def test_a_migration_that_leaves_out_what_the_state_requires_is_refused_be
     builder = GraphBuilder(Strict, "asking").with_session_store(store).with_session_migration("a", "b", lambda _: {})
     graph = builder.add_node("ask", ask).add_edge("ask", END).set_entry("ask").compile()
     await store.create("s", state={"gone": 1}, schema_version="a", profile=Profile(agent="asking"))
-    states = StoredStates(graph, store)
-    for tally in (*await states.check(["a"], nothing), *await states.migrate(["a"], nothing)):
+    states = States(graph, store)
+    for tally in (*await states.check(), *await states.migrate()):
         (reason,) = tally.reasons.values()
         assert "lacks needed after its migrations" in reason.text
     head = await store.head("s")
@@ -520,7 +558,7 @@ async def test_a_session_deleted_since_it_was_listed_is_not_counted_as_failed(
     await store.create(
         "s", state={"log": [], "asked": ""}, logs={"log"}, schema_version="a", profile=Profile(agent="asking")
     )
-    states = StoredStates(new_graph(store), store)
+    states = States(new_graph(store), store)
     page = await store.list()
     await store.delete("s")
 
@@ -528,8 +566,8 @@ async def test_a_session_deleted_since_it_was_listed_is_not_counted_as_failed(
         return page
 
     monkeypatch.setattr(store, "list", listed)
-    (checked,) = await states.check(["a"], nothing)
-    (migrated,) = await states.migrate(["a"], nothing)
+    (checked,) = await states.check()
+    (migrated,) = await states.migrate()
     assert [(tally.passed, tally.left, tally.failed) for tally in (checked, migrated)] == [(0, 1, 0), (0, 1, 0)]
 
 
@@ -540,14 +578,14 @@ async def test_a_store_that_fails_ends_the_work_instead_of_being_counted_against
     await store.create(
         "s", state={"log": [], "asked": ""}, logs={"log"}, schema_version="a", profile=Profile(agent="asking")
     )
-    states = StoredStates(new_graph(store), store)
+    states = States(new_graph(store), store)
 
     async def unplugged(key: Any) -> Any:
         raise StoreUnavailable("unplugged")
 
     monkeypatch.setattr(store, "load", unplugged)
     with pytest.raises(TenutoError, match="unplugged"):
-        await getattr(states, verb)(["a"], nothing)
+        await getattr(states, verb)()
 
 
 async def test_where_every_session_fails_in_its_own_way_the_report_stays_short(store: Store) -> None:
@@ -560,13 +598,13 @@ async def test_where_every_session_fails_in_its_own_way_the_report_stays_short(s
         await store.create(
             f"s{number}", state={"asked": str(number)}, schema_version="a", profile=Profile(agent="asking")
         )
-    (tally,) = await StoredStates(graph, store, batch=7).check(["a"], nothing)
+    (tally,) = await States(graph, store, batch=7).check()
     assert (tally.failed, len(tally.reasons)) == (50, 21)
 
 
 async def test_a_batch_below_one_is_refused(store: Store) -> None:
     with pytest.raises(InvalidInput, match="batch"):
-        StoredStates(new_graph(store), store, batch=0)
+        await States(new_graph(store), store, batch=0).check()
 
 
 class Bill(State):
@@ -606,17 +644,16 @@ async def test_what_others_made_is_neither_judged_nor_touched_and_is_counted(sto
         "p": "talker",
         "u": None,
     }
-    states = StoredStates(billing(store, Bill2, "mine"), store)
-    assert await states.versions() == {"1": 1}
-    assert states.others == {"theirs": 1, "talker": 1, None: 1}
+    states = States(billing(store, Bill2, "mine"), store)
     before = {key: await store.head(key) for key in ("t", "p", "u")}
-    (checked,) = await states.check(["1"], nothing)
-    (migrated,) = await states.migrate(["1"], nothing)
+    (checked,) = await states.check()
+    (migrated,) = await states.migrate()
     assert (checked.passed, checked.failed, migrated.passed, migrated.failed) == (1, 0, 1, 0)
+    assert states.others == {"theirs": 1, "talker": 1, None: 1}
     assert before == {key: await store.head(key) for key in ("t", "p", "u")}
     assert (await theirs.run(session_id="t")).completed
-    talker = StoredStates(billing(store, Bill2, "mine"), store, owner="talker", unowned=True)
-    (migrated,) = await talker.migrate(["1"], nothing)
+    talker = States(billing(store, Bill2, "mine"), store, owner="talker", unowned=True)
+    (migrated,) = await talker.migrate()
     assert migrated.passed == 2
     head = await store.head("u")
     assert head is not None
@@ -643,7 +680,7 @@ async def test_pauses_of_others_are_not_judged(store: Store) -> None:
         graph = builder.add_node("ask", ask).add_edge("ask", END).set_entry("ask").compile()
         assert (await graph.run({"asked": name}, session_id=name)).suspended
         assert (await graph.run({"asked": name})).suspended
-    (tally,) = await StoredStates(new_graph(store), store).check_suspended(nothing)
+    (tally,) = await States(new_graph(store), store).check_suspended()
     assert (tally.passed, tally.failed) == (2, 0), tally.reasons
 
 

@@ -498,6 +498,7 @@ READS: dict[str, Step] = {
     "store.runs.get": lambda w: w.store.runs.get(w.facts["first"]),
     "store.runs.of_invocation": lambda w: w.store.runs.of_invocation("i"),
     "store.runs.of_session": lambda w: w.store.runs.of_session(w.id()),
+    "store.runs.resumable": lambda w: w.store.runs.resumable(),
     "store.runs.running": lambda w: w.store.runs.running(),
     "store.runs.stops": lambda w: w.store.runs.stops([w.facts["first"]]),
     "store.checkpoints.get": lambda w: w.store.checkpoints.get(w.id(), 2),

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools.count_lines import count_lines
 
 from tests.docs.pages import MODULES, ROOT, Module, environment, write
 
@@ -43,6 +44,13 @@ def run(module: Module, files: Path, folder: Path, *, ends_with: int = 0) -> str
 def test_a_program_of_a_page_runs(module: Module, written: Path, tmp_path: Path) -> None:
     printed = run(module, written, tmp_path)
     assert module.output is None or printed == module.output
+
+
+def test_the_first_agent_of_the_readme_has_fifteen_lines_or_fewer() -> None:
+    first = next(module for module in PROGRAMS if module.page == "README.md")
+    assert 0 < count_lines(first.code) <= 15
+    imported = {line.split()[1].partition(".")[0] for line in first.lines if line.startswith(("import ", "from "))}
+    assert imported - sys.stdlib_module_names == {"tenuto"}
 
 
 @pytest.mark.parametrize(

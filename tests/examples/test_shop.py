@@ -15,12 +15,14 @@ async def test_a_tool_an_approval_and_a_browser(tmp_path: Path, monkeypatch: pyt
         asked = await session.send("refund 7")
         (wait,) = asked.waits
         assert (asked.status, wait.kind, wait.metadata["tool"]) == ("suspended", "approval", "refund")
+        wrong = await runtime.create(support, session_id="bob")
+        assert "order: Field required" in (await wrong.send("refund")).text
     async with runtime:  # the process may have ended in between
         answered = await runtime.answer(wait, True)
         assert answered.outcome is not None
         assert answered.outcome.text == "You said: refunded order 7"
         assert (await runtime.get("ada")).document == {"refunded": "7"}
-        located = await runtime.send("ada", "locate 7")
+        located = await runtime.send("ada", "locate")
         answered = await runtime.answer(located.waits[0], [48.2, 16.4])
         assert answered.outcome is not None
         assert answered.outcome.text == "You said: [48.2,16.4]"

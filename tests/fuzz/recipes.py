@@ -127,6 +127,7 @@ simple("store.waits.of_invocation", key=_key, origin_id="o")
 simple("store.waits.of_session", key=_key, run_id=None, status=None)
 simple("store.waits.below", key=_key)
 simple("store.waits.open", tenant="", kind="signal", user_id=None, graph=None, opened_before=None, limit=10, after=None)
+simple("store.runs.resumable", tenant="", limit=10, after="")
 simple("store.events.read", key=_key, after=0, run_id=None, limit=10)
 simple("store.inbox.due", limit=10, after=None)
 simple("store.inbox.find", key=_key, input_key="k")
@@ -538,6 +539,7 @@ ACTIONS: dict[str, dict[str, Any]] = {
     "ForkSession": {},
     "ChangeSystemPrompt": {"prompt": "be kind"},
     "ChangeModel": {"model": "m"},
+    "ChangeProgram": {"program": "elsewhere@2"},
     "WriteMetadata": {"values": {"m": 1}},
     "UpdateTask": {"tasks": [{"content": "c"}]},
     "StopRun": {},

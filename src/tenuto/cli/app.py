@@ -1,4 +1,4 @@
-"""The command line: `tenuto graph`, `tenuto state`, `tenuto session` and `tenuto worker`."""
+"""The command line: `tenuto graph`, `tenuto state`, `tenuto session`, `tenuto schedule` and `tenuto worker`."""
 
 from importlib.metadata import version
 from typing import Annotated
@@ -7,6 +7,7 @@ import typer
 
 from tenuto.cli.exit_code import Commands
 from tenuto.cli.graph_commands import graphs
+from tenuto.cli.schedule_commands import schedules
 from tenuto.cli.session_commands import sessions
 from tenuto.cli.state_commands import states
 from tenuto.cli.worker_command import worker
@@ -15,6 +16,7 @@ app = typer.Typer(cls=Commands, help="Tenuto holds an agent's session.", no_args
 app.add_typer(graphs, name="graph")
 app.add_typer(states, name="state")
 app.add_typer(sessions, name="session")
+app.add_typer(schedules, name="schedule")
 app.command("worker")(worker)
 
 

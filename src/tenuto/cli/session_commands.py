@@ -1,13 +1,12 @@
 """`tenuto session`: list and show sessions, answer their waits, stop their runs."""
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import typer
 
-from tenuto.cli.exit_code import run_or_exit
-from tenuto.cli.parameters import Address, AsJson, Schema, open_existing
+from tenuto.cli.parameters import Address, AsJson, Schema
+from tenuto.cli.session_store import Id, Tenant, on_sessions, print_table
 from tenuto.model.run import StopAnswer, StopKind
 from tenuto.model.session import Page, SessionStatus, SessionSummary
 from tenuto.model.wait import Wait, WaitKind
@@ -17,10 +16,6 @@ from tenuto.words import SessionStatus as StatusWord
 from tenuto.words import WaitKind as WaitWord
 
 sessions = typer.Typer(help="List, show, answer and stop sessions.", no_args_is_help=True)
-
-Id = Annotated[str, typer.Argument(help="The session's id.")]
-Tenant = Annotated[str, typer.Option(help="The session's tenant.", show_default="none")]
-Work = Callable[[SessionRuntime], Awaitable[Any]]
 
 _TIME = "%Y-%m-%d %H:%M:%S"
 _IN_COLUMNS = {"/step", "tool", "call_id", "token"}
@@ -50,7 +45,7 @@ def list_sessions(
         return await runtime.for_tenant(tenant).list(status=wanted, limit=limit, after=after)
 
     wanted: StatusWord | None = status.value if status else None
-    page = _run(store, schema, as_json, work)
+    page = on_sessions(store, schema, as_json, work)
     if as_json:
         typer.echo(json.dumps({"sessions": [_summary(each) for each in page], "next": page.next}))
         return
@@ -66,7 +61,7 @@ def list_sessions(
         )
         for each in page
     ]
-    _table(("session", "tenant", "program", "status", "version", "messages", "title"), rows)
+    print_table(("session", "tenant", "program", "status", "version", "messages", "title"), rows)
     if page.next is not None:
         typer.echo(f"There are more: repeat this with --after {page.next}")
 
@@ -79,7 +74,7 @@ def show(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = N
         session = runtime.for_tenant(tenant).session(session_id)
         return await session.get(), await session.runs(limit=10)
 
-    session, runs = _run(store, schema, as_json, work)
+    session, runs = on_sessions(store, schema, as_json, work)
     definition = session.definition
     report = {
         "session_id": session.session_id,
@@ -101,7 +96,7 @@ def show(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = N
     for message in session.messages:
         typer.echo(f"  {_line(message)}")
     columns = ("turn", "run", "status", "steps", "waits for", "error")
-    _table(
+    print_table(
         columns,
         [(r.run.number, r.run_id, r.status, r.run.steps, ", ".join(r.wait_kinds), _error(r.run.error)) for r in runs],
     )
@@ -132,12 +127,12 @@ def waits(
         return await within.waits(kind=word, user_id=user, limit=limit, after=after)
 
     word: WaitWord | None = kind.value if kind else None
-    page = _run(store, schema, as_json, work)
+    page = on_sessions(store, schema, as_json, work)
     if as_json:
         typer.echo(json.dumps({"waits": [_wait(each) for each in page], "next": page.next}))
         return
     columns = ("wait", "session", "tenant", "kind", "signal", "tool", "since", "deadline", "metadata")
-    _table(columns, [_cells(each) for each in page])
+    print_table(columns, [_cells(each) for each in page])
     if page.next is not None:
         typer.echo(f"There are more: repeat this with --after {page.next}")
 
@@ -160,7 +155,7 @@ def answer(
     async def work(runtime: SessionRuntime) -> Any:
         return await runtime.for_tenant(tenant).answer(wait_id, payload, run=False)
 
-    answered = _run(store, schema, as_json, work)
+    answered = on_sessions(store, schema, as_json, work)
     left = [_wait(each) for each in answered.open_waits]
     if as_json:
         report = {"session_id": answered.session_id, "run_id": answered.run_id, "continues": answered.continues}
@@ -189,29 +184,11 @@ def stop(
     async def work(runtime: SessionRuntime) -> Any:
         return await runtime.for_tenant(tenant).session(session_id).stop(kind.value, reason)
 
-    reply = _run(store, schema, as_json, work)
+    reply = on_sessions(store, schema, as_json, work)
     if as_json:
         typer.echo(json.dumps({"answer": str(reply.answer), "run_status": str(reply.status)}))
         return
     typer.echo(f"{_STOP_ANSWERS.get(reply.answer, reply.answer)} (run status: {reply.status}).")
-
-
-def _run(url: str, schema: str | None, as_json: bool, work: Work) -> Any:
-    """Do something with the sessions of a store, without any program."""
-
-    async def run() -> Any:
-        async with open_existing(url, schema, migrate=False) as store, SessionRuntime(store) as runtime:
-            return await work(runtime)
-
-    return run_or_exit(run(), as_json=as_json)
-
-
-def _table(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    """Print columns that are never folded, so that ids can be copied."""
-    lines = [columns, *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-    for line in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _summary(each: SessionSummary) -> dict[str, Any]:

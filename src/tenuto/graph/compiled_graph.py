@@ -139,6 +139,7 @@ class CompiledGraph(GraphPlan[S]):
         output: Callable[[S], R],
         name: str | None = None,
         version: str | int = "1",
+        accepts: Iterable[str | int] = (),
         input: str = "messages",
         message_logs: Iterable[str] | None = None,
         entry: Callable[[Any], JSON] | None = None,
@@ -154,6 +155,7 @@ class CompiledGraph(GraphPlan[S]):
         output: str,
         name: str | None = None,
         version: str | int = "1",
+        accepts: Iterable[str | int] = (),
         input: str = "messages",
         message_logs: Iterable[str] | None = None,
         entry: Callable[[Any], JSON] | None = None,
@@ -169,6 +171,7 @@ class CompiledGraph(GraphPlan[S]):
         output: None = None,
         name: str | None = None,
         version: str | int = "1",
+        accepts: Iterable[str | int] = (),
         input: str = "messages",
         message_logs: Iterable[str] | None = None,
         entry: Callable[[Any], JSON] | None = None,
@@ -183,6 +186,7 @@ class CompiledGraph(GraphPlan[S]):
         output: str | Callable[[S], Any] | None = None,
         name: str | None = None,
         version: str | int = "1",
+        accepts: Iterable[str | int] = (),
         input: str = "messages",  # noqa: A002 - the word for it
         message_logs: Iterable[str] | None = None,
         entry: Callable[[Any], JSON] | None = None,
@@ -192,6 +196,7 @@ class CompiledGraph(GraphPlan[S]):
     ) -> GraphProgram[Any]:
         """Return the graph as a program for `SessionRuntime(programs=[...])`, by default under its own name.
 
+        `accepts` names older versions of the program whose sessions this one continues where theirs is not registered.
         A message is added to the log `input`, a session field that only grows, in the form `entry` gives it; one that
         does not fit is `MessageRefused`. `message_logs` says whether `messages` is a conversation; by default it is if
         its entries have roles. `output` is the field, or the function of the final state, that a turn's outcome shows;
@@ -202,7 +207,8 @@ class CompiledGraph(GraphPlan[S]):
         return GraphProgram(
             self,
             name=self.name if name is None else name,
-            version=str(version),
+            version=version,
+            accepts=accepts,
             input_log=input,
             message_logs=message_logs,
             entry=entry,

@@ -30,7 +30,8 @@ class EffectStatus(StrEnum):
 class StartEffect:
     """A call that the commit's run is about to make, or has made if the same commit finishes it.
 
-    It is identified by its run's origin and by `namespace`, `step` and `key`.
+    It is identified by its run's origin and by `namespace`, `step` and `key`. `making` is higher by one if the call is
+    made again after it failed, or after a runner was lost.
     """
 
     key: str
@@ -40,6 +41,7 @@ class StartEffect:
     namespace: str = ""
     idempotent: bool = False
     call_id: str | None = None
+    making: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class Effect:
     """One effect as stored; `effect_key` is the program's key for it.
 
     Request and result are dropped when the origin completes: `has_request` and `has_result` say whether they are still
-    stored. `digest` stays.
+    stored. `digest` stays. `making` is the number of its last making.
     """
 
     key: SessionKey
@@ -96,3 +98,4 @@ class Effect:
     attempt: int
     started_at: datetime
     ended_at: datetime | None
+    making: int = 1

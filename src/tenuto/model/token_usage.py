@@ -32,8 +32,9 @@ class UsageTotals(TokenCounts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReport:
-    """The sums in total and by model, and the number of sessions they cover."""
+    """The sums in total, by model and by source (empty where none was named), and the number of sessions they cover."""
 
     total: UsageTotals
     by_model: Mapping[str, UsageTotals]
+    by_source: Mapping[str, UsageTotals]
     sessions: int

@@ -12,7 +12,7 @@ from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, S
 from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.input import Boundary as InputBoundary
-from tenuto.model.input import Input, NewInput
+from tenuto.model.input import Input, InputStatus, NewInput
 from tenuto.model.lane import Lane
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopReply
@@ -80,6 +80,8 @@ class Session(Generic[OutT_co]):
     ) -> Outcome[OutT_co]:
         """Send a message, wait for the turn, and return its outcome; the same key again returns the same outcome.
 
+        After a turn that failed for a transient reason and is still the session's last, the same key resumes it.
+
         `when_busy` decides what happens if the session is busy: `reject` (`LaneBusy`), `queue` (for the next turn),
         `interrupt` (stop the running turn first) or `rollback` (stop it and roll it back). A message is durable before
         its turn runs; a failed turn keeps it. The outcome of a failed, interrupted or suspended turn is returned, not
@@ -110,7 +112,10 @@ class Session(Generic[OutT_co]):
         parts = self._lifetime.parts()
         if isinstance(begun, TurnContext):
             return await within_life(parts.store, self._key, begun.replica.life, parts.dispatcher.run(begun))
-        settled = parts.sender.settled(self._key, begun.input_id, policy)
+        if begun.status is InputStatus.OPEN:
+            settled = parts.sender.settled(self._key, begun.input_id, policy)
+        else:
+            settled = parts.repeated.outcome(begun, policy)
         return await within_life(parts.store, self._key, begun.life, settled)
 
     def _policy(self, when_busy: WhenBusy | None) -> WhenBusy:

@@ -25,6 +25,7 @@ from tenuto.runtime.change.pipeline import Pipeline
 from tenuto.runtime.program.program import Program, Programs
 from tenuto.runtime.queue.dispatcher import Dispatcher, Progress
 from tenuto.runtime.queue.input_handler import InputHandler
+from tenuto.runtime.queue.repeated_input import RepeatedInput
 from tenuto.runtime.queue.sender import Sender, within_life
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.end import TurnEnder
@@ -39,7 +40,7 @@ from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS
 from tenuto.store.bounds import check_key, check_name
 from tenuto.store.store import Store
-from tenuto.words import InDoubt, WhenBusy
+from tenuto.words import InDoubt, RetryFailed, WhenBusy
 from tenuto.writing.lane_claim import this_owner
 from tenuto.writing.lru import DEFAULT_BYTES
 
@@ -56,6 +57,7 @@ class Options:
     commands: Commands
     in_doubt: InDoubt = "ask"
     when_busy: WhenBusy | None = None
+    retry_failed: RetryFailed = "retryable"
     steps: int = DEFAULT_STEPS
     lanes: LaneTiming | None = None
     cache_bytes: int = DEFAULT_BYTES
@@ -85,6 +87,7 @@ class Options:
         if found.when_busy is not None:
             check_word(found.when_busy, WhenBusy, "when_busy")
         check_word(found.in_doubt, InDoubt, "in_doubt")
+        check_word(found.retry_failed, RetryFailed, "retry_failed")
         check_flag(found.tracebacks, "tracebacks")
         if found.worker_name is not None:
             check_name(found.worker_name, "worker_name")
@@ -115,6 +118,7 @@ class Machinery:
             lane_wait=(options.lanes or store.timing).wait,
         )
         self.sender = Sender(store, self.dispatcher, self.live)
+        self.repeated = RepeatedInput(store, self.factory, self.dispatcher, self.sender, options.retry_failed)
         self.answers = AnswerDesk(store, self.listeners)
         self.creator = SessionCreator(store, self.programs, self.pipeline)
         self.deliveries = Deliveries(store, self.live, self.answers, self.creator)

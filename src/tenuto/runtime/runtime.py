@@ -20,7 +20,7 @@ from tenuto.runtime.stream.notices import Listener
 from tenuto.runtime.turn.context import DEFAULT_STEPS
 from tenuto.store.open import Opening
 from tenuto.store.store import Store
-from tenuto.words import InDoubt, WhenBusy
+from tenuto.words import InDoubt, RetryFailed, WhenBusy
 from tenuto.writing.lru import DEFAULT_BYTES
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ class SessionRuntime(Sessions):
     Its own verbs are those of the default tenant; `for_tenant` has those of another.
 
     `in_doubt` decides about tool calls whose result was lost with a runner. `when_busy` is what verbs do by
-    default with a message to a busy session; `steps` bounds a turn, `lanes` times the leases of sessions, `cache_bytes`
-    bounds what is kept of idle ones, and `worker_name` names this runner to others (by default, host and process).
+    default with a message to a busy session, and `retry_failed` what they do with one that is sent again under its key
+    after its turn failed for a transient reason: resume the turn, or return its outcome unchanged. `steps` bounds a
+    turn, `lanes` times the leases of sessions, `cache_bytes` bounds what is kept of idle ones, and `worker_name` names
+    this runner to others (by default, host and process).
     Without `tracebacks`, the record of a failed run does not say in which files and lines its error was raised.
     """
 
@@ -54,6 +56,7 @@ class SessionRuntime(Sessions):
         actions: Iterable[type[Any]] = (),
         in_doubt: InDoubt = "ask",
         when_busy: WhenBusy | None = None,
+        retry_failed: RetryFailed = "retryable",
         steps: int = DEFAULT_STEPS,
         lanes: LaneTiming | None = None,
         cache_bytes: int = DEFAULT_BYTES,
@@ -67,6 +70,7 @@ class SessionRuntime(Sessions):
             actions,
             in_doubt=in_doubt,
             when_busy=when_busy,
+            retry_failed=retry_failed,
             steps=steps,
             lanes=lanes,
             cache_bytes=cache_bytes,

@@ -22,7 +22,7 @@ PAIRS: Mapping[str, tuple[str, ...]] = {
 }
 """The programs that other libraries have too; a file of `peers` does what the one of `apps` does, by the same test."""
 
-ALONE = ("moved", "owners", "renamed")
+ALONE = ("moved", "night", "owners", "renamed")
 """The programs that no other library has."""
 
 LIBRARIES = {
@@ -69,14 +69,16 @@ def environment(provider: str = "") -> dict[str, str]:
     }
 
 
-def command_of(name: str, *words: str) -> list[str]:
-    """Return the command that runs a program."""
+def command_of(name: str | Path, *words: str) -> list[str]:
+    """Return the command that runs a program, or any file."""
+    if isinstance(name, Path):
+        return [sys.executable, str(name), *words]
     if name.endswith("_openai_agents"):
         return [sys.executable, "-c", CHAT_COMPLETIONS, str(path_of(name)), *words]
     return [sys.executable, str(path_of(name)), *words]
 
 
-def ran(name: str, *words: str, folder: Path, provider: str = "", said: str = "") -> list[str]:
+def ran(name: str | Path, *words: str, folder: Path, provider: str = "", said: str = "") -> list[str]:
     """Run a program to its end and return the lines it printed."""
     done = subprocess.run(
         command_of(name, *words),

@@ -18,7 +18,6 @@ from tenuto.runtime.program.tool_calls import run_tools
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.turn.effect_journal import Place
-from tenuto.words import StopKind
 from tests.conftest import OurHarness
 from tests.guide_agent import guide_agent
 from tests.runtime.runtimes import Database, Gate
@@ -215,17 +214,14 @@ async def test_a_turn_that_was_stopped_after_its_runner_died_at_any_commit_can_b
         pytest.fail("the turn never came to its end")
 
 
-@pytest.mark.parametrize("kind", ["interrupt", "abort"])
-async def test_a_turn_that_was_stopped_in_a_tool_goes_on_with_the_next_step(
-    harness: OurHarness, kind: StopKind
-) -> None:
+async def test_a_turn_that_was_stopped_in_a_tool_goes_on_with_the_next_step(harness: OurHarness) -> None:
     shop, database = Shop(), Database(harness)
     shop.gate = Gate()
     runtime = await database.runtime(*shop.programs())
     await runtime.create("agent", session_id="s")
     started = await runtime.session("s").start("look")
     await shop.gate.reached.wait()
-    await runtime.session("s").stop(kind=kind)
+    await runtime.session("s").stop()
     shop.gate.open.set()
     assert not (await started.wait()).completed
     assert await roles(runtime) == ["user", "assistant", "tool"]

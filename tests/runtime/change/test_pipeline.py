@@ -158,7 +158,9 @@ async def test_an_action_runs_its_stages_and_tells_what_stands_in_the_stream(sto
     assert ours.watching.take() == CHANGING
     notices: list[Notice] = [
         SessionLoaded(key=key, version=1, status="active"),
-        SessionActionExecuted(key=key, action="Note", before_version=1, before_status="active", after_status="active"),
+        SessionActionExecuted(
+            key=key, action="Note", before_version=1, after_version=2, before_status="active", after_status="active"
+        ),
         SessionSaved(key=key, version=2, status="active"),
     ]
     assert ours.heard.take() == notices

@@ -216,6 +216,37 @@ async def test_a_result_is_plain_data_in_the_form_of_its_annotation(harness: Our
     assert said["strange"]["content"].startswith("Error: ")
 
 
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), "is nan, which JSON has no word for"),
+        ({"a": [float("inf")]}, "is inf, which JSON has no word for"),
+        (CYCLE, "Circular reference"),
+        ("\ud800", "has a lone surrogate"),
+        (b"\xff", "invalid utf-8"),
+        (10**5000, "more than 4300 digits"),
+        ("x" * (5 * 1024 * 1024), "the limit is 4,194,304"),
+        (object(), "Unable to serialize unknown type"),
+    ],
+    ids=["nan", "inf", "cycle", "surrogate", "bytes", "digits", "big", "object"],
+)
+@pytest.mark.parametrize("annotation", [Any, int])
+async def test_a_result_that_is_not_plain_data_is_an_error_that_the_model_gets(
+    harness: OurHarness, value: Any, said: str, annotation: Any
+) -> None:
+    def give() -> Any:
+        return value
+
+    give.__annotations__["return"] = annotation
+    found = await outcome_of(harness, [tool(give)], ("c1", "give", {}))
+    assert found["c1"]["content"].startswith("Error: ")
+    assert said in found["c1"]["content"]
+
+
 async def test_a_plain_function_runs_in_a_thread_and_others_go_on_meanwhile(harness: OurHarness) -> None:
     """The plain tool ends only when the async one, in the loop that it must not block, has run."""
     here, other_ran = threading.get_ident(), threading.Event()

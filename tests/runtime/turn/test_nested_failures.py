@@ -195,8 +195,9 @@ async def test_a_node_that_is_tried_again_is_logged_when_its_last_attempt_fails(
     assert isinstance(failed.value.__cause__.__cause__, Stuck)
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_failure_that_is_replayed_is_not_logged_again_with_its_traceback(
-    store: Store, caplog: pytest.LogCaptureFixture
+    store: Store, caplog: pytest.LogCaptureFixture, idempotent: bool
 ) -> None:
     async def pays() -> str:
         return sticks()
@@ -204,8 +205,8 @@ async def test_a_failure_that_is_replayed_is_not_logged_again_with_its_traceback
     @program
     async def uses(turn: Turn) -> str:
         try:
-            await turn.effect("pay", pays)
-        except EffectFailed:
+            await turn.effect("pay", pays, idempotent=idempotent)
+        except (EffectFailed, Stuck):
             await turn.wait("go")
             raise
         return ""
@@ -216,7 +217,7 @@ async def test_a_failure_that_is_replayed_is_not_logged_again_with_its_traceback
     assert logged(caplog) == [], "the program caught it"
     done = (await runtime.answer(suspended.waits[0])).outcome
     assert done is not None
-    assert done.status == "failed"
+    assert isinstance(done.exception, Stuck if idempotent else EffectFailed)
     (record,) = logged(caplog)
     assert (record.levelno, record.exc_info) == (logging.WARNING, None)
     assert "till is stuck" in record.getMessage()

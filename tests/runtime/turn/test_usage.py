@@ -112,14 +112,15 @@ async def test_calls_with_reasoning_alone_are_kept_and_models_are_told_apart(har
     @program
     async def asks(turn: Turn) -> None:
         turn.record_usage("thinker", reasoning=40)
-        turn.record_usage("thinker")
-        turn.record_usage("writer", output=2)
+        turn.record_usage("thinker", source="planner")
+        turn.record_usage("writer", source="planner", output=2)
 
     runtime = await Database(harness).runtime(asks)
     await runtime.create("asks", session_id="s")
     await runtime.send("s", "hi")
     report = await runtime.session("s").usage()
     assert report.by_model == {"thinker": UsageTotals(calls=2, reasoning=40), "writer": UsageTotals(calls=1, output=2)}
+    assert report.by_source == {"": UsageTotals(calls=1, reasoning=40), "planner": UsageTotals(calls=2, output=2)}
 
 
 @in_memory

@@ -34,6 +34,7 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
 from tenuto.model.wait import WaitKind
 from tenuto.plain_data import common
+from tenuto.runtime.program.program_name import accepted_versions, version_text
 from tenuto.runtime.program.tool import Tool, child_tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.session.session_view import MESSAGES
@@ -60,7 +61,8 @@ class GraphProgram(Generic[R]):
         graph: GraphPlan[Any],
         *,
         name: str,
-        version: str,
+        version: str | int,
+        accepts: Iterable[str | int] = (),
         input_log: str,
         message_logs: Iterable[str] | None,
         entry: Entry | None,
@@ -69,11 +71,12 @@ class GraphProgram(Generic[R]):
         step_limit: int,
         updates: bool,
     ) -> None:
-        if not name or not version:
+        if not name:
             raise InvalidInput("A program needs a name and a version.")
         self.name = name
-        self.version = version
-        self._graph = graph
+        self.version = version_text(version)
+        self.accepts = accepted_versions(accepts)
+        self.graph = graph
         self._plan = _plan_of(graph)
         self._checkpoints = checkpoints
         self._step_limit = step_limit
@@ -120,7 +123,7 @@ class GraphProgram(Generic[R]):
             return self._kept(self.declares.input_log, given)
         except Exception as error:
             raise MessageRefused(
-                f"The message does not fit {self.declares.input_log!r} of {self._graph.kind.__name__}: {error}"
+                f"The message does not fit {self.declares.input_log!r} of {self.graph.kind.__name__}: {error}"
             ) from error
 
     def _reads(self, version: str) -> None:
@@ -128,7 +131,7 @@ class GraphProgram(Generic[R]):
             self._plan.migrations.chain(version, self._plan.schema_version)
 
     def _kept(self, log: str, item: Any) -> JSON:
-        column = self._graph.schema.fields[self._plan.fields[log]]
+        column = self.graph.schema.fields[self._plan.fields[log]]
         kept: JSON
         (kept,) = column.dump(column.check([item]))
         dumps(kept, "message")
@@ -182,7 +185,7 @@ class GraphProgram(Generic[R]):
         """Return the graph with its sessions, and its checkpoints, in the runtime's store."""
         if self._bound is None or self._bound[0] is not store:
             plan = self._plan.bound_to(store)
-            bound = replace(self._graph, session=plan, store=store, checkpoints=self._checkpoints)
+            bound = replace(self.graph, session=plan, store=store, checkpoints=self._checkpoints)
             self._bound = (store, bound)
         return self._bound[1]
 

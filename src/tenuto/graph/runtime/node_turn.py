@@ -72,6 +72,7 @@ class NodeTurn:
                 retry=Retry(retries, backoff, timeout, retry_on),
                 form=form_of(returns),
                 caller=scope,
+                may_suspend=False,
             )
         return cast("T", result)
 
@@ -111,6 +112,7 @@ class NodeTurn:
                 call_id=call_id,
                 record=None,
                 caller=scope,
+                may_suspend=False,
                 retry=Retry(retries, backoff, timeout, retry_on),
                 form=form_of(returns),
                 raises=raises,

@@ -33,7 +33,8 @@ class Rewrite(NamedTuple):
 class LoadedSession(NamedTuple):
     """A session as a run finds it: its valid values by the state's fields, and how many entries of each log are stored.
 
-    `owned` says that its profile names its owner. In a store of the user's own every session is active.
+    `owned` says that its profile names its owner; `unnamed` are fields that the graph does not keep. In a store of the
+    user's own every session is active.
     """
 
     life: int
@@ -45,6 +46,7 @@ class LoadedSession(NamedTuple):
     rewrite: Rewrite | None = None
     record: JSON = None
     owned: bool = True
+    unnamed: frozenset[str] = frozenset()
     status: SessionStatus = SessionStatus.ACTIVE
 
 
@@ -173,8 +175,9 @@ class SessionPlan:
         size = len(encode(stored))
         head = getattr(record, "head", None)
         owned = head is None or head.profile.agent is not None
+        unnamed = frozenset(name for name in fields if name not in self.fields and "/" not in name)
         return LoadedSession(
-            life, base, True, values, counts, size, rewrite, stored if self.own is None else None, owned
+            life, base, True, values, counts, size, rewrite, stored if self.own is None else None, owned, unnamed
         )
 
     def check(self, key: SessionKey, fields: Mapping[str, Any], logs: frozenset[str] | None) -> None:

@@ -104,6 +104,7 @@ def _count(turn: TurnContext, log: str, known: Sequence[int], more: int) -> None
         return
     if known:
         turn.additions.repeat(log, known[-1])
+        turn.journal.went_past()
     end = len(turn.replica.logs.get(log, ()))
     for place in range(end, end + more):
         turn.additions.add(log, place)

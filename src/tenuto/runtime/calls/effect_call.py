@@ -19,6 +19,7 @@ from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.moments import CallReplayed
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import Known, Place, check_same, place_of, result_of
+from tenuto.runtime.turn.failure_log import as_replayed
 from tenuto.runtime.turn.invocation_waits import WaitRequest, answer_of
 from tenuto.store.bounds import check_effect, check_flag, check_word
 
@@ -38,10 +39,11 @@ async def call_effect(
     form: ResultForm[Any] | PlainForm = PLAIN,
     raises: Raises = (),
     tool: str | None = None,
+    may_suspend: bool = True,
 ) -> Any:
     """See `Turn.effect`. Each `caller` may call an effect once: the program, one attempt at a node, or at a call.
 
-    `tool` is the name of the tool that a model called.
+    `tool` is the name of the tool that a model called. Unless it `may_suspend`, long pauses pass in memory.
     """
     turn.check_open()
     check_effect(place.key, place.namespace, call_id)
@@ -57,13 +59,15 @@ async def call_effect(
     known = turn.journal.find(place)
     if known is not None:
         check_same(place, known, kind, request)
-    making = Making(turn, place, call, retry, form, repeatable, check_raises(raises), record, tool)
+    making = Making(turn, place, call, retry, form, repeatable, check_raises(raises), record, tool, may_suspend)
     turn.keys.use(place, caller or turn.caller)
     if known is not None:
         if known.in_doubt:
             known = await _settled(turn, place, known, idempotent=idempotent)
         elif known.status is EffectStatus.STARTED and record is None:
             raise InvalidInput(f"The effect {place} is already running; give each call its own key.")
+        if known is not None and known.status is EffectStatus.FAILED and making.is_due(known):
+            known = None
         if known is not None and known.status is not EffectStatus.STARTED:
             if turn.inline is not None:
                 has_failed = known.error is not None
@@ -78,8 +82,8 @@ async def call_effect(
     if begins:
         started = turn.journal.start(place, kind, request, idempotent=idempotent, call_id=call_id)
         turn.pending.effects.append(started)
-    if kind is not EffectKind.MODEL and begins:
-        await turn.commit()
+        if kind is not EffectKind.MODEL or started.making > 1:
+            await turn.commit()
     if turn.writer.has_lapsed:
         await _make_sure(turn)  # a runner that was suspended for long must not start a call in a session it has lost
     if kind is EffectKind.MODEL:
@@ -92,7 +96,7 @@ async def call_effect(
         raise
     finally:
         turn.tools_under_way -= 1
-        if turn.journal.is_over(place) and not turn.closed:
+        if turn.journal.is_over(place) and not turn.closed and not making.is_paused:
             await _save(turn)
             if not turn.tools_under_way:
                 turn.check_stop()  # a stop waits only for the calls that were running
@@ -104,15 +108,18 @@ async def call_effect(
 
 def _replayed(making: Making, known: Known) -> Any:
     """Return the recorded result, or raise the recorded failure."""
+    making.turn.journal.went_past(making.place.namespace)
     if known.error is not None:
-        raise making.failure(known.error)
+        making.note_failure()
+        raise as_replayed(making.failure(known.error))
     return making.form.again(result_of(making.place, known), f"result of {making.place}")
 
 
 def start_call(turn: TurnContext, call_id: str, request: JSON, *, idempotent: bool) -> None:
     """Record a tool call as started in the next commit, together with the message that makes it."""
     place = Place("", turn.step, call_id)
-    if turn.journal.find(place) is None:
+    known = turn.journal.find(place)
+    if known is None or (known.status is EffectStatus.FAILED and turn.waits.pause_of(str(place), known.making)):
         started = turn.journal.start(place, EffectKind.TOOL, request, idempotent=idempotent, call_id=call_id)
         turn.pending.effects.append(started)
 
@@ -176,7 +183,11 @@ async def _settled(
     metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
     if known.call_id is not None:
         metadata["call_id"] = known.call_id
-    wanted = WaitRequest(signal_id=f"in_doubt:{place}", kind=WaitKind.IN_DOUBT, metadata=metadata)
+    wanted = WaitRequest(
+        signal_id=f"in_doubt:{place}{f' #{known.making}' if known.making > 1 else ''}",
+        kind=WaitKind.IN_DOUBT,
+        metadata=metadata,
+    )
     answer: Any = answer_of(settled(turn, [(wanted, None)])[0])
     if answer.get("outcome") == "retry":
         return None

@@ -25,6 +25,7 @@ async def call_model(
     retry: Retry,
     form: ResultForm[Any] | PlainForm,
     caller: object = None,
+    may_suspend: bool = True,
 ) -> Any:
     """See `Turn.model`; `place_of` returns where a key is in the program, or in its node."""
     turn.check_open()
@@ -47,6 +48,7 @@ async def call_model(
             caller=caller,
             retry=retry,
             form=form,
+            may_suspend=may_suspend,
         )
     finally:
         if is_counted:

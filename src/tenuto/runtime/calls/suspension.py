@@ -46,6 +46,7 @@ def settled(turn: TurnContext, asked: Sequence[tuple[WaitRequest, NewOutgoing | 
             outgoing.append(sent)
     if missing or any(wait.status is WaitStatus.OPEN for wait in waits):
         suspend(turn, missing, outgoing)
+    turn.journal.went_past()
     return waits
 
 
@@ -58,6 +59,7 @@ def sleep(turn: TurnContext, seconds: Any, name: str) -> None:
     wait = turn.waits.next(wanted, turn.step)
     if wait is None or wait.status is WaitStatus.OPEN:
         suspend(turn, [] if wait else [wanted.opening(turn.step)])
+    turn.journal.went_past()
 
 
 def suspend(

@@ -142,6 +142,7 @@ class Pipeline:
             key=key,
             action=name,
             before_version=before.version,
+            after_version=after.version if after else before.version,
             before_status=str(before.status),
             after_status=str(after.status if after else SessionStatus.DELETED),
         )
@@ -192,23 +193,24 @@ class Pipeline:
         try:
             after = _shown(replica, before, await self._stage("before_save", after))
             stage = "save"
-            if lane is None and changes_between(before, after).needs_lane:
+            after, changes, wrong = self._settled(before, read, after)
+            if lane is None and changes.needs_lane:
                 raise NeedsLane
+            version = replica.version + int(changes.moves_head)
             executed = SessionActionExecuted(
                 key=replica.key,
                 action=name,
                 before_version=replica.version,
+                after_version=version,
                 before_status=str(loaded.status),
                 after_status=str(after.status),
                 input_id=input_id,
             )
             await self._listeners.tell(executed)
-            after = settled(self._programs, before, read, after)
-            changes = changes_between(before, after)
+            if wrong is not None:
+                raise wrong
             check_transition(replica.key, replica.status, after.status, replica.version)
-            saved = SessionSaved(
-                key=replica.key, version=replica.version + int(changes.moves_head), status=str(after.status)
-            )
+            saved = SessionSaved(key=replica.key, version=version, status=str(after.status))
             events = tuple(notice.event() for notice in (loading, executed, saved))
             receipt = await self._save(replica, lane, changes, after, name, {"events": events, "consume": consume})
         except NeedsLane:
@@ -221,6 +223,19 @@ class Pipeline:
         session = await self._after_commit("after_save", replica.value())
         await self._listeners.tell(saved)
         return session
+
+    def _settled(
+        self, before: SessionView, read: SessionView, after: SessionView
+    ) -> tuple[SessionView, Changes, Exception | None]:
+        """Return what an action leaves as its program stores it, with the changes.
+
+        If they cannot be made, there are none, and the reason comes third: the action's notice comes before it.
+        """
+        try:
+            after = settled(self._programs, before, read, after)
+            return after, changes_between(before, after), None
+        except Exception as error:
+            return after, Changes(), error
 
     def _resolved(self, action: Action) -> Action:
         """Return an action with the version of the program it names, if that is the one registered here."""

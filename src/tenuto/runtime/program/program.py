@@ -8,11 +8,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 from typing_extensions import TypeVar
 
-from tenuto.argument import check_items, check_kind, check_map
+from tenuto.argument import check_kind, check_map
 from tenuto.codec import encode
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.migration import Migrate
 from tenuto.quote import quote
+from tenuto.runtime.program.program_name import accepted_versions, version_text
 from tenuto.runtime.program.tool import Tool, child_tool
 from tenuto.runtime.program.turn import Turn, context_of
 from tenuto.runtime.program.turn_state import typed_state
@@ -175,7 +176,7 @@ def program(
     if migrations and state is None:
         raise InvalidInput("`migrations` lead to the version of a `state`; declare one.")
     shape = None if state is None else StateShape(state, check_map(migrations or {}, "migrations"))
-    versions = frozenset(_version(each) for each in check_items(accepts, "accepts"))
+    versions = accepted_versions(accepts)
     if definition is not None:
         check_kind(definition, Definition, "definition")
 
@@ -185,16 +186,10 @@ def program(
             raise InvalidInput("A program needs a name and a version.")
         known = definition or Definition(name=called)
         label = called if known.label == known.name else known.label
-        known = known.changed(name=called, version=_version(version), label=label)
+        known = known.changed(name=called, version=version_text(version), label=label)
         return FunctionProgram(body, known, shape=shape, accepts=versions)
 
     return made if function is None else made(function)
-
-
-def _version(given: Any) -> str:
-    if isinstance(given, bool) or not isinstance(given, str | int) or given == "":
-        raise InvalidInput(f"A program needs a name and a version, a text or a number, got {quote(given)}.")
-    return str(given)
 
 
 class Programs:

@@ -80,8 +80,8 @@ async def run_tools(turn: Turn[Any], tools: Sequence[Tool]) -> None:
     else:
         await context.save()
     await _side_by_side([_carry_out(turn, job, batch) for job in batch.jobs])
-    if batch.waits or batch.late or batch.still_open:
-        suspend(context, batch.late, partial=len(batch.waits) + len(batch.late) < len(calls))
+    if batch.waits or batch.still_open:
+        suspend(context, batch.late, partial=len(batch.waits) < len(calls))
 
 
 def _by_name(tools: Iterable[Tool]) -> dict[str, ToolSpec]:
@@ -231,6 +231,7 @@ async def _carry_out(turn: Turn[Any], job: _Job, batch: _Batch) -> None:
         )
     except TurnSuspended as signal:
         batch.late.extend(signal.waits)
+        batch.still_open = True
     except EffectFailed as failed:  # the error is reported to the model
         if failed.__cause__ is not None:
             log_failed_tool(context, tool.name, call["id"], failed.__cause__)

@@ -4,6 +4,7 @@ import inspect
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, get_origin
 
@@ -25,7 +26,8 @@ _ONLY_THESE = ConfigDict(extra="forbid")  # a model that invents a parameter is 
 _REFUSED = (PydanticUserError, TypeError, ValueError, AttributeError, NameError)
 """What Pydantic raises for a type that it cannot read, depending on what is wrong with it."""
 
-_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+_AS_IT_IS = ConfigDict(ser_json_inf_nan="constants")  # NaN would become null; the codec refuses it by name
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any, config=_AS_IT_IS)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -191,6 +193,8 @@ def _described(fields: Mapping[str, Any], tool: str) -> TypedParameters:
 def _adapter(kind: Any, tool: str) -> TypeAdapter[Any]:
     """Return the adapter of what a function returns."""
     try:
+        with suppress(PydanticUserError):  # a model has its own settings
+            return TypeAdapter(kind, config=_AS_IT_IS)
         return TypeAdapter(kind)
     except _REFUSED as error:
         raise _unreadable(tool, "what it returns", error) from error

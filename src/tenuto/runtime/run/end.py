@@ -26,10 +26,11 @@ from tenuto.model.wait import Wait
 from tenuto.runtime.calls.retry import transient_record
 from tenuto.runtime.change.hooks import Hooks
 from tenuto.runtime.change.program_state import take_changes
+from tenuto.runtime.run.failed_calls import outcome_with_last
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.omission import without_anything, without_what_it_made
 from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text, show_texts
-from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.outcome import ABORTED, RUN_ABORTED, Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
 from tenuto.runtime.stream.notices import (
@@ -52,7 +53,6 @@ from tenuto.writing.error_record import clipped, shown, text_of, with_frames, wi
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
-RUN_ABORTED = "run_aborted"
 
 _NOT_CAUSED_BY_NEXT_TURN = (StopRequested, LaneLost, RunNotLive, StoreError)
 
@@ -181,7 +181,8 @@ class TurnEnder:
         log_failed_turn(turn, error)
         turn.discard()
         record = transient_record(error)
-        end = EndRun(status=RunStatus.FAILED, error=with_frames(record, error) if self.tracebacks else record)
+        record = with_frames(record, error) if self.tracebacks else record
+        end = EndRun(status=RunStatus.FAILED, error=record, outcome=outcome_with_last(turn.journal))
         ended = await self.close(turn, end, "the run failed", fault=fault)
         return ended._replace(outcome=replace(ended.outcome, exception=error))
 
@@ -323,17 +324,18 @@ class TurnEnder:
         ended = RunEnded(key=replica.key, run_id=turn.run_id, status=str(end.status), steps=steps, error=error)
         if fault is not None:
             return [fault, ended]
-        saves = turn.pending.moves_head
+        version = replica.version + int(turn.pending.moves_head)
         status = str(replica.status)
         return [
             SessionActionExecuted(
                 key=replica.key,
                 action=_ACTION,
                 before_version=replica.version,
+                after_version=version,
                 before_status=str(SessionStatus.ACTIVE),
                 after_status=status,
             ),
-            SessionSaved(key=replica.key, version=replica.version + int(saves), status=status),
+            SessionSaved(key=replica.key, version=version, status=status),
             ended,
         ]
 
@@ -362,6 +364,7 @@ class TurnEnder:
             error=end.error,
             waits=tuple(waits),
             version=turn.replica.version,
+            resume_refused=ABORTED if _is_aborted(end) else None,
         )
 
 
@@ -372,6 +375,11 @@ class _StageFailed(Exception):
         super().__init__(text_of(error))
         self.error = error
         self.notice = notice
+
+
+def _is_aborted(end: EndRun) -> bool:
+    error: Any = end.error or {}
+    return end.status is RunStatus.FAILED and error.get("category") == RUN_ABORTED
 
 
 def _ends_step(turn: TurnContext, status: RunStatus) -> bool:

@@ -9,6 +9,7 @@ from tenuto.messages.tool_result import not_executed, outcome_unknown, result_me
 from tenuto.model.effect import EffectStatus
 from tenuto.model.run import Stop
 from tenuto.model.wait import Wait
+from tenuto.runtime.calls.failure import without_type
 from tenuto.runtime.conversation.history import preview_of, title_of
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext
@@ -32,7 +33,7 @@ def closing_results(
         elif begun[1].status is EffectStatus.STARTED:
             results.append(outcome_unknown(call))
         else:
-            results.append(result_message(call, begun[1].result, begun[1].error))
+            results.append(result_message(call, begun[1].result, without_type(begun[1].error)))
     return results
 
 

@@ -11,8 +11,10 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
 from tenuto.runtime.run.begin import TurnFactory, run_started, write_start
+from tenuto.runtime.run.failed_calls import again_of
 from tenuto.runtime.run.first_message import is_notice, notice_message
 from tenuto.runtime.run.refusal import Declined
+from tenuto.runtime.session.outcome import is_aborted
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.notices import Notice
 from tenuto.runtime.turn.context import TurnContext
@@ -36,8 +38,15 @@ async def resume_stopped(factory: TurnFactory, replica: Replica, lane: Lane) -> 
 
 
 async def find_stopped(store: Store, key: SessionKey) -> Run:
-    """Return a session's last run if it was interrupted or failed; raise `StatusRefused` for any other."""
+    """Return a session's last run if it was interrupted or failed; raise `StatusRefused` for any other.
+
+    An aborted run is final.
+    """
     run = await store.runs.current(key)
+    if run is not None and is_aborted(run):
+        raise StatusRefused(
+            f"The last run of {key} was aborted, which is final; send a new message.", key=key, found="aborted"
+        )
     if run is None or run.status not in (RunStatus.INTERRUPTED, RunStatus.FAILED):
         state = "has never run" if run is None else f"is {run.status}"
         raise StatusRefused(f"The last run of {key} {state}; there is nothing to resume.", key=key, found=state)
@@ -118,7 +127,8 @@ async def rebuild(
         waits=tuple(waits),
         reply_to=start.reply_to,
     )
-    journal = EffectJournal(effects, run_id=writer.run_id, attempt=writer.attempt)
+    again = again_of(run) if resumes else ()
+    journal = EffectJournal(effects, run_id=writer.run_id, attempt=writer.attempt, again=again)
     turn = factory.build(replica, writer, invocation, journal)
     turn.additions = StepAdditions.of(run.additions, is_stored=resumes is None)
     if resumes is None:

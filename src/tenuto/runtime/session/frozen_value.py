@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import ABCMeta
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from datetime import date, time, timedelta
@@ -34,9 +34,10 @@ def frozen(value: Any) -> Any:
     if isinstance(value, tuple):
         items = [frozen(each) for each in value]
         return type(value)._make(items) if hasattr(value, "_make") else tuple(items)
-    for kind, fill in _FILLS.items():
-        if isinstance(value, kind):
-            copy = _KINDS[kind]()
+    for base, fill in _FILLS.items():
+        if isinstance(value, base):
+            kind: Any = _COLLECTIONS.get(type(value), _COLLECTIONS[base])
+            copy = kind.__new__(kind)  # without `__init__`, which may use what is refused
             fill(copy, value)
             return copy
     if isinstance(value, BaseModel):
@@ -58,8 +59,13 @@ def thawed(value: Any) -> Any:
         return kind(map(thawed, value))
     if kind is deque:
         return deque(map(thawed, value), value.maxlen)
-    if kind is dict:
-        return {name: thawed(each) for name, each in value.items()}
+    if kind in (dict, OrderedDict, defaultdict, Counter):
+        plain = kind()
+        for name, each in value.items():
+            plain[name] = thawed(each)
+        if kind is defaultdict:
+            plain.default_factory = value.default_factory
+        return plain
     if isinstance(value, BaseModel):
         return model_copy(value, kind, thawed)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -100,8 +106,11 @@ def _fill_deque(copy: "deque[Any]", value: "deque[Any]") -> None:
 
 
 def _fill_dict(copy: dict[Any, Any], value: dict[Any, Any]) -> None:
+    put = OrderedDict.__setitem__ if isinstance(copy, OrderedDict) else dict.__setitem__
     for name, each in value.items():
-        dict.__setitem__(copy, name, frozen(each))
+        put(copy, name, frozen(each))
+    if isinstance(copy, defaultdict) and isinstance(value, defaultdict):
+        copy.default_factory = value.default_factory
 
 
 def _fill_set(copy: set[Any], value: set[Any]) -> None:
@@ -117,7 +126,7 @@ _FILLS: dict[type[Any], Callable[[Any, Any], None]] = {
 _SEQUENCE = "append extend insert pop remove clear __setitem__ __delitem__ __iadd__ __imul__"
 _CHANGES: dict[type[Any], str] = {
     list: f"{_SEQUENCE} sort reverse",
-    dict: "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update",
+    dict: "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update move_to_end subtract",
     set: "add clear difference_update discard intersection_update pop remove symmetric_difference_update update "
     "__iand__ __ior__ __isub__ __ixor__",
     deque: f"{_SEQUENCE} appendleft extendleft popleft reverse rotate",
@@ -127,10 +136,14 @@ _CHANGES: dict[type[Any], str] = {
 @lru_cache(maxsize=1024)
 def _kind_of(kind: Any) -> type[Any]:
     """Return the class of frozen copies of a class's instances, which is a subclass of it."""
-    names: dict[str, Any] = dict.fromkeys((_CHANGES.get(kind) or "__setattr__ __delattr__").split(), refuse_change)
+    changes = next((names for base, names in _CHANGES.items() if issubclass(kind, base)), None)
+    refused = (changes or "__setattr__ __delattr__").split()
+    names: dict[str, Any] = {name: refuse_change for name in refused if hasattr(kind, name)}
     names |= {"__copy__": thawed, "__deepcopy__": lambda self, _: thawed(self), "__reduce__": _reduced}
-    if kind not in _CHANGES:
+    if changes is None:
         names |= {"__eq__": _equals, "__hash__": lambda self: hash(thawed(self))}
+    elif issubclass(kind, dict):
+        names |= {"copy": thawed, "__or__": lambda self, other: thawed(self) | other}
     return derived(kind, names)
 
 
@@ -146,4 +159,6 @@ def _same(value: Any) -> Any:
     return value
 
 
-_KINDS: dict[Any, type[Any]] = {each: _kind_of(each) for each in (list, dict, set, deque)}
+_COLLECTIONS: dict[Any, type[Any]] = {
+    each: _kind_of(each) for each in (list, dict, OrderedDict, defaultdict, Counter, set, deque)
+}

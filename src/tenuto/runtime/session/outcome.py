@@ -23,6 +23,12 @@ from tenuto.writing.error_record import error_record
 OutT_co = TypeVar("OutT_co", covariant=True, default=JSON)
 
 
+RUN_ABORTED = "run_aborted"
+"""The category of a run that was asked to abort: it is not resumed any more."""
+
+ABORTED = "The run was aborted, which is final; send a new message."
+"""Why an aborted run cannot be resumed."""
+
 FINAL = frozenset(get_args(OutcomeStatus)) - {"queued", "running"}
 
 
@@ -33,7 +39,8 @@ class Outcome(Generic[OutT_co]):
     `output` is what the program returned, `reply` the last message it said, and `text` that message's text. `waits` are
     the open waits of a suspended run; `error` is plain data. An input that is still queued, or was refused, has no run.
     `version` is the session's version after the turn, and `exception` what its program raised, if the turn ran here;
-    they are not compared.
+    `replayed` says that the message was sent before, and `resume_refused` why a turn that did not complete cannot be
+    resumed. These are not compared.
     """
 
     session_id: str
@@ -46,6 +53,8 @@ class Outcome(Generic[OutT_co]):
     waits: tuple[Wait, ...] = ()
     version: int | None = field(default=None, compare=False)
     exception: BaseException | None = field(default=None, compare=False, repr=False)
+    replayed: bool = field(default=False, compare=False)
+    resume_refused: str | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:
@@ -61,6 +70,12 @@ class Outcome(Generic[OutT_co]):
     def suspended(self) -> bool:
         """Whether the turn is suspended."""
         return self.status == "suspended"
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the turn failed or was interrupted and can be resumed; `resume_refused` says why not."""
+        stopped = self.status in ("failed", "interrupted") and self.run_id is not None
+        return stopped and self.resume_refused is None
 
     @property
     def retryable(self) -> bool:
@@ -82,6 +97,12 @@ class Outcome(Generic[OutT_co]):
             status=self.status,
             error=self.error,
         ) from self.exception
+
+
+def is_aborted(run: Run) -> bool:
+    """Return whether a run was asked to abort."""
+    error: Any = run.error or {}
+    return run.status is RunStatus.FAILED and error.get("category") == RUN_ABORTED
 
 
 class Outcomes:
@@ -159,7 +180,16 @@ class Outcomes:
             reply=reply,
             error=run.error,
             waits=tuple(waits) if run.status is RunStatus.SUSPENDED else (),
+            resume_refused=await self._resume_refused(run),
         )
+
+    async def _resume_refused(self, run: Run) -> str | None:
+        if run.status not in (RunStatus.FAILED, RunStatus.INTERRUPTED):
+            return None
+        if is_aborted(run):
+            return ABORTED
+        last = await self.store.runs.current(run.key)
+        return None if last is not None and last.run_id == run.run_id else "Another turn has begun since."
 
     async def _executed(self, found: Input) -> Outcome[Any]:
         """Return the outcome of a command, which is recorded in the session's stream."""

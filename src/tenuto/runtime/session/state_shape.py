@@ -51,6 +51,10 @@ class StateShape:
                 self.model.__name__,
                 ", ".join(sorted(unnamed)),
             )
+        return self.read(document)
+
+    def read(self, document: Mapping[str, JSON]) -> Any:
+        """Return the model that a document has, and report nothing; raise `StateInvalid`."""
         return self._read({name: value for name, value in document.items() if name in self.fields})
 
     def unnamed(self, document: Mapping[str, JSON]) -> set[str]:
@@ -152,14 +156,25 @@ class StateShape:
         if not names:
             return {}
         try:
-            found = self.model.__pydantic_serializer__.to_python(
-                values, mode="json", include=set(names), by_alias=False, warnings=False
-            )
+            found = self._dump(values, set(names))
         except Exception as error:
-            raise _invalid(f"state cannot be written as JSON: {text_of(error)}", "state") from error
+            path = next((f"state.{name}" for name in sorted(names) if self._fails(values, name)), "state")
+            raise _invalid(f"{path} cannot be written as JSON: {text_of(error)}", path) from error
         if absent := sorted(names - found.keys()):
             raise _invalid(f"state.{absent[0]} is left out when the state is written", f"state.{absent[0]}")
         return {name: found[name] for name in names}
+
+    def _dump(self, values: Any, names: set[str]) -> dict[str, JSON]:
+        write = self.model.__pydantic_serializer__.to_python
+        found: dict[str, JSON] = write(values, mode="json", include=names, by_alias=False, warnings=False)
+        return found
+
+    def _fails(self, values: Any, name: str) -> bool:
+        try:
+            self._dump(values, {name})
+        except Exception:
+            return True
+        return False
 
     def _checked(self, values: Mapping[str, Any]) -> Any:
         validate = self.model.__pydantic_validator__.validate_python
@@ -168,8 +183,8 @@ class StateShape:
     def _read(self, document: Mapping[str, JSON]) -> Any:
         try:
             text = encode(document)
-        except ValueError as error:
-            raise NotJson(f"The state cannot be written as JSON: {error}", path="state") from error
+        except ValueError:
+            text = _dumped(document)
         validate = self.model.__pydantic_validator__.validate_json
         return self._valid(lambda: validate(text, by_alias=False, by_name=True))
 
@@ -213,6 +228,13 @@ def _check_model(model: Any) -> None:
         raise InvalidInput(f"{model.__name__} has a field {_RESERVED!r}, which is the name of the conversation's log.")
     if hidden := [name for name, info in fields.items() if info.exclude]:
         raise InvalidInput(f"{hidden[0]!r} of {model.__name__} is excluded when it is written, so it cannot be kept.")
+
+
+def _dumped(document: Mapping[str, JSON]) -> str:
+    try:
+        return dumps(dict(document), "state")
+    except NotJson as error:
+        raise StateInvalid(error.message, path=error.path) from error
 
 
 def _invalid(what: str, path: str) -> StateInvalid:

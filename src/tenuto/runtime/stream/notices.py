@@ -18,8 +18,8 @@ from tenuto.writing.error_record import category_of, shown, text_of
 _log = logging.getLogger("tenuto.runtime")
 
 
-_ELSEWHERE = frozenset({"run_id", "invocation_id", "before_version"})
-"""Fields that are stored elsewhere: in the event itself, in the run's record, in the event before."""
+_ELSEWHERE = frozenset({"run_id", "invocation_id", "before_version", "after_version"})
+"""Fields that are stored elsewhere: in the event itself, in the run's record, in the events before and after."""
 
 _USUAL: dict[str, JSON] = {"status": "active", "before_status": "active", "after_status": "active", "attempt": 1}
 
@@ -73,6 +73,7 @@ class SessionActionExecuted(Notice):
     type: ClassVar[str] = EventType.SESSION_ACTION_EXECUTED
     action: str
     before_version: int
+    after_version: int
     before_status: str
     after_status: str
     input_id: str | None = None

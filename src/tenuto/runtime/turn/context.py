@@ -258,6 +258,8 @@ class TurnContext:
             self._ends_step = pending.ends_step(self.step_over)
             if self._ends_step is not self.step_over:
                 parts.setdefault("steps", self.steps + self._ends_step)
+        if end is None and (head or waits or pending.document or pending.steps is not None or pending.outgoing):
+            self.journal.went_past()
         if end is None or end.status is not RunStatus.COMPLETED:
             over = self.step_over or bool(self._ends_step) or parts.get("steps", 0) > self.steps
             if (added := self.additions.unwritten(step_over=over)) is not None:
@@ -301,7 +303,7 @@ class TurnContext:
     def namespace(self) -> str:
         """The namespace of effects called here: empty, or that of the call being made."""
         outer = self.call_under_way()
-        return "" if outer is None else f"{outer.namespace}/{outer.key}".removeprefix("/")
+        return "" if outer is None else outer.inner
 
     def may_be_steered(self, boundary: Boundary) -> bool:
         """Return whether input for a boundary may have arrived, as of the last commit; a guarded end checks again."""
@@ -325,10 +327,13 @@ class TurnContext:
         self.pending.steps = self.steps
         self.additions.clear()
 
-    async def open_waits(self, waits: Sequence[OpenWait]) -> None:
-        """Open waits now, in one commit with everything pending, while the turn continues."""
-        self.check_open()
-        receipt = await self.commit(waits=tuple(waits))
+    async def open_waits(self, waits: Sequence[OpenWait], note: Callable[[], None] | None = None) -> None:
+        """Open waits now, in one commit with everything pending and what `note` adds, while the turn continues."""
+        async with self.writer.writing:
+            self.check_open()
+            if note is not None:
+                note()
+            receipt = await self._write_pending(None, tuple(waits))
         for wait_id, opened in zip(receipt.wait_ids, waits, strict=True):
             self.waits.opened(wait_id, opened, self.key, self.run_id, self.invocation.invocation_id, receipt)
 
@@ -391,7 +396,5 @@ Continuation = Callable[[], bool]
 
 
 def _has_reply(logs: Mapping[str, LogChange]) -> bool:
-    change = logs.get(MESSAGES)
-    return change is not None and any(
-        isinstance(each, MAPPING) and each.get("role") == "assistant" for each in change.items
-    )
+    fresh = logs[MESSAGES].items if MESSAGES in logs else ()
+    return any(isinstance(each, MAPPING) and each.get("role") == "assistant" for each in fresh)

@@ -44,6 +44,11 @@ class Place(NamedTuple):
         """Return the place as plain data."""
         return [self.namespace, self.step, self.key]
 
+    @property
+    def inner(self) -> str:
+        """The namespace of the effects that are called in this one's call."""
+        return f"{self.namespace}/{self.key}".removeprefix("/")
+
 
 @dataclass(slots=True)
 class Known:
@@ -60,6 +65,7 @@ class Known:
     idempotent: bool = False
     mine: bool = False
     digest: str = ""
+    making: int = 1
     former: "Known | None" = None
 
     @property
@@ -69,11 +75,19 @@ class Known:
 
 
 class EffectJournal:
-    """The effects of one origin, as one runner knows them; the changes it returns are written by the turn's commits."""
+    """The effects of one origin, as one runner knows them; the changes it returns are written by the turn's commits.
 
-    def __init__(self, effects: Iterable[Effect] = (), *, run_id: str = "", attempt: int = 1) -> None:
+    `again` are the failed calls that are made again if the program comes to them. `last` are those that failed, or
+    whose failure was replayed, while the program has done nothing since that stands.
+    """
+
+    def __init__(
+        self, effects: Iterable[Effect] = (), *, run_id: str = "", attempt: int = 1, again: Iterable[Place] = ()
+    ) -> None:
         self._runner = (run_id, attempt)
         self._known: dict[Place, Known] = {}
+        self.again = set(again)
+        self.last: set[Place] = set()
         self.learn(effects)
 
     def learn(self, effects: Iterable[Effect]) -> None:
@@ -91,6 +105,7 @@ class EffectJournal:
                 idempotent=each.idempotent,
                 mine=(each.run_id, each.attempt) == self._runner,
                 digest=each.digest,
+                making=each.making,
             )
 
     @property
@@ -138,6 +153,11 @@ class EffectJournal:
         self, place: Place, kind: EffectKind, request: JSON, *, idempotent: bool, call_id: str | None
     ) -> StartEffect:
         """Note that a call is about to be made, and return the change to write."""
+        former = self._known.get(place)
+        making = 1 if former is None else former.making + 1
+        if former is None or not former.mine:
+            self.went_past(place.namespace)
+        self.again.discard(place)
         self._known[place] = Known(
             kind=kind,
             status=EffectStatus.STARTED,
@@ -146,7 +166,8 @@ class EffectJournal:
             call_id=call_id,
             idempotent=idempotent,
             mine=True,
-            former=self._known.get(place),
+            making=making,
+            former=former,
         )
         return StartEffect(
             key=place.key,
@@ -156,7 +177,22 @@ class EffectJournal:
             namespace=place.namespace,
             idempotent=idempotent,
             call_id=call_id,
+            making=making,
         )
+
+    def went_past(self, namespace: str = "") -> None:
+        """Note that something follows the failures in a namespace and in those within it."""
+        if self.last and not namespace.startswith("/"):
+            self.last = {place for place in self.last if not _is_within(place.namespace, namespace)}
+
+    def repeats(self, place: Place) -> None:
+        """Note that a call is about to be made again, and so are the calls in it that failed last."""
+        failed = {each for each in self.last if _is_within(each.namespace, place.inner)}
+        self.again |= failed
+        self.last -= failed
+        for each, known in self._known.items():
+            if known.status is EffectStatus.STARTED and _is_within(each.namespace, place.inner):
+                known.mine = False
 
     def finish(self, place: Place, *, result: JSON = None, error: JSON = None) -> FinishEffect:
         """Note a call's result or error, and return the change to write."""
@@ -211,6 +247,10 @@ class EffectJournal:
         known.status, known.result, known.error = EffectStatus.SETTLED, result, error
         known.has_result = True
         return SettleEffect(key=place.key, step=place.step, namespace=place.namespace, result=result, error=error)
+
+
+def _is_within(namespace: str, outer: str) -> bool:
+    return not outer or namespace == outer or namespace.startswith(f"{outer}/")
 
 
 def unstarted(changes: Sequence[EffectChange]) -> list[StartEffect]:

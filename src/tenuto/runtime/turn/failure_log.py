@@ -10,6 +10,8 @@ from tenuto.writing.error_record import category_of, causes_of, text_of
 
 _log = logging.getLogger("tenuto.runtime")
 
+_REPLAYED = "This call was not made again: its failure is recorded."
+
 
 def log_failed_turn(turn: TurnContext, error: BaseException) -> None:
     """Log that a turn failed: with its traceback if that helps to find a mistake, otherwise as one line."""
@@ -21,19 +23,29 @@ def log_failed_tool(turn: TurnContext, tool: str, call_id: str, error: BaseExcep
     _write(logging.WARNING, f"tool {tool}", turn, error, {"tool": tool, "effect": call_id}, traced=True)
 
 
+def as_replayed(error: Exception) -> Exception:
+    """Mark a failure that was recorded, and is raised again: it was logged when it happened, and has no traceback."""
+    error.add_note(_REPLAYED)
+    return error
+
+
 def is_expected(error: BaseException) -> bool:
     """Return whether an error says what happened to the turn rather than where code is wrong.
 
-    That are the turn's own limits and waits, transient failures of the store, and a process that is to end; not if
-    other code raised the first of them.
+    That are the turn's own limits and waits, failures that are replayed, transient failures of the store, and a process
+    that is to end; not if other code raised the first of them.
     """
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return True
-    return all(isinstance(each, TurnError) or _is_transient(each) for each in causes_of(error))
+    return all(isinstance(each, TurnError) or _is_transient(each) or _is_replayed(each) for each in causes_of(error))
 
 
 def _is_transient(error: BaseException) -> bool:
     return isinstance(error, TenutoError) and error.retryable
+
+
+def _is_replayed(error: BaseException) -> bool:
+    return _REPLAYED in getattr(error, "__notes__", ())
 
 
 def _places(error: BaseException) -> dict[str, Any]:

@@ -16,6 +16,9 @@ STEP = "/step"
 """The name under which a wait's metadata store the step that asked for it."""
 
 
+PAUSED = "/paused"
+"""The name under which the metadata of a wait for a time store the call that is then made again."""
+
 ANSWERS_CALLS = (WaitKind.TOOL_RESULT, WaitKind.CHILD)
 """The kinds of waits whose answer is the result of a call."""
 
@@ -78,6 +81,11 @@ class InvocationWaits:
         found = [wait for wait in self._waits if wait.kind == kind and wait.metadata.get("call_id") == call_id]
         return found[-1] if found else None
 
+    def pause_of(self, effect: str, making: int) -> Wait | None:
+        """Return the wait for the time when a call that failed is made again."""
+        found = (each for each in self._waits if each.metadata.get(PAUSED) == effect)
+        return next((each for each in found if each.metadata.get("making") == making), None)
+
     def is_open(self, call_id: str) -> bool:
         """Return whether a tool call waits for an answer."""
         return any(wait.status is WaitStatus.OPEN and wait.metadata.get("call_id") == call_id for wait in self._waits)
@@ -129,7 +137,8 @@ class InvocationWaits:
         return {
             str(wait.metadata["call_id"])
             for wait in self._waits
-            if wait.status in covering and "call_id" in wait.metadata
+            if "call_id" in wait.metadata
+            and (wait.status in covering or (PAUSED in wait.metadata and wait.status is WaitStatus.EXPIRED))
         }
 
 

@@ -46,6 +46,16 @@ class Runs:
         """
         return await read_sound(partial(self._store.backend.read, "running_runs"), check_limit(limit), read_run)
 
+    async def resumable(self, *, tenant: Tenant = "", limit: int = 100, after: str = "") -> list[Run]:
+        """Return a tenant's runs that failed or were interrupted and left a checkpoint, by id; `after` continues.
+
+        That is the run with the last checkpoint of its invocation, if no later one runs, waits or is complete. One that
+        cannot be read is passed over and reported.
+        """
+        place = (within(tenant), check_text(after, "after"))
+        ask = partial(self._store.backend.read, "resumable_runs", *place)
+        return await read_sound(ask, check_limit(limit), read_run)
+
     async def current(self, key: Key) -> Run | None:
         """Return the run last begun under the session's lane, or None."""
         return _first(await self._store.backend.glance("current_run", *columns_of(as_key(key))))

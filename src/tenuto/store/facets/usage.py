@@ -19,7 +19,7 @@ class Usage:
         self._store = store
 
     async def report(self, key: Key, *, run_id: str | None = None, cascade: bool = False) -> UsageReport:
-        """Return a session's sums, in total and by model; `cascade=True` adds the children's tree.
+        """Return a session's sums, in total, by model and by source; `cascade=True` adds the children's tree.
 
         With `run_id`, only the calls of that run of the session, also once the run is pruned; a run has no children,
         so both together are refused. What is unknown has used nothing. A sum beyond 2^53 - 1 is `UsageOutOfRange`.

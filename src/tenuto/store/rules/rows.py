@@ -244,6 +244,7 @@ class EffectRow(NamedTuple):
     attempt: int
     started_at: int
     ended_at: int | None
+    making: int = 1
 
     @property
     def place(self) -> tuple[Any, ...]:

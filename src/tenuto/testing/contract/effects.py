@@ -110,6 +110,34 @@ async def test_the_same_effect_with_another_request_is_a_mismatch_that_names_bot
         await store.commit(scene.commit(_start(request="8 EUR"), run=begin))
 
 
+async def test_a_call_is_made_again_under_the_next_number(store: Store) -> None:
+    """After a failure, and where the outcome is not known; with another number, or after another outcome, it is not."""
+    scene = await _scene(store)
+    await scene.write(_start("failed"), _start("open"), _start("done"))
+    await scene.write(FinishEffect(key="failed", error={"category": "down"}), FinishEffect(key="done", result=1))
+    assert (await scene.get("failed")).making == 1
+    async with unchanged(store):
+        for key, making in (("failed", 1), ("failed", 3), ("done", 2)):
+            with pytest.raises(EffectNotOpen):
+                await scene.write(_start(key, making=making))
+        with pytest.raises(EffectMismatch):
+            await scene.write(_start("failed", "8 EUR", making=2))
+        for wrong in (0, -1, "2"):
+            with pytest.raises(InvalidInput):
+                await scene.write(_start("failed", making=wrong))
+    await scene.write(_start("failed", making=2), _start("open", making=2))
+    again = await scene.get("failed")
+    assert (again.status, again.making, again.error, again.ended_at) == (EffectStatus.STARTED, 2, None, None)
+    assert (await scene.get("open")).making == 2
+    with pytest.raises(EffectNotOpen):
+        await scene.write(_start("open", making=1))
+    await scene.write(FinishEffect(key="failed", result="fine"), _start("next"), FinishEffect(key="next", error="e"))
+    await scene.write(_start("next", making=2), FinishEffect(key="next", result="late"))
+    assert [
+        (each.status, each.making, each.result) for each in [await scene.get("failed"), await scene.get("next")]
+    ] == [(EffectStatus.DONE, 2, "fine"), (EffectStatus.DONE, 2, "late")]
+
+
 async def test_a_done_effect_is_not_started_again(store: Store) -> None:
     """Done, failed and settled alike; the refusal says which, and nothing changes."""
     scene = await _scene(store)

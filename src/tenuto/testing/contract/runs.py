@@ -11,7 +11,7 @@ from tenuto.errors import CommitRefused, InvocationExists, LaneLost, RunNotLive
 from tenuto.model.commit import Append, BeginRun, Commit, EndRun, NewCheckpoint, OpenWait, SettleWait, TakeRun
 from tenuto.model.event import NewEvent
 from tenuto.model.run import RunRef, RunStatus
-from tenuto.model.session import SessionKey
+from tenuto.model.session import ANY_TENANT, SessionKey
 from tenuto.store.store import Store
 from tenuto.testing.checks import unchanged
 from tenuto.testing.factories import a_commit, a_key, a_run, a_save, a_session, a_turn, an_id, an_owner, message
@@ -358,3 +358,24 @@ async def test_runs_checkpoints_and_waits_read_back_equal(store: Store) -> None:
     assert (found.metadata, found.answer, found.status) == ({"who": "me"}, {}, "answered")
     assert (latest.step, latest.cursor, latest.schema_version) == (3, {}, "v5")
     assert latest.document == {"big": "z" * 3000, "small": {}}
+
+
+async def test_runs_that_left_a_checkpoint_and_stopped_can_be_resumed(store: Store) -> None:
+    """Failed and interrupted ones of a tenant or of all, by id, if no later run took their place."""
+    ends = {"b-failed": RunStatus.FAILED, "a-cut": RunStatus.INTERRUPTED, "c-done": RunStatus.COMPLETED}
+    key, _ = await a_session(store)
+    elsewhere = a_key(tenant="t")
+    for name, status in {**ends, "d-bare": RunStatus.FAILED, "e-other": RunStatus.FAILED}.items():
+        place = elsewhere if name == "e-other" else key
+        run = await a_run(store, place, run_id=name, invocation_id=f"i-{name}")
+        if name != "d-bare":
+            await store.commit(_checkpoint(place, run, 1))
+        await store.commit(a_commit(place, run=run, end=EndRun(status=status)))
+    assert [run.run_id for run in await store.runs.resumable()] == ["a-cut", "b-failed"]
+    assert [run.run_id for run in await store.runs.resumable(after="a-cut", limit=1)] == ["b-failed"]
+    assert [run.run_id for run in await store.runs.resumable(tenant="t")] == ["e-other"]
+    assert [run.run_id for run in await store.runs.resumable(tenant=ANY_TENANT)] == ["a-cut", "b-failed", "e-other"]
+    again = await a_run(store, key, run_id="f-again", invocation_id="i-a-cut", origin_id="i-a-cut", fresh=False)
+    assert [run.run_id for run in await store.runs.resumable()] == ["b-failed"]
+    await store.commit(a_commit(key, run=again, end=EndRun(status=RunStatus.FAILED)))
+    assert [run.run_id for run in await store.runs.resumable()] == ["a-cut", "b-failed"]

@@ -25,19 +25,23 @@ def _sums(usage: UsageTotals) -> tuple[int, ...]:
     return usage.calls, usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning
 
 
-async def test_usage_is_summed_in_total_and_by_model(harness: Harness) -> None:
+async def test_usage_is_summed_in_total_by_model_and_by_source(harness: Harness) -> None:
     """Over all commits of the session, with a run and without, also after reopen."""
     store = await harness.open()
     key, _ = await a_session(store)
     lane = await store.lanes.acquire(key, an_owner())
     turn = a_turn(key, lane, usage=(CALL, replace(CALL, model="m-2", input=7)))
     await store.commit(turn)
-    await store.commit(a_commit(key, usage=(CALL,)))
+    await store.commit(a_commit(key, usage=(replace(CALL, source="tool"),)))
     report = await (await harness.open()).usage.report(key)
     assert _sums(report.total) == (3, 9, 60, 900, 12000, 150000)
     assert {model: _sums(sums) for model, sums in report.by_model.items()} == {
         "m-1": (2, 2, 40, 600, 8000, 100000),
         "m-2": (1, 7, 20, 300, 4000, 50000),
+    }
+    assert {source: _sums(sums) for source, sums in report.by_source.items()} == {
+        "ask": (2, 8, 40, 600, 8000, 100000),
+        "tool": (1, 1, 20, 300, 4000, 50000),
     }
     assert report.sessions == 1
     kept = await rows(store, "usage", "operation_id", "ordinal", "run_id", "source", "model")

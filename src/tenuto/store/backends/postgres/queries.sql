@@ -264,8 +264,8 @@ WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL 
 ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT $11
 
 -- usage_of_session --
-A session's usage by model, a null run means any: calls, and the high and low halves of each sum.
-SELECT u.model, count(*),
+A session's usage by model and source, a null run means any: calls, and the high and low halves of each sum.
+SELECT u.model, u.source, count(*),
     CAST(sum(u.input / 67108864) AS BIGINT), CAST(sum(u.input % 67108864) AS BIGINT),
     CAST(sum(u.output / 67108864) AS BIGINT), CAST(sum(u.output % 67108864) AS BIGINT),
     CAST(sum(u.cache_read / 67108864) AS BIGINT), CAST(sum(u.cache_read % 67108864) AS BIGINT),
@@ -273,7 +273,7 @@ SELECT u.model, count(*),
     CAST(sum(u.reasoning / 67108864) AS BIGINT), CAST(sum(u.reasoning % 67108864) AS BIGINT)
 FROM session s JOIN usage u ON u.session = s.sid AND u.life = s.life
 WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND ($4::TEXT IS NULL OR u.run_id = $4)
-GROUP BY u.model
+GROUP BY u.model, u.source
 
 -- outgoing_by_id --
 One outgoing item with its sender's row, asked for in a tenant; a null one means any.
@@ -394,6 +394,19 @@ Runs under way under a lane, oldest first.
 SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
 WHERE r.status = 'running' AND r.generation IS NOT NULL
 ORDER BY r.started_at, r.run_id LIMIT $1
+
+-- resumable_runs --
+Runs that stopped before their end and left the last checkpoint of their invocation, after one of them; a null tenant means any.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
+WHERE r.status IN ('failed', 'interrupted') AND r.run_id > $2 AND ($1::TEXT IS NULL OR s.tenant = $1)
+    AND EXISTS (SELECT 1 FROM checkpoint c WHERE c.session = r.session AND c.run_id = r.run_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM run l WHERE l.tenant = r.tenant AND l.invocation_id = r.invocation_id AND l.chain > r.chain AND (
+            l.status NOT IN ('failed', 'interrupted')
+            OR EXISTS (SELECT 1 FROM checkpoint c WHERE c.session = l.session AND c.run_id = l.run_id)
+        )
+    )
+ORDER BY r.run_id LIMIT $3
 
 -- checkpoint_by_commit --
 The checkpoint a commit wrote.
@@ -770,21 +783,23 @@ Effects.
 INSERT INTO effect SELECT * FROM unnest(
     $1::BIGINT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
     $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[], $15::TEXT[], $16::BIGINT[],
-    $17::BIGINT[], $18::BIGINT[]
+    $17::BIGINT[], $18::BIGINT[], $19::BIGINT[]
 ) p
 
 -- restart_effects --
-Let another runner have started an effect whose outcome is not known.
+Make a call again whose outcome is not known, or that failed in its making before this one.
 UPDATE effect e SET
     request = p.request, result = p.result, status = p.status, idempotent = p.idempotent, error = p.error,
-    call_id = p.call_id, run_id = p.run_id, attempt = p.attempt, started_at = p.started_at, ended_at = p.ended_at
+    call_id = p.call_id, run_id = p.run_id, attempt = p.attempt, started_at = p.started_at, ended_at = p.ended_at,
+    making = p.making
 FROM unnest(
-    $1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
-    $9::BIGINT[], $10::BIGINT[], $11::BIGINT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[], $15::BIGINT[], $16::TEXT[]
-) p (request, result, status, idempotent, error, call_id, run_id, attempt, started_at, ended_at,
+    $1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[], $9::BIGINT[],
+    $10::BIGINT[], $11::BIGINT[], $12::BIGINT[], $13::BIGINT[], $14::TEXT[], $15::TEXT[], $16::BIGINT[], $17::TEXT[]
+) p (request, result, status, idempotent, error, call_id, run_id, attempt, started_at, ended_at, making,
     session, life, origin_id, namespace, step, key)
 WHERE e.session = p.session AND e.life = p.life AND e.origin_id = p.origin_id AND e.namespace = p.namespace
-    AND e.step = p.step AND e.key = p.key AND e.status = 'started'
+    AND e.step = p.step AND e.key = p.key
+    AND (e.status = 'started' AND e.making <= p.making OR e.status = 'failed' AND e.making = p.making - 1)
 RETURNING 1
 
 -- finish_effects --

@@ -264,8 +264,8 @@ WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR e.o
 ORDER BY e.started_at, e.origin_id, e.namespace, e.step, e.key LIMIT ?11
 
 -- usage_of_session --
-A session's usage by model, a null run means any: calls, and the high and low halves of each sum.
-SELECT u.model, count(*),
+A session's usage by model and source, a null run means any: calls, and the high and low halves of each sum.
+SELECT u.model, u.source, count(*),
     CAST(sum(u.input / 67108864) AS BIGINT), CAST(sum(u.input % 67108864) AS BIGINT),
     CAST(sum(u.output / 67108864) AS BIGINT), CAST(sum(u.output % 67108864) AS BIGINT),
     CAST(sum(u.cache_read / 67108864) AS BIGINT), CAST(sum(u.cache_read % 67108864) AS BIGINT),
@@ -273,7 +273,7 @@ SELECT u.model, count(*),
     CAST(sum(u.reasoning / 67108864) AS BIGINT), CAST(sum(u.reasoning % 67108864) AS BIGINT)
 FROM session s JOIN usage u ON u.session = s.sid AND u.life = s.life
 WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 AND (?4 IS NULL OR u.run_id = ?4)
-GROUP BY u.model
+GROUP BY u.model, u.source
 
 -- outgoing_by_id --
 One outgoing item with its sender's row, asked for in a tenant; a null one means any.
@@ -394,6 +394,19 @@ Runs under way under a lane, oldest first.
 SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
 WHERE r.status = 'running' AND r.generation IS NOT NULL
 ORDER BY r.started_at, r.run_id LIMIT ?1
+
+-- resumable_runs --
+Runs that stopped before their end and left the last checkpoint of their invocation, after one of them; a null tenant means any.
+SELECT s.*, r.* FROM run r JOIN session s ON s.sid = r.session
+WHERE r.status IN ('failed', 'interrupted') AND r.run_id > ?2 AND (?1 IS NULL OR s.tenant = ?1)
+    AND EXISTS (SELECT 1 FROM checkpoint c WHERE c.session = r.session AND c.run_id = r.run_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM run l WHERE l.tenant = r.tenant AND l.invocation_id = r.invocation_id AND l.chain > r.chain AND (
+            l.status NOT IN ('failed', 'interrupted')
+            OR EXISTS (SELECT 1 FROM checkpoint c WHERE c.session = l.session AND c.run_id = l.run_id)
+        )
+    )
+ORDER BY r.run_id LIMIT ?3
 
 -- checkpoint_by_commit --
 The checkpoint a commit wrote.
@@ -714,15 +727,15 @@ UPDATE run SET holds = holds | 4 WHERE session = ?1 AND life = ?2 AND run_id IN 
 
 -- insert_effects --
 Effects.
-INSERT INTO effect VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+INSERT INTO effect VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- restart_effects --
-Let another runner have started an effect whose outcome is not known.
+Make a call again whose outcome is not known, or that failed in its making before this one.
 UPDATE effect SET
     request = ?1, result = ?2, status = ?3, idempotent = ?4, error = ?5, call_id = ?6, run_id = ?7, attempt = ?8,
-    started_at = ?9, ended_at = ?10
-WHERE session = ?11 AND life = ?12 AND origin_id = ?13 AND namespace = ?14 AND step = ?15 AND key = ?16
-    AND status = 'started'
+    started_at = ?9, ended_at = ?10, making = ?11
+WHERE session = ?12 AND life = ?13 AND origin_id = ?14 AND namespace = ?15 AND step = ?16 AND key = ?17
+    AND (status = 'started' AND making <= ?11 OR status = 'failed' AND making = ?11 - 1)
 
 -- finish_effects --
 Write the outcome of an effect that a runner has started, perhaps without bodies.

@@ -41,6 +41,8 @@ class _Runner(NamedTuple):
 def pack_effect(given: EffectChange, where: str) -> PackedEffect:
     """Encode a change of an effect."""
     if isinstance(given, StartEffect):
+        if given.making < 1:
+            raise InvalidInput(f"{where}.making must be a number from 1, got {given.making}.")
         request = dumps(given.request, f"{where}.request")
         return PackedEffect(given, request, digest_of(str(given.kind), request))
     error = maybe_json(given.error, f"{where}.error")
@@ -71,6 +73,8 @@ def _meaning(each: PackedEffect) -> list[Any]:
     match given:
         case StartEffect():
             meant: list[Any] = ["start", each.digest, given.idempotent, given.call_id]
+            if given.making > 1:
+                meant.append(given.making)
         case FinishEffect():
             meant = ["finish", each.status, each.result, each.error]
         case SettleEffect():
@@ -109,7 +113,10 @@ def _place(given: EffectChange, runner: _Runner) -> EffectPlace:
 
 
 def check_effects(packed: list[PackedEffect], commit: Commit, run: RunRow | None, found: Found) -> None:
-    """Refuse a start of what is done or was another request, and an outcome of what was not started so."""
+    """Refuse a start of what has an outcome or was another request, and an outcome of what was not started so.
+
+    What has failed may be started as its next making.
+    """
     runner = _runner_of(commit, run)
     here: dict[EffectPlace, str] = {}
     for each in packed:
@@ -127,7 +134,7 @@ def check_effects(packed: list[PackedEffect], commit: Commit, run: RunRow | None
                         found=known.digest,
                         given=each.digest,
                     )
-                fits = place not in here and state in (None, EffectStatus.STARTED)
+                fits = place not in here and _may_start(each.given.making, known)
                 here[place] = EffectStatus.STARTED
             case FinishEffect() if place in here or found.effects is None:
                 state = here.get(place, EffectStatus.STARTED)
@@ -147,6 +154,13 @@ def check_effects(packed: list[PackedEffect], commit: Commit, run: RunRow | None
                 place=place,
                 found=state,
             )
+
+
+def _may_start(making: int, known: EffectRow | None) -> bool:
+    """Return whether a call may be made: for the first time, again without a known outcome, or after a failure."""
+    if known is None or known.status == EffectStatus.STARTED:
+        return known is None or making >= known.making
+    return known.status == EffectStatus.FAILED and making == known.making + 1
 
 
 def effect_writes(draft: Draft, packed: list[PackedEffect], writes: list[Write]) -> None:
@@ -205,6 +219,7 @@ def _started(
         attempt=runner.attempt,
         started_at=now,
         ended_at=None,
+        making=given.making,
     )
 
 

@@ -34,17 +34,20 @@ def usage_writes(draft: Draft, writes: list[Write]) -> None:
 
 
 def report_of(rows: Iterable[Row], sessions: int) -> UsageReport:
-    """Add up sums by model: the model, the calls, and high and low halves of each count."""
-    sums: dict[str, dict[str, int]] = {}
+    """Add up sums by model and by source: both, the calls, and high and low halves of each count."""
+    models: dict[str, dict[str, int]] = {}
+    sources: dict[str, dict[str, int]] = {}
     total = dict.fromkeys(("calls", *TOKENS), 0)
-    for model, calls, *halves in rows:
-        of_model = sums.setdefault(model, dict.fromkeys(total, 0))
+    for model, source, calls, *halves in rows:
+        of_model = models.setdefault(model, dict.fromkeys(total, 0))
+        of_source = sources.setdefault(source, dict.fromkeys(total, 0))
         counts = {name: halves[2 * i] * SPLIT + halves[2 * i + 1] for i, name in enumerate(TOKENS)}
         for name, count in {"calls": calls, **counts}.items():
-            of_model[name] += count
-            total[name] += count
+            for sums in (of_model, of_source, total):
+                sums[name] += count
     for name, count in total.items():
         if count > MAX_COUNT:
             raise UsageOutOfRange(f"The sum of {name} is {count}, over 2^53 - 1; sum fewer sessions.", name=name)
-    by_model = {model: UsageTotals(**sums[model]) for model in sorted(sums)}
-    return UsageReport(total=UsageTotals(**total), by_model=by_model, sessions=sessions)
+    by_model = {model: UsageTotals(**models[model]) for model in sorted(models)}
+    by_source = {source: UsageTotals(**sources[source]) for source in sorted(sources)}
+    return UsageReport(total=UsageTotals(**total), by_model=by_model, by_source=by_source, sessions=sessions)
