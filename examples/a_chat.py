@@ -3,20 +3,16 @@ import asyncio
 from openai import AsyncOpenAI
 
 from tenuto import SessionRuntime, Turn, program
-from tenuto.messages import AssistantMessage, stream_openai, to_openai
+from tenuto.messages import stream_openai, to_openai
+
+create = AsyncOpenAI().chat.completions.create
 
 
 @program
 async def chat(turn: Turn) -> None:
-    async def ask() -> AssistantMessage:
-        return await stream_openai(
-            await AsyncOpenAI().chat.completions.create(
-                model="gpt-5-mini", messages=to_openai(turn.context), stream=True
-            ),
-            turn.emit,
-        )
-
-    turn.append(await turn.model(ask))
+    said = to_openai(turn.context)
+    reply = await turn.model(lambda: stream_openai(create(model="gpt-5-mini", messages=said, stream=True), turn.emit))
+    turn.append(reply)
 
 
 async def main() -> None:

@@ -38,7 +38,7 @@ ENDED_BY: dict[str, tuple[str, ...]] = {
     "a turn under way, which ends by itself, is stopped, or loses its lane": (
         "graph/session/process_locks.py:ProcessLocks.acquire_lock",
         "runtime/queue/sender.py:Sender._advance_to",
-        "runtime/queue/sender.py:Sender.begin",
+        "runtime/queue/sender.py:Sender.begin_with",
         "runtime/queue/dispatcher.py:Dispatcher._before_it",
         "runtime/run_handle.py:RunHandle.result",
         "runtime/run_handle.py:RunHandle.text",

@@ -12,13 +12,13 @@ NAMES: dict[type, str] = {
     ),
     Session: (
         "abandon_waits answer cancel delete effects_in_doubt enqueue events execute fork get info messages "
-        "pause_schedule resume resume_schedule rewind runs schedule schedules send session_id settle_effect start stop "
-        "tenant unschedule usage waits withdraw_stop"
+        "pause_schedule regenerate resume resume_schedule rewind runs schedule schedules send session_id settle_effect "
+        "start stop tenant unschedule usage waits withdraw_stop"
     ),
     RunHandle: "events input_id result run_id session_id stop text wait",
     Outcome: (
-        "can_resume completed error exception input_id output replayed reply result resume_refused retryable run_id "
-        "session_id status suspended text version waits"
+        "can_resume completed error exception input_id output regenerated replayed reply result "
+        "resume_refused retryable run_id session_id status suspended text version waits"
     ),
     Turn: (
         "add append attempt child context definition effect emit enqueue frame hand_off input log messages model "

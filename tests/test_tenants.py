@@ -281,6 +281,10 @@ CASES: dict[str, list[Case]] = {
     "Session.cancel": [lambda w, i: w.view.session("waits").cancel(i.input_id)],
     "Session.events": [lambda w, i: _all(w.view.session("shared").events(run=i.ended_run, live=False))],
     "Session.fork": [lambda w, i: w.view.session("shared").fork(at=i.ended_run)],
+    "Session.regenerate": [
+        lambda w, i: w.view.session("shared").regenerate(i.ended_run),
+        lambda w, i: w.view.session("shared").regenerate(i.ended_run, fork=True),
+    ],
     "Session.rewind": [lambda w, i: w.view.session("shared").rewind(i.ended_run)],
     "Session.settle_effect": [
         lambda w, i: w.view.session("doubtful").settle_effect(i.effect, result="paid"),

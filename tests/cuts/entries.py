@@ -397,6 +397,13 @@ ENTRIES: dict[str, Entry] = {
     "session.unschedule": Entry(scene=scheduled, call=lambda w: _session(w).unschedule("n")),
     "session.pause_schedule": Entry(scene=scheduled, call=lambda w: _session(w).pause_schedule("n")),
     "session.resume_schedule": Entry(scene=paused_schedule, call=lambda w: _session(w).resume_schedule("n")),
+    "session.regenerate": Entry(scene=talked, call=lambda w: _session(w).regenerate(key="again"), runs_turns=True),
+    "session.regenerate, queued": Entry(
+        scene=talked, call=lambda w: _session(w).regenerate(key="again", when_busy="queue"), runs_turns=True
+    ),
+    "session.regenerate, on a fork": Entry(
+        scene=talked, call=lambda w: _session(w).regenerate(w.facts["first"], "again", fork=True), runs_turns=True
+    ),
     "session.rewind": Entry(scene=talked, call=lambda w: _session(w).rewind(w.facts["first"]), repeats=True),
     "session.delete": Entry(
         scene=talked, call=lambda w: _session(w).delete(), tolerates=(SessionNotFound,), sweeps=True

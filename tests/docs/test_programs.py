@@ -51,6 +51,7 @@ def test_the_first_agent_of_the_readme_has_fifteen_lines_or_fewer() -> None:
     assert 0 < count_lines(first.code) <= 15
     imported = {line.split()[1].partition(".")[0] for line in first.lines if line.startswith(("import ", "from "))}
     assert imported - sys.stdlib_module_names == {"tenuto"}
+    assert count_lines((ROOT / "examples" / "a_chat.py").read_text()) <= count_lines(first.code)
 
 
 @pytest.mark.parametrize(

@@ -363,6 +363,12 @@ async def _resume(world: World) -> Arguments:
     return {OF: await world.failed()}
 
 
+@recipe("session.regenerate")
+async def _regenerate(world: World) -> Arguments:
+    (run,) = await world.store.runs.of_session(await world.talk(), limit=1)
+    return {"run_id": run.run_id, "key": new_id(), "fork": False, "when_busy": "queue"}
+
+
 @recipe("session.rewind")
 async def _rewind(world: World) -> Arguments:
     (run,) = await world.store.runs.of_session(await world.talk(), limit=1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
-from tenuto import Turn, program, run_tools
+from tenuto import SessionRuntime, Turn, program, run_tools
 from tenuto.errors import InvalidInput
 from tenuto.model.session import SessionKey
 from tenuto.observe.otel import OTelObserver
@@ -202,3 +202,45 @@ async def test_a_trace_is_stored_with_a_turn_only_if_somebody_traces_it() -> Non
     assert stored[0] is None
     assert isinstance(stored[1], dict)
     assert list(stored[1]) == ["trace"]
+
+
+def test_a_blocking_call_is_below_the_span_of_its_thread() -> None:
+    spans = Spans()
+    tracer = spans.provider.get_tracer("caller")
+    runtime = SessionRuntime("memory://", answers, listeners=[spans.observer])
+    with runtime.blocking() as blocking:
+        session = blocking.create(answers, session_id="s")
+        with tracer.start_as_current_span("request"):
+            session.send("hi")
+    assert str(spans.root()) == "request(invoke_agent answers)"
+
+
+async def test_a_turn_that_is_started_is_below_the_span_of_whoever_started_it() -> None:
+    spans = Spans()
+    tracer = spans.provider.get_tracer("caller")
+    async with memory_runtime(answers, listeners=[spans.observer]) as runtime:
+        session = await runtime.create(answers, session_id="s")
+        with tracer.start_as_current_span("request"):
+            handle = await session.start("hi")
+        await handle.wait()
+    assert str(spans.root()) == "request(invoke_agent answers)"
+
+
+async def test_a_turn_that_loses_its_store_is_lost_and_says_why() -> None:
+    spans, gate = Spans(), Gate()
+
+    @program
+    async def holds(turn: Turn) -> None:
+        await gate()
+        raise LookupError("after all")
+
+    async with memory_runtime(holds, listeners=[spans.observer]) as runtime:
+        session = await runtime.create(holds, session_id="s")
+        sending = asyncio.create_task(session.send("hi"))
+        await gate.reached.wait()
+        await runtime.store.aclose()
+        gate.open.set()
+        await asyncio.wait([sending])
+    root = spans.root()
+    assert (root.span.attributes or {})["tenuto.status"] == "lost"
+    assert (root.status, root.said("outcome"), len(root.exceptions)) == ("UNSET", "cancelled", 1)

@@ -149,6 +149,16 @@ async def rows(store: Store) -> Any:
     return {**dump, "session": lane_less}
 
 
+_MOVED_BY_EVENTS = ("commit_no", "event_seq", "updated_at")
+
+
+async def without_stream(store: Store) -> Any:
+    """Return the rows of the store without the events, and without what the commit of an event alone moves."""
+    dump = await rows(store)
+    kept = [{n: v for n, v in row.items() if n not in _MOVED_BY_EVENTS} for row in dump["session"]]
+    return {**dump, "session": kept, "event": [], "receipt": []}
+
+
 def said(session: SessionView) -> list[Any]:
     """Return the texts of a session's messages."""
     return [message["content"] for message in session.messages if isinstance(message, Mapping)]

@@ -82,7 +82,9 @@ BEFORE_WAIT_LISTS = (
     "CREATE INDEX wait_open ON wait (wait_id) WHERE status = 'open'",
 )
 
-BEFORE_MAKINGS = (*BEFORE_WAIT_LISTS, "ALTER TABLE effect DROP COLUMN making")
+BEFORE_BUDGETS = (*BEFORE_WAIT_LISTS, "ALTER TABLE run DROP COLUMN budget")
+
+BEFORE_MAKINGS = (*BEFORE_BUDGETS, "ALTER TABLE effect DROP COLUMN making")
 
 BEFORE_PREVIEWS = (
     *BEFORE_MAKINGS,
@@ -165,7 +167,7 @@ async def test_what_waited_before_is_listed_by_tenant_and_by_graph(fresh: OurHar
         paused = await graph.bind(store, tenant="acme").run()
     for statement in BEFORE_WAIT_LISTS:
         await fresh.damage(statement)
-    await go_back_to(fresh, 11)
+    await go_back_to(fresh, 12)
     async with open_store(fresh.address, **fresh.options) as store:
         assert await store.waits.open() == ()
         assert await store.waits.open(tenant="acme") == (*asked, paused.wait)

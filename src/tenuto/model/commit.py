@@ -51,7 +51,8 @@ class BeginRun:
     """Begin a run in this commit.
 
     `fresh=False` resumes a known invocation; `ends` and `base_version` then name its position, if that is not the head.
-    Without a lane, the run counts as alive for `ttl` seconds after its last renewal.
+    Without a lane, the run counts as alive for `ttl` seconds after its last renewal. `budget` is how many steps it may
+    take; its runners read it.
     """
 
     run_id: str
@@ -64,6 +65,7 @@ class BeginRun:
     base_ends: Ends | None = None
     ends: Ends | None = None
     ttl: float = DEFAULT_TTL
+    budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +180,8 @@ class Commit:
 
     `inputs` arrive with the commit and are consumed by it, `consume` names open input; both end in the commit's run.
     The commit that ends a run leaves input meant for that run to the next turn, and drops the bodies of the input it
-    consumed. `rolls_back` marks the runs of an earlier run's invocation, and the input they consumed, as rolled back.
+    consumed. `rolls_back` marks the runs of an earlier run's invocation, and the input they consumed, as rolled back;
+    with `regenerates`, the message which began that invocation is from now on answered by the commit's run.
     While a stop is requested, the run can end neither as completed nor as suspended; `sees_stop` marks the request as
     seen, and it can no longer be withdrawn.
     `keep_waits` are open waits of the session's earlier runs: from now on the commit's run waits for them.
@@ -225,6 +228,7 @@ class Commit:
     inputs: tuple[NewInput, ...] = ()
     consume: tuple[Consume, ...] = ()
     rolls_back: str | None = None
+    regenerates: bool = False
     sees_stop: bool = False
     effects: tuple[EffectChange, ...] = ()
     usage: tuple[NewUsage, ...] = ()

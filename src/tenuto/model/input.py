@@ -79,6 +79,7 @@ class Input:
     While it is open, `run_id` is the run it is meant for; afterwards it is the run that consumed it, and `log` and
     `position` name its entry. `has_body` is false once the body was dropped; `digest` stays. `error` is why it was
     refused. `unreadable` says why its row cannot be read, if that is damaged; it has no body then.
+    With `regenerated`, `run_id` is the run that answered its message again.
     """
 
     input_id: str
@@ -101,6 +102,7 @@ class Input:
     settled_at: datetime | None
     error: JSON = None
     unreadable: str | None = None
+    regenerated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

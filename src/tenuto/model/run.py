@@ -72,6 +72,7 @@ class Run:
     and `base_ends` are the head after its last save, or at its start. A completed run has none of them.
     `commit_number` is the commit that began it; `rolled_back` means that a later turn rolled it back. `additions` are
     the positions, in pairs of first and last by log, of the entries that its program added in the step that is open.
+    `budget` is how many steps it may take, fixed when it began.
     """
 
     run_id: str
@@ -101,3 +102,4 @@ class Run:
     commit_number: int = 0
     rolled_back: bool = False
     additions: Mapping[str, JSON] = field(default_factory=dict)
+    budget: int | None = None

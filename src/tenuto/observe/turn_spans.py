@@ -124,8 +124,11 @@ class TurnSpans:
         attributes: dict[str, Any] = {"tenuto.status": moment.status}
         if moment.status == "failed":
             attributes["error.type"] = moment.category or "failed"
-        ending = _ENDINGS.get(moment.status, Ending.CANCELLED)
-        self._all.end(_turn(moment.ids), ending, moment.exception, moment.category, attributes)
+        key, ending = _turn(moment.ids), _ENDINGS.get(moment.status, Ending.CANCELLED)
+        opened = self._all.get(key)
+        if moment.status == "lost" and opened is not None and moment.exception is not None:
+            opened.spans[-1].record_exception(moment.exception)
+        self._all.end(key, ending, moment.exception, moment.category, attributes)
 
     def _call_begins(self, moment: CallBegan) -> None:
         if (key := _call(moment.ids, moment.place)) in self._all:

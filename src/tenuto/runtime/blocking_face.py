@@ -181,6 +181,17 @@ class BlockingSession(Generic[OutT_co]):
         """See `Session.resume`."""
         return self._portal.call(self._wrapped.resume())
 
+    def regenerate(
+        self,
+        run_id: str | None = None,
+        key: str | None = None,
+        *,
+        fork: bool = False,
+        when_busy: WhenBusy | None = None,
+    ) -> Outcome[OutT_co]:
+        """See `Session.regenerate`."""
+        return self._portal.call(self._wrapped.regenerate(run_id, key, fork=fork, when_busy=when_busy))
+
     def stop(
         self, kind: StopKind = "interrupt", reason: str | None = None, run_id: str | None = None, *, tree: bool = False
     ) -> StopReply:

@@ -1,14 +1,13 @@
 """A session's handle: the verbs of one session."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Generic, overload
 
 from pydantic import BaseModel
 
 from tenuto.argument import check_flag, check_word, word_of
-from tenuto.errors import InvalidInput, ProgramNotRegistered, SessionNotFound, StatusRefused
+from tenuto.errors import InvalidInput, SessionNotFound
 from tenuto.messages.message import Message, Sendable
 from tenuto.model.effect import Effect
 from tenuto.model.input import Boundary as InputBoundary
@@ -30,7 +29,6 @@ from tenuto.runtime.conversation.scheduled_message import new_schedule
 from tenuto.runtime.lifetime import Lifetime
 from tenuto.runtime.queue.sender import within_life
 from tenuto.runtime.run.live_turns import run_to_stop, session_of_run
-from tenuto.runtime.run.resume import resume_stopped
 from tenuto.runtime.run_handle import RunHandle
 from tenuto.runtime.session.action_protocol import Action, Verb
 from tenuto.runtime.session.info import RunView, head_of, messages_of, runs_of
@@ -104,8 +102,8 @@ class Session(Generic[OutT_co]):
         parts, said = self._lifetime.parts(), as_message(message)
         try:
             return await parts.sender.begin(self._key, said, input_key=key, body={"message": said}, when_busy=policy)
-        except (SessionNotFound, StatusRefused, ProgramNotRegistered) as error:
-            await parts.pipeline.deed_failed(self._key, SendMessage.__name__, error)
+        except Exception as error:
+            await parts.failures.verb(self._key, SendMessage.__name__, error)
             raise
 
     async def _finish(self, begun: TurnContext | Input, policy: WhenBusy) -> Outcome[OutT_co]:
@@ -161,10 +159,9 @@ class Session(Generic[OutT_co]):
     ) -> Schedule:
         """Send a message again and again: `every` so many seconds, or at the local times of a `cron` expression.
 
-        Workers send it. The same words again change nothing; others replace the schedule of that name. After an outage
-        the `latest` occurrence is sent, `all` of them (at most 100), or `none`; `metadata["schedule"]` of the message
-        says which it is and how many before it were missed. While the session waits for something, an occurrence is
-        held, skipped, or abandons what is waited for.
+        Workers send it. The same words again change nothing; others replace the schedule of that name. What an outage
+        `missed` is sent once, for the `latest` occurrence, for `all` (at most 100), or for `none`. While the session
+        waits for something, an occurrence is held, skipped, or abandons that.
         """
         given = new_schedule(name, message, every=every, cron=cron, tz=tz, missed=missed, when_waiting=when_waiting)
         return await self._lifetime.parts().store.schedules.declare(self._key, given)
@@ -175,8 +172,8 @@ class Session(Generic[OutT_co]):
 
     async def schedules(self) -> Sequence[Schedule]:
         """Return the session's schedules by name, each with its next occurrence, or why it is paused."""
-        await head_of(self._lifetime.parts().store, self._key)
-        return await self._lifetime.parts().store.schedules.of_session(self._key)
+        await head_of(store := self._lifetime.parts().store, self._key)
+        return await store.schedules.of_session(self._key)
 
     async def pause_schedule(self, name: str, reason: str = "It was paused.") -> Schedule:
         """Let a schedule not send until it is resumed; an unknown one raises `ScheduleNotFound`."""
@@ -189,8 +186,26 @@ class Session(Generic[OutT_co]):
     async def resume(self) -> Outcome[OutT_co]:
         """Resume the session's interrupted or failed run, without a new message."""
         parts = self._lifetime.parts()
-        resumed = await parts.dispatcher.act(self._key, partial(resume_stopped, parts.factory), keeps_lane=True)
-        return await parts.dispatcher.run(resumed)
+        return await parts.dispatcher.run(await parts.resume(self._key))
+
+    async def regenerate(
+        self,
+        run_id: str | None = None,
+        key: str | None = None,
+        *,
+        fork: bool = False,
+        when_busy: WhenBusy | None = None,
+    ) -> Outcome[OutT_co]:
+        """Roll the last turn back, begin another one with its message, and return the outcome of that.
+
+        Its calls are made again; input that it took in while it ran is not. `run_id` says which turn it must be. With
+        `fork=True` it may be an earlier one: the other turn begins on a fork, and this session is unchanged. The key of
+        the message leads to the new outcome, with `regenerated`; the same `key` again returns the same outcome.
+        """
+        parts, policy = self._lifetime.parts(), self._policy(when_busy)
+        if check_flag(fork, "fork"):
+            return await parts.regenerate_on_fork(self._key, run_id, key)
+        return await self._finish(await parts.regenerate(self._key, run_id, key, policy), policy)
 
     async def stop(
         self, kind: StopKind = "interrupt", reason: str | None = None, run_id: str | None = None, *, tree: bool = False
@@ -202,10 +217,11 @@ class Session(Generic[OutT_co]):
         """
         parts, key = self._lifetime.parts(), self._key
         check_word(kind, StopKind, "stop")
-        stopped = await run_to_stop(parts.store, key) if run_id is None else run_id
-        if tree and run_id is not None:
+        if run_id is None:
+            run_id = await run_to_stop(parts.store, key)
+        elif tree:
             key = await session_of_run(parts.store, key, run_id)
-        return await parts.live.request_stop(key, stopped, kind, reason)
+        return await parts.live.request_stop(key, run_id, kind, reason)
 
     async def withdraw_stop(self, run_id: str) -> StopReply:
         """Withdraw a stop from a run, as long as the run has not seen it."""
@@ -216,8 +232,7 @@ class Session(Generic[OutT_co]):
 
         All of it can be answered here.
         """
-        store = self._lifetime.parts().store
-        await head_of(store, self._key)
+        await head_of(store := self._lifetime.parts().store, self._key)
         own = await store.waits.of_session(self._key)
         return [*own, *await store.waits.below(self._key)] if check_flag(children, "children") else own
 
@@ -270,7 +285,7 @@ class Session(Generic[OutT_co]):
             case WriteMetadata() if type(action) is WriteMetadata:
                 return await self._described(action)
             case Action() if not isinstance(action, type):
-                return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
+                return await self._changed(action)
             case _:
                 raise InvalidInput(f"{quote(action)} is not an action: it needs an async `apply(session)`.")
         return await parts.pipeline.perform(self._key, type(action).__name__, verb)
@@ -281,18 +296,23 @@ class Session(Generic[OutT_co]):
         try:
             replica, _ = await parts.factory.load(self._key)
             return await parts.pipeline.execute(replica, None, action)
-        except SessionNotFound as error:
-            await parts.pipeline.load_failed(self._key, error)
-            raise
         except NeedsLane:
-            return await self._changed(lambda replica, lane: parts.pipeline.execute(replica, lane, action))
+            return await self._changed(action)
+        except Exception as error:
+            await parts.failures.verb(self._key, type(action).__name__, error)
+            raise
 
-    async def _changed(self, work: Callable[[Replica, Lane], Awaitable[SessionView]]) -> SessionView:
-        parts = self._lifetime.parts()
+    async def _changed(self, action: Action | RewindSession) -> SessionView:
+        parts, name = self._lifetime.parts(), type(action).__name__
+
+        async def work(replica: Replica, lane: Lane) -> SessionView:
+            change = await going_back(parts.store, replica, action.to) if isinstance(action, RewindSession) else action
+            return await parts.pipeline.execute(replica, lane, change, name=name)
+
         try:
             return await parts.dispatcher.act(self._key, work)
-        except SessionNotFound as error:
-            await parts.pipeline.load_failed(self._key, error)
+        except Exception as error:
+            await parts.failures.verb(self._key, name, error)
             raise
 
     async def get(self) -> SessionView:
@@ -310,7 +330,7 @@ class Session(Generic[OutT_co]):
     async def runs(self, *, limit: int = 100, before: int | None = None) -> Sequence[RunView]:
         """Return the session's turns, newest first, each with what it waits for and what it cost."""
         parts = self._lifetime.parts()
-        return await runs_of(parts.store, self._key, budget=parts.options.steps, limit=limit, before=before)
+        return await runs_of(parts.store, self._key, limit=limit, before=before)
 
     async def usage(self, *, cascade: bool = True) -> UsageReport:
         """Return what the session's model calls cost, its children's included."""
@@ -356,13 +376,7 @@ class Session(Generic[OutT_co]):
 
     async def rewind(self, to: str | int) -> SessionView:
         """Rewind the session to before a run, or to a checkpoint's commit, in one commit that copies nothing."""
-        parts = self._lifetime.parts()
-
-        async def work(replica: Replica, lane: Lane) -> SessionView:
-            back = await going_back(parts.store, replica, to)
-            return await parts.pipeline.execute(replica, lane, back, name=RewindSession.__name__)
-
-        return await self._changed(work)
+        return await self._changed(RewindSession(to))
 
     async def delete(self, *, cascade: bool = False) -> DeleteReport:
         """Delete the session and everything it owns; a running turn cannot write any more.

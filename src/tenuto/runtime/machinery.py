@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from tenuto.argument import check_flag, check_items, check_word
 from tenuto.codec import JSON
-from tenuto.errors import InvalidInput, TenutoError
+from tenuto.errors import InvalidInput
+from tenuto.model.input import Input
 from tenuto.model.lane import LaneTiming
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait
@@ -29,16 +30,21 @@ from tenuto.runtime.queue.repeated_input import RepeatedInput
 from tenuto.runtime.queue.sender import Sender, within_life
 from tenuto.runtime.run.begin import TurnFactory
 from tenuto.runtime.run.end import TurnEnder
+from tenuto.runtime.run.first_message import to_regenerate
 from tenuto.runtime.run.live_turns import LiveTurns
+from tenuto.runtime.run.predecessor import turn_to_fork
+from tenuto.runtime.run.resume import resume_stopped
 from tenuto.runtime.run.runner import Runner
 from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import SessionView
+from tenuto.runtime.stream.failures import Failures
 from tenuto.runtime.stream.notices import Listener, Listeners
 from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
-from tenuto.runtime.turn.context import DEFAULT_STEPS
+from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
 from tenuto.store.bounds import check_key, check_name
+from tenuto.store.held_lanes import refuse_nested
 from tenuto.store.store import Store
 from tenuto.words import InDoubt, RetryFailed, WhenBusy
 from tenuto.writing.lane_claim import this_owner
@@ -103,10 +109,19 @@ class Machinery:
         self.store, self.options = store, options
         hooks, self.programs, self.listeners = options.hooks, options.programs, options.listeners
         self.commands, self.live = options.commands, LiveTurns(store)
-        self.pipeline = Pipeline(store, self.programs, hooks, self.listeners)
-        ender = TurnEnder(store, self.listeners, hooks, options.tracebacks)
+        self.failures = Failures(store, self.listeners)
+        self.pipeline = Pipeline(store, self.programs, hooks, self.listeners, self.failures)
+        ender = TurnEnder(store, self.listeners, self.failures, hooks, options.tracebacks)
         self.factory = TurnFactory(
-            store, self.programs, self.listeners, hooks, ender, options.in_doubt, options.steps, self.commands
+            store,
+            self.programs,
+            self.listeners,
+            self.failures,
+            hooks,
+            ender,
+            options.in_doubt,
+            options.steps,
+            self.commands,
         )
         self.dispatcher = Dispatcher(
             store,
@@ -128,8 +143,8 @@ class Machinery:
         """Return a session with its state, as the `after_load` hooks leave it."""
         try:
             replica, _ = await self.factory.load(key)
-        except TenutoError as error:
-            await self.pipeline.load_failed(key, error)
+        except Exception as error:
+            await self.failures.load(key, error, streams=False)
             raise
         return await self.pipeline.look(replica)
 
@@ -141,6 +156,38 @@ class Machinery:
             return fork, None
         settled = self.sender.settled(fork, receipt.input_ids[0])
         return fork, await within_life(self.store, fork, receipt.life, settled)
+
+    async def resume(self, key: SessionKey) -> TurnContext:
+        """Begin the run that resumes a session's interrupted or failed one."""
+        try:
+            return await self.dispatcher.act(key, partial(resume_stopped, self.factory), keeps_lane=True)
+        except Exception as error:
+            await self.failures.verb(key, "ResumeRun", error)
+            raise
+
+    async def regenerate(
+        self, key: SessionKey, run_id: str | None, again: str | None, policy: WhenBusy
+    ) -> TurnContext | Input:
+        """Begin a turn in place of the last one, with its message, or queue that."""
+        if policy == "queue":
+            refuse_nested(self.store, key, "Regenerate it from outside its turns.")
+        first = to_regenerate(None if run_id is None else check_name(run_id, "run_id"), again)
+        waits: WhenBusy = "interrupt" if policy == "rollback" else policy  # the turn under way is rolled back anyway
+        try:
+            return await self.sender.begin_with(key, first, waits)
+        except Exception as error:
+            await self.failures.verb(key, "RegenerateTurn", error)
+            raise
+
+    async def regenerate_on_fork(self, key: SessionKey, run_id: str | None, again: str | None) -> Outcome[Any]:
+        """Begin a turn with the message of an earlier one, on a fork of the session from before it."""
+        replica, _ = await self.factory.load(key)
+        log = self.factory.traits_of(replica.definition).input_log
+        point, message = await turn_to_fork(self.store, key, run_id, log)
+        new = NewFork(source=key, at=point.commit_number, target=None, message=message, key=again)
+        _, outcome = await self.fork(new)
+        assert outcome is not None
+        return outcome
 
     async def give_answer(
         self,

@@ -116,15 +116,15 @@ class RunWriter:
         origin_id: str | None = None,
         fresh: bool = True,
         ends: Ends | None = None,
+        budget: int | None = None,
     ) -> None:
         """Make the first commit begin the run: of a new invocation, or, with `ends`, resumed from there.
 
         The session counts the latter as a resume.
         """
         self._resumes = ends is not None
-        self._first = begin_run(
-            self.store, self.run_id, invocation_id, correlation_id, origin_id=origin_id, fresh=fresh, ends=ends
-        )
+        more = {"origin_id": origin_id, "fresh": fresh, "ends": ends, "budget": budget}
+        self._first = begin_run(self.store, self.run_id, invocation_id, correlation_id, **more)
         if ends is not None:
             self.logs.continue_from(ends)
 

@@ -41,6 +41,7 @@ from tests.runtime.talking import (
     rows,
     setting,
     streamed,
+    without_stream,
 )
 
 CREATING = ["before_create", "before_save", "after_save", "after_create"]
@@ -209,18 +210,19 @@ FAILING = [
 @pytest.mark.parametrize(
     ("at", "action", "stages", "told", "kind", "named"), FAILING, ids=[each[0] for each in FAILING]
 )
-async def test_a_stage_that_fails_before_the_commit_is_named_once_and_nothing_changes(
+async def test_a_stage_that_fails_before_the_commit_is_named_once_and_nothing_else_changes(
     store: Store, at: str, action: Note, stages: list[str], told: list[type], kind: type[Failure], named: str
 ) -> None:
     ours = await Ours(store, **({at: refuse} if at in CHANGING else {})).created()
-    before = await rows(store)
+    before = await without_stream(store)
     with pytest.raises(Refused):
         await ours.runtime.execute("s", action)
     assert ours.watching.take() == stages
     failure = ours.failure()
     assert (type(failure), failure.stage, failure.category) == (kind, named, "Refused")
     assert [type(each) for each in ours.heard.take()] == [*told, kind]
-    assert await rows(store) == before
+    assert await without_stream(store) == before
+    assert (await streamed(store, "s"))[-1] == (kind.type, failure.event().data)
     assert (await (await opened(store, [echo])).send("s", "still there?")).completed
 
 

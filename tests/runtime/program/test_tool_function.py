@@ -387,7 +387,7 @@ async def test_a_call_of_a_tool_that_the_definition_leaves_out_is_answered_and_n
     session = await runtime.create(Definition(name="desk", tools=("look",)), session_id="s")
     assert (await session.send("go")).output == "done"
     assert offered == [["look"]]
-    assert results((await session.get()).messages) == {"c1": "seen", "c2": "Error: no tool 'pay'"}
+    assert results((await session.get()).messages) == {"c1": "seen", "c2": "Error: no tool 'pay'; the tools are: look"}
     assert ran == ["look"]
     everything = await runtime.create(desk)
     assert [wait.kind for wait in (await everything.send("go")).waits] == ["approval"]

@@ -146,7 +146,7 @@ async def test_a_tool_that_raises_is_unknown_or_declined_gives_the_model_a_resul
     messages = await history_of(runtime)
     assert results(messages) == {
         "c1": "Error: no such city",
-        "c2": "Error: no tool 'nothing'",
+        "c2": "Error: no tool 'nothing'; the tools are: breaks, pay",
         "c3": "Not executed: too dear.",
         "c4": "Not executed: it was not approved.",
     }

@@ -30,6 +30,7 @@ from tests.runtime.talking import (
     rows,
     said,
     streamed,
+    without_stream,
 )
 
 TURN = ["after_load", "after_action", "before_save", "after_save"]
@@ -82,12 +83,13 @@ async def test_a_turn_whose_program_fails_ends_its_run_and_keeps_the_message_alo
 
 async def test_a_turn_refused_at_after_load_begins_nothing(store: Store) -> None:
     ours = await Ours(store, after_load=refuse).created()
-    before = await rows(store)
+    before = await without_stream(store)
     with pytest.raises(Refused):
         await ours.runtime.send("s", "hello")
     assert (ours.watching.take(), ours.failure().stage) == (["after_load"], "after_load")
     assert ours.heard.names == ["LoadFailed"]
-    assert await rows(store) == before
+    assert await without_stream(store) == before
+    assert [kind for kind, _ in await streamed(store, "s")] == ["session_saved", "session_load_failed"]
     assert (await (await opened(store, [echo])).send("s", "hello")).completed
 
 

@@ -14,6 +14,7 @@ from tenuto.runtime.calls.call_maker import Call, Making, Record, TimedOut
 from tenuto.runtime.calls.failure import Raises, check_raises, failure_record, without_type
 from tenuto.runtime.calls.result_form import PLAIN, PlainForm, ResultForm
 from tenuto.runtime.calls.retry import NO_RETRY, Retry
+from tenuto.runtime.calls.steps import check_model_call
 from tenuto.runtime.calls.suspension import settled
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.stream.moments import CallReplayed
@@ -80,6 +81,8 @@ async def call_effect(
             f"Call {left[0]['id']!r} has no result; append it before calling the model.", call_id=left[0]["id"]
         )
     if begins:
+        if kind is EffectKind.MODEL:
+            check_model_call(turn, place)
         started = turn.journal.start(place, kind, request, idempotent=idempotent, call_id=call_id)
         turn.pending.effects.append(started)
         if kind is not EffectKind.MODEL or started.making > 1:

@@ -9,6 +9,7 @@ from tenuto.errors import StepBudgetExceeded, StoreError
 from tenuto.model.input import Boundary, Consume
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.turn.context import TurnContext
+from tenuto.runtime.turn.effect_journal import Place
 
 
 async def begin_step(turn: TurnContext) -> int:
@@ -23,6 +24,16 @@ async def begin_step(turn: TurnContext) -> int:
         )
     turn.in_step, turn.step_over = True, False
     return turn.step
+
+
+def check_model_call(turn: TurnContext, place: Place) -> None:
+    """Refuse a model call if the turn's budget has none left, however the program loops."""
+    if turn.journal.models_besides(place) >= turn.budget:
+        raise StepBudgetExceeded(
+            f"This turn of {turn.key} made {turn.budget} model calls, its whole budget of steps; the next message gets "
+            "a fresh budget.",
+            limit=turn.budget,
+        )
 
 
 async def finish_step(turn: TurnContext) -> bool:

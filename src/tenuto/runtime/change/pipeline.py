@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
 
-from tenuto.errors import InvalidInput, SessionNotFound, WaitNotOpen
+from tenuto.errors import InvalidInput, WaitNotOpen
 from tenuto.ids import new_id
 from tenuto.model.commit import Commit, NewCheckpoint, Receipt
 from tenuto.model.event import NewEvent
@@ -34,12 +34,10 @@ from tenuto.runtime.session.session_view import (
     definition_profile,
 )
 from tenuto.runtime.session.status import check_transition
+from tenuto.runtime.stream.failures import Failures
 from tenuto.runtime.stream.notices import (
     ActionFailed,
-    HookFailed,
     Listeners,
-    LoadFailed,
-    SaveFailed,
     SessionActionExecuted,
     SessionLoaded,
     SessionSaved,
@@ -49,7 +47,6 @@ from tenuto.runtime.turn.debts import abandon_run
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.words import Stage
-from tenuto.writing.error_record import shown
 from tenuto.writing.lane_claim import under
 from tenuto.writing.log_tracker import operation_of
 
@@ -66,8 +63,11 @@ class NeedsLane(Exception):
 class Pipeline:
     """Passes a session through its hooks and notifies listeners, in the order that is the contract."""
 
-    def __init__(self, store: Store, programs: Programs, hooks: Hooks, listeners: Listeners) -> None:
+    def __init__(
+        self, store: Store, programs: Programs, hooks: Hooks, listeners: Listeners, failures: Failures
+    ) -> None:
         self._store = store
+        self._failures = failures
         self._programs = programs
         self._hooks = hooks
         self._listeners = listeners
@@ -106,7 +106,7 @@ class Pipeline:
                 operation_id=operation_id,
             )
         except Exception as error:
-            await self._listeners.tell(SaveFailed(key=key, stage=stage, **failure(error)))
+            await self._failures.save(key, error, stage, streams=False)
             raise
         session = _stored(session, receipt)
         session = await self._after_commit("after_save", session)
@@ -114,28 +114,28 @@ class Pipeline:
         await self._listeners.tell(SessionSaved(key=key, version=session.version, status=str(session.status)))
         return session
 
-    async def look(self, replica: Replica, read: SessionView | None = None) -> SessionView:
-        """Pass a session that is only read through the `after_load` hooks; nothing is saved.
+    async def look(self, replica: Replica, read: SessionView | None = None, *, streams: bool = False) -> SessionView:
+        """Pass a session through the `after_load` hooks; nothing is saved, except a failure, if it `streams`.
 
         Its document is as its program reads it: migrated, if it is stored under an older version.
         """
         try:
             session = await self._stage("after_load", read or as_read(self._programs, replica.value()))
         except Exception as error:
-            await self.load_failed(replica.key, error, "after_load")
+            await self._failures.load(replica.key, error, "after_load", streams=streams)
             raise
         notice = SessionLoaded(key=replica.key, version=session.version, status=str(session.status))
         await self._listeners.tell(notice)
         return session
 
-    async def perform(self, key: SessionKey, name: str, verb: Coroutine[Any, Any, T]) -> T:
+    async def perform(self, key: SessionKey, name: str, verb: Coroutine[Any, Any, T], *, streams: bool = True) -> T:
         """Do something that is not a change under the lane, and report the session's status before and after it."""
         try:
             with closing(verb):  # not awaited if there is no session
                 before = await head_of(self._store, key)
                 done = await verb
         except Exception as error:
-            await self.deed_failed(key, name, error)
+            await self._failures.verb(key, name, error, streams=streams)
             raise
         after = await self._store.head(key)
         notice = SessionActionExecuted(
@@ -148,17 +148,6 @@ class Pipeline:
         )
         await self._listeners.tell(notice)
         return done
-
-    async def deed_failed(self, key: SessionKey, action: str, error: Exception) -> None:
-        """Report that an action without a change under the lane failed, or found no session."""
-        if isinstance(error, SessionNotFound):
-            await self.load_failed(key, error)
-            return
-        await self._listeners.tell(ActionFailed(key=key, stage="action", action=action, **failure(error)))
-
-    async def load_failed(self, key: SessionKey, error: Exception, stage: str = "load") -> None:
-        """Report that a session could not be loaded."""
-        await self._listeners.tell(LoadFailed(key=key, stage=stage, **failure(error)))
 
     async def execute(
         self,
@@ -178,7 +167,7 @@ class Pipeline:
         """
         name, before = name or type(action).__name__, replica.value()
         read = as_read(self._programs, before)
-        loaded = await self.look(replica, read)
+        loaded = await self.look(replica, read, streams=input_id is None)
         loading = SessionLoaded(key=replica.key, version=loaded.version, status=str(loaded.status))
         stage = "action"
         try:
@@ -187,7 +176,7 @@ class Pipeline:
             after = await self._stage("after_action", after)
         except Exception as error:
             notice = ActionFailed(key=replica.key, stage=stage, action=name, input_id=input_id, **failure(error))
-            await self._listeners.tell(notice)
+            await self._failures.report(notice, error, streams=input_id is None)
             raise
         stage = "before_save"
         try:
@@ -216,7 +205,7 @@ class Pipeline:
         except NeedsLane:
             raise
         except Exception as error:
-            await self._listeners.tell(SaveFailed(key=replica.key, stage=stage, **failure(error)))
+            await self._failures.save(replica.key, error, stage, streams=input_id is None)
             raise
         replica.take(changes, after)
         replica.landed(receipt, saved=changes.moves_head)
@@ -310,7 +299,7 @@ class Pipeline:
         try:
             return await self._stage(stage, session)
         except Exception as error:
-            await self._listeners.tell(HookFailed(key=session.key, stage=str(stage), error=shown(error)))
+            await self._failures.hook(session.key, error, stage)
             return session
 
 

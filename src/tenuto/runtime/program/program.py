@@ -8,7 +8,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 from typing_extensions import TypeVar
 
-from tenuto.argument import check_kind, check_map
+from tenuto.argument import check_kind, check_map, refuse
 from tenuto.codec import encode
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.migration import Migrate
@@ -66,16 +66,26 @@ class FunctionProgram(Generic[OutT_co]):
     """
 
     def __init__(
-        self, function: Function[OutT_co], definition: Definition, *, shape: StateShape | None, accepts: frozenset[str]
+        self,
+        function: Function[OutT_co],
+        definition: Definition,
+        *,
+        shape: StateShape | None,
+        accepts: frozenset[str],
+        steps: int | None = None,
     ) -> None:
         self.name = definition.name
         self.version = definition.version
         self.definition = definition
         self.accepts = accepts
-        self.declares = _CONVERSATION
+        self.declares = _CONVERSATION if steps is None else ProgramTraits(steps=steps)
         if shape is not None:
             self.declares = ProgramTraits(
-                schema_version=shape.version, reads=shape.check_version, first_document=shape.blank, state=shape
+                schema_version=shape.version,
+                reads=shape.check_version,
+                first_document=shape.blank,
+                state=shape,
+                steps=steps,
             )
         self.__doc__ = function.__doc__
         self._function = function
@@ -142,6 +152,7 @@ def program(
     accepts: Iterable[str | int] = (),
     migrations: Mapping[tuple[str, str], Migrate] | None = None,
     definition: Definition | None = None,
+    steps: int | None = None,
 ) -> Callable[[Callable[[Turn[ModelT]], Awaitable[OutT]]], FunctionProgram[OutT]]: ...
 
 
@@ -152,6 +163,7 @@ def program(
     version: str | int = "1",
     accepts: Iterable[str | int] = (),
     definition: Definition | None = None,
+    steps: int | None = None,
 ) -> Callable[[Callable[[Turn], Awaitable[OutT]]], FunctionProgram[OutT]]: ...
 
 
@@ -165,6 +177,7 @@ def program(
     accepts: Iterable[str | int] = (),
     migrations: Mapping[tuple[str, str], Migrate] | None = None,
     definition: Definition | None = None,
+    steps: int | None = None,
 ) -> Any:
     """Make an async function a program, by default under its own name: `@program` or `@program(name=..., ...)`.
 
@@ -172,6 +185,7 @@ def program(
     It is stored under the model's `schema_version`, a text of the class; `migrations` lead to it from older versions,
     each a function from the old fields to the new ones. `accepts` names older versions of the program whose sessions
     this one continues where theirs is not registered. `definition` has the prompt, model and tools of a new session.
+    `steps` is how many steps or model calls a turn may take; by default, as many as the runtime says.
     """
     if migrations and state is None:
         raise InvalidInput("`migrations` lead to the version of a `state`; declare one.")
@@ -179,6 +193,8 @@ def program(
     versions = accepted_versions(accepts)
     if definition is not None:
         check_kind(definition, Definition, "definition")
+    if steps is not None and (type(steps) is not int or steps < 1):
+        refuse("steps", "a whole number from 1", steps)
 
     def made(body: Function[OutT]) -> FunctionProgram[OutT]:
         called = name or (definition.name if definition else getattr(body, "__name__", ""))
@@ -187,7 +203,7 @@ def program(
         known = definition or Definition(name=called)
         label = called if known.label == known.name else known.label
         known = known.changed(name=called, version=version_text(version), label=label)
-        return FunctionProgram(body, known, shape=shape, accepts=versions)
+        return FunctionProgram(body, known, shape=shape, accepts=versions, steps=steps)
 
     return made if function is None else made(function)
 

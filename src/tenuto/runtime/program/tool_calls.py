@@ -20,6 +20,7 @@ from tenuto.model.commit import OpenWait
 from tenuto.model.effect import EffectKind
 from tenuto.model.outgoing_item import NewOutgoing
 from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.quote import quote
 from tenuto.runtime.calls.additions import append
 from tenuto.runtime.calls.effect_call import call_effect, in_doubt_error, settle, start_call
 from tenuto.runtime.calls.suspension import spawning, suspend
@@ -32,6 +33,9 @@ from tenuto.runtime.turn.failure_log import log_failed_tool
 from tenuto.runtime.turn.invocation import TurnStopped, TurnSuspended
 from tenuto.runtime.turn.invocation_waits import WaitRequest, answer_message
 from tenuto.writing.error_record import error_record, text_of
+
+_MOST_NAMED = 100
+"""The tools that a model is reminded of when it called one that there is not."""
 
 _log = logging.getLogger("tenuto.runtime")
 
@@ -66,11 +70,10 @@ async def run_tools(turn: Turn[Any], tools: Sequence[Tool]) -> None:
     calls = context.open_calls
     if not calls:
         return
-    allowed = {tool.name for tool in turn.definition.offered(by_name.values())}
+    offered = {tool.name: tool for tool in turn.definition.offered(by_name.values())}
     batch = _Batch([], [], [])
     for call in calls:
-        name = str(call.get("name"))
-        _sort(context, call, by_name[name] if name in allowed else None, batch)
+        _sort(context, call, offered, batch)
     for job in batch.jobs:
         start_call(context, job.call["id"], _arguments(job.call), idempotent=job.tool.idempotent)
     context.pending.outgoing.extend(batch.sent)
@@ -129,9 +132,9 @@ def _broke(task: "asyncio.Task[BaseException | None]") -> bool:
     return failure is not None and not isinstance(failure, TurnStopped)
 
 
-def _sort(turn: TurnContext, call: Mapping[str, Any], tool: ToolSpec | None, batch: _Batch) -> None:
+def _sort(turn: TurnContext, call: Mapping[str, Any], offered: Mapping[str, ToolSpec], batch: _Batch) -> None:
     """Decide how a call is handled, from what is known about it: its result is added, or it belongs to the batch."""
-    call_id = call["id"]
+    call_id, tool = call["id"], offered.get(str(call.get("name")))
     if turn.waits.is_open(call_id):
         batch.still_open = True
         return
@@ -142,8 +145,7 @@ def _sort(turn: TurnContext, call: Mapping[str, Any], tool: ToolSpec | None, bat
     begun = turn.journal.by_call(call_id)
     in_doubt = begun is not None and begun[1].in_doubt
     if tool is None:
-        unknown = {"category": "unknown_tool", "message": f"no tool {call.get('name')!r}"}
-        append(turn, outcome_unknown(call_id) if in_doubt else result_message(call_id, None, unknown))
+        append(turn, outcome_unknown(call_id) if in_doubt else result_message(call_id, None, _unknown(call, offered)))
         return
     try:
         arguments = tool.check(call.get("arguments"))
@@ -235,6 +237,12 @@ async def _carry_out(turn: Turn[Any], job: _Job, batch: _Batch) -> None:
     except EffectFailed as failed:  # the error is reported to the model
         if failed.__cause__ is not None:
             log_failed_tool(context, tool.name, call["id"], failed.__cause__)
+
+
+def _unknown(call: Mapping[str, Any], offered: Iterable[str]) -> JSON:
+    """Return the error that a model gets which called a tool that it was not offered."""
+    names = ", ".join(list(offered)[:_MOST_NAMED]) or "none"
+    return {"category": "unknown_tool", "message": f"no tool {quote(call.get('name'))}; the tools are: {names}"}
 
 
 def _arguments(call: Mapping[str, Any]) -> Any:

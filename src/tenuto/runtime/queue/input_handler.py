@@ -1,6 +1,7 @@
 """Due input, taken one at a time under the session's lane."""
 
 import logging
+from collections.abc import Mapping
 
 from tenuto.codec import JSON
 from tenuto.errors import (
@@ -87,7 +88,7 @@ class InputHandler:
     async def refuse(self, queued: Input, error: Exception) -> None:
         """Settle an input as refused, and notify listeners."""
         if await refuse(self._store, queued, error) and begins_turn(queued):
-            await self._pipeline.deed_failed(queued.key, SendMessage.__name__, error)
+            await self._factory.failures.verb(queued.key, SendMessage.__name__, error, streams=False)
 
     async def _taken(self, replica: Replica, lane: Lane, queued: Input) -> TurnContext | None:
         if begins_turn(queued):
@@ -106,7 +107,10 @@ class InputHandler:
             match self._commands.read(queued.body):
                 case DeleteSession(cascade):
                     await self._pipeline.perform(
-                        queued.key, DeleteSession.__name__, self._store.delete(queued.key, cascade=cascade)
+                        queued.key,
+                        DeleteSession.__name__,
+                        self._store.delete(queued.key, cascade=cascade),
+                        streams=False,
                     )
                 case ForkSession() as action:
                     await self._fork(lane, queued, action)
@@ -124,6 +128,7 @@ class InputHandler:
         except Exception as error:
             if isinstance(error, TenutoError) and error.retryable:
                 raise
+            await self._factory.failures.verb(queued.key, _name_of(queued), error, streams=False)
             await self._consumed(lane, queued, error_record(error))
 
     async def _fork(self, lane: Lane, queued: Input, action: ForkSession) -> None:
@@ -137,7 +142,7 @@ class InputHandler:
             self._factory.admit(said, source, point)
 
         forking = fork(self._store, new, new.begins(), self._factory.load, admit)
-        await self._pipeline.perform(key, ForkSession.__name__, forking)
+        await self._pipeline.perform(key, ForkSession.__name__, forking, streams=False)
         await self._consumed(lane, queued)
 
     async def _woken(self, replica: Replica, lane: Lane, queued: Input) -> None:
@@ -160,3 +165,8 @@ class InputHandler:
         failed = NewEvent(type=EventType.SESSION_ACTION_FAILED, data={"input_id": queued.input_id, "error": error})
         consume = (Consume(input_id=queued.input_id),)
         await self._store.commit(under(lane, consume=consume, events=() if error is None else (failed,)))
+
+
+def _name_of(queued: Input) -> str:
+    """Return the name of a queued action."""
+    return str(queued.body.get("action")) if isinstance(queued.body, Mapping) else "command"

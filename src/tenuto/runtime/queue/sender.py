@@ -76,7 +76,10 @@ class Sender:
         Unfinished work of the session is done first. If the message's key is known, its first input is returned. If the
         session is busy, `LaneBusy` is raised, or the message is queued and its input returned.
         """
-        first = FirstMessage(message=message, body=body, key=input_key)
+        return await self.begin_with(key, FirstMessage(message=message, body=body, key=input_key), when_busy)
+
+    async def begin_with(self, key: SessionKey, first: FirstMessage, when_busy: WhenBusy) -> TurnContext | Input:
+        """Begin a turn with a first message, as `begin` does."""
         begun = await self._in_order_of_arrival(key, first, when_busy, warm=True)
         while not isinstance(begun, TurnContext | Input):
             with suppress(LaneLost, RunNotLive, VersionConflict):  # raced with another runner: retry

@@ -12,6 +12,7 @@ from tenuto.errors import (
     SessionDeleted,
     SessionNotFound,
     StatusRefused,
+    StoreError,
     VersionConflict,
 )
 from tenuto.ids import new_id
@@ -27,14 +28,15 @@ from tenuto.runtime.change.program_state import carry_over, take_changes
 from tenuto.runtime.change.rewind import own_fields
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
-from tenuto.runtime.run.first_message import FirstMessage, plain_first_message
+from tenuto.runtime.run.first_message import FirstMessage, plain_first_message, sent_before
 from tenuto.runtime.run.next_turn import NextTurn, leaves_plain_session
-from tenuto.runtime.run.predecessor import abandon_former, roll_back
+from tenuto.runtime.run.predecessor import abandon_former, regenerated, roll_back
 from tenuto.runtime.run.refusal import Declined, declines
 from tenuto.runtime.run.turn_moments import ahead, ahead_after
 from tenuto.runtime.session.definition import Definition
 from tenuto.runtime.session.traits import ProgramTraits
-from tenuto.runtime.stream.notices import Listeners, LoadFailed, Notice, RunStarted, SessionLoaded, failure
+from tenuto.runtime.stream.failures import Failures
+from tenuto.runtime.stream.notices import Listeners, Notice, RunStarted, SessionLoaded
 from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
 from tenuto.runtime.turn.effect_journal import EffectJournal
 from tenuto.runtime.turn.invocation import Invocation
@@ -61,6 +63,7 @@ class TurnFactory:
     store: Store
     programs: Programs
     listeners: Listeners
+    failures: Failures
     hooks: Hooks
     ender: TurnEnder
     in_doubt: InDoubt = "ask"
@@ -111,10 +114,14 @@ class TurnFactory:
         try:
             self.check_takes_turns(replica)
             await replica.catch_up(store)
+            if first.regenerates:
+                await self._refuse_known(replica.key, first, warm=warm)
+                first = await regenerated(store, replica, first, self.traits_of(replica.definition).input_log)
             writer.stand(replica.base)
             invocation = _invocation_of(first, _input_id(first, writer))
-            writer.begins(invocation_id=invocation.invocation_id, correlation_id=invocation.invocation_id)
-            turn = self.build(replica, writer, invocation, EffectJournal())
+            turn = self.build(replica, writer, invocation, EffectJournal(run_id=writer.run_id))
+            invocation_id = invocation.invocation_id
+            writer.begins(invocation_id=invocation_id, correlation_id=invocation_id, budget=turn.budget)
             return await self._begun(turn, first, warm=warm)
         except BaseException as error:
             await self.ender.release(turn, writer, error)
@@ -122,12 +129,21 @@ class TurnFactory:
                 raise error.error from None
             raise
 
+    async def _refuse_known(self, key: SessionKey, first: FirstMessage, *, warm: bool) -> None:
+        """Refuse a request whose key is known, as its commit would: what it asked for may not be there any more."""
+        if first.queued is None and (known := await sent_before(self.store, key, first)) is not None:
+            if warm:
+                raise ReplicaStale
+            input_id = known.input_id
+            raise ClaimLost(f"{key} has {input_id} already.", key=key, input_id=input_id, found=known.status)
+
     async def _begun(self, turn: TurnContext, first: FirstMessage, *, warm: bool) -> TurnContext:
         replica, pending = turn.replica, turn.pending
-        log, entry = turn.traits.input_log, _entry(turn.traits, first.message)
-        notices: list[Notice] = [await self.run_load_hooks(turn)]
+        log = turn.traits.input_log
+        entry = first.message if first.regenerates else _entry(turn.traits, first.message)
+        notices: list[Notice] = [await self.run_load_hooks(turn, streams=first.queued is None)]
         if first.rolls_back is not None:
-            await roll_back(self.store, turn, first.rolls_back)
+            await roll_back(self.store, turn, first.rolls_back, regenerates=first.regenerates)
             carry_over(self.programs, turn)
         elif replica.last_run is not None and replica.last_run[1] is RunStatus.SUSPENDED:
             await abandon_former(self.store, turn, replica.last_run[0])
@@ -154,6 +170,9 @@ class TurnFactory:
             if not warm:
                 raise
             raise ReplicaStale from error
+        except StoreError as error:
+            await self.failures.save(turn.key, error)
+            raise
         if first.queued is not None:
             replica.pop_queue(first.queued)
         if self.listeners:
@@ -182,7 +201,7 @@ class TurnFactory:
         )
         trace = None if turn.inline is None else turn.inline.trace_ahead(ahead_after(turn, run_id, invocation))
         part = NextRun(
-            begin=begin_run(self.store, run_id, invocation_id, invocation_id),
+            begin=begin_run(self.store, run_id, invocation_id, invocation_id, budget=turn.traits.steps or self.budget),
             input_id=queued.input_id,
             log=traits.input_log,
             item=entry,
@@ -192,7 +211,7 @@ class TurnFactory:
 
         def begun(receipt: Receipt) -> TurnContext:
             writer = RunWriter.after(turn.writer, run_id, receipt)
-            next_turn = self.build(replica, writer, invocation, EffectJournal())
+            next_turn = self.build(replica, writer, invocation, EffectJournal(run_id=run_id))
             replica.add(part.log, [entry])
             replica.pop_queue(queued)
             mark_running(next_turn, receipt, len(notices))
@@ -229,7 +248,7 @@ class TurnFactory:
             pending=Pending(replica, writer.logs, message_logs=traits.message_logs),
             traits=traits,
             in_doubt=self.in_doubt,
-            budget=self.budget,
+            budget=traits.steps or self.budget,
             ends_guarded=not self.hooks,
             version_of=self.programs.version_of,
             as_input=self.commands.queued,
@@ -239,7 +258,7 @@ class TurnFactory:
             carry_over(self.programs, turn)
         return turn
 
-    async def run_load_hooks(self, turn: TurnContext) -> SessionLoaded:
+    async def run_load_hooks(self, turn: TurnContext, *, streams: bool = True) -> SessionLoaded:
         """Pass the loaded session through the hooks, and return its notice; raise `Declined` if a hook refuses it."""
         replica = turn.replica
         if self.hooks:
@@ -248,7 +267,7 @@ class TurnFactory:
                 after = await self.hooks.on_stage("after_load", before)
                 take_changes(turn, before, after)
             except Exception as error:
-                await self.listeners.tell(LoadFailed(key=turn.key, stage="after_load", **failure(error)))
+                await self.failures.load(turn.key, error, "after_load", streams=streams)
                 raise _declined(error) from error
             try:
                 self.check_takes_turns(replica)
@@ -290,10 +309,12 @@ def run_started(turn: TurnContext, input_id: str | None = None) -> RunStarted:
 
 
 def _cursor(invocation: Invocation, trace: str | None = None) -> JSON:
-    """Return the cursor of a run's start point: the parent and token that its result is for, and its trace context."""
+    """Return the cursor of a run's start point: whom its result is for, its trace context, and its base."""
     found: dict[str, JSON] = {} if invocation.reply_to is None else {"for": invocation.reply_to}
     if trace is not None:
         found["trace"] = trace
+    if invocation.base is not None:
+        found["base"] = invocation.base
     return found or None
 
 

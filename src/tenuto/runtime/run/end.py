@@ -29,13 +29,13 @@ from tenuto.runtime.change.program_state import take_changes
 from tenuto.runtime.run.failed_calls import outcome_with_last
 from tenuto.runtime.run.next_turn import NextTurn, PlanNext
 from tenuto.runtime.run.omission import without_anything, without_what_it_made
-from tenuto.runtime.run.reply import closing_results, keep_reply, outcome_record, reply_text, show_texts
+from tenuto.runtime.run.reply import closing_results, ends_step, keep_reply, outcome_record, reply_text, show_texts
 from tenuto.runtime.session.outcome import ABORTED, RUN_ABORTED, Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.status import check_transition
+from tenuto.runtime.stream.failures import Failures
 from tenuto.runtime.stream.notices import (
     ActionFailed,
-    HookFailed,
     Listeners,
     Notice,
     RunEnded,
@@ -49,7 +49,7 @@ from tenuto.runtime.turn.debts import abandon_waits, result_for_parent
 from tenuto.runtime.turn.failure_log import log_failed_turn
 from tenuto.runtime.turn.invocation import TurnSuspended
 from tenuto.store.store import Store
-from tenuto.writing.error_record import clipped, shown, text_of, with_frames, without_frames
+from tenuto.writing.error_record import clipped, text_of, with_frames, without_frames
 from tenuto.writing.run_writer import RunWriter
 
 _ACTION = "SendMessage"
@@ -74,6 +74,7 @@ class TurnEnder:
 
     store: Store
     listeners: Listeners
+    failures: Failures
     hooks: Hooks
     tracebacks: bool = True
 
@@ -228,10 +229,12 @@ class TurnEnder:
         failed_by_store = error is not None and error is turn.store_failure
         if failed_by_store or turn.writer.in_doubt or turn.chunks.in_doubt:
             await turn.writer.abandon()
-            raise StoreUnavailable(
+            lost = StoreUnavailable(
                 f"The store became unavailable during a turn of {turn.key}. Another runner will resume the turn from "
                 "its last commit; send again with the same key, or call outcome(input_id)."
-            ) from error
+            )
+            await self.failures.save(turn.key, lost)
+            raise lost from error
 
     async def _end(
         self,
@@ -246,7 +249,7 @@ class TurnEnder:
     ) -> Ended:
         replica, pending = turn.replica, turn.pending
         show_texts(turn)
-        steps = turn.steps + int(_ends_step(turn, end.status))
+        steps = turn.steps + int(ends_step(turn, end.status))
         notices = self._ending_notices(turn, end, steps, fault)
         await turn.chunks.settle()
         if turn.chunks.is_heavy:
@@ -346,7 +349,7 @@ class TurnEnder:
             await turn.pending.catch_up(self.store)
             await self.hooks.on_stage("after_save", turn.replica.value())
         except Exception as error:
-            await self.listeners.tell(HookFailed(key=turn.key, stage="after_save", error=shown(error)))
+            await self.failures.hook(turn.key, error, "after_save")
 
     async def _outcome(self, turn: TurnContext, end: EndRun, output: JSON) -> Outcome[Any]:
         waits: list[Wait] = []
@@ -380,19 +383,3 @@ class _StageFailed(Exception):
 def _is_aborted(end: EndRun) -> bool:
     error: Any = end.error or {}
     return end.status is RunStatus.FAILED and error.get("category") == RUN_ABORTED
-
-
-def _ends_step(turn: TurnContext, status: RunStatus) -> bool:
-    """Return whether a step is over with its turn.
-
-    It is in a completed turn, and once its calls are answered. A step that was cut off is over too if a recorded call
-    of it and messages about it are kept: repeated, the step would make that call on a different conversation.
-    """
-    if not turn.in_step or status is RunStatus.COMPLETED:
-        return turn.in_step
-    if not turn.loops:
-        return False
-    calls = turn.pending.calls()
-    if status is RunStatus.SUSPENDED:
-        return not turn.pending.open_calls() if calls else turn.step_over
-    return turn.step_over or (turn.pending.says and (bool(calls) or turn.journal.knows(turn.step)))

@@ -14,18 +14,34 @@ from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 
 _ROLLS_BACK = "rolls_back"
+_REGENERATES = "regenerates"
 _FORMER = "Something came too late to be used, or was settled by hand."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstMessage:
-    """The message that begins a turn, as it arrives or from the inbox, and the run it rolls back."""
+    """The message that begins a turn, as it arrives or from the inbox, and the run it rolls back.
+
+    One that `regenerates` is the message of that run, which is found when the turn begins.
+    """
 
     message: JSON
     body: JSON
     key: str | None = None
     queued: Input | None = None
     rolls_back: str | None = None
+    regenerates: bool = False
+
+
+def to_regenerate(run_id: str | None, key: str | None) -> FirstMessage:
+    """Return a request to regenerate the turn of a run, or the last turn."""
+    body: dict[str, JSON] = {"message": None, _REGENERATES: run_id}
+    return FirstMessage(message=None, body=body, key=key, rolls_back=run_id, regenerates=True)
+
+
+def is_regeneration(body: Any) -> bool:
+    """Return whether the body of an input is a request to regenerate."""
+    return isinstance(body, Mapping) and _REGENERATES in body
 
 
 def begins_turn(queued: Input) -> bool:
@@ -42,6 +58,9 @@ async def first_message_of(store: Store, queued: Input, replica: Replica) -> Fir
     body: Any = queued.body
     if not _has_message(body):
         raise InvalidInput(f"Input {queued.input_id} of {queued.key} has no message.", input_id=queued.input_id)
+    if is_regeneration(body):
+        run_id = body[_REGENERATES]
+        return FirstMessage(message=None, body=body, queued=queued, rolls_back=run_id, regenerates=True)
     rolls_back = await _rolled_back_by(store, queued, replica)
     message = with_occurrence(body["message"], body)
     return FirstMessage(message=message, body=body, queued=queued, rolls_back=rolls_back)
@@ -50,7 +69,7 @@ async def first_message_of(store: Store, queued: Input, replica: Replica) -> Fir
 def plain_first_message(queued: Input) -> FirstMessage | None:
     """Return the message of an input that begins a turn and rolls nothing back; None for any other input."""
     body: Any = queued.body
-    if not begins_turn(queued) or not _has_message(body) or _ROLLS_BACK in body:
+    if not begins_turn(queued) or not _has_message(body) or _ROLLS_BACK in body or is_regeneration(body):
         return None
     return FirstMessage(message=with_occurrence(body["message"], body), body=body, queued=queued)
 

@@ -1,4 +1,7 @@
-"""What the end of a turn adds to the conversation and to its run's record: a reply, and a result for each open call."""
+"""What the end of a turn adds to the conversation and to its run's record: a reply, and a result for each open call.
+
+It also decides whether the step that the turn was in is over.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,7 +10,7 @@ from tenuto.codec import JSON
 from tenuto.messages.message import text_of
 from tenuto.messages.tool_result import not_executed, outcome_unknown, result_message
 from tenuto.model.effect import EffectStatus
-from tenuto.model.run import Stop
+from tenuto.model.run import RunStatus, Stop
 from tenuto.model.wait import Wait
 from tenuto.runtime.calls.failure import without_type
 from tenuto.runtime.conversation.history import preview_of, title_of
@@ -88,6 +91,22 @@ def show_texts(turn: TurnContext) -> None:
         turn.pending.show(preview=last)
     if replica.profile.title is None and (title := title_of(replica.messages)) is not None:
         turn.pending.show(title=title)
+
+
+def ends_step(turn: TurnContext, status: RunStatus) -> bool:
+    """Return whether a step is over with its turn.
+
+    It is in a completed turn, and once its calls are answered. A step that was cut off is over too if a recorded call
+    of it and messages about it are kept: repeated, the step would make that call on a different conversation.
+    """
+    if not turn.in_step or status is RunStatus.COMPLETED:
+        return turn.in_step
+    if not turn.loops:
+        return False
+    calls = turn.pending.calls()
+    if status is RunStatus.SUSPENDED:
+        return not turn.pending.open_calls() if calls else turn.step_over
+    return turn.step_over or (turn.pending.says and (bool(calls) or turn.journal.knows(turn.step)))
 
 
 def _is_reply(message: Any) -> bool:

@@ -89,7 +89,11 @@ async def resume_run(
         writer.stand(replica.base)
         turn = await rebuild(factory, replica, writer, run, resumes=run.run_id)
         writer.begins(
-            invocation_id=run.invocation_id, correlation_id=run.correlation_id, origin_id=run.origin_id, fresh=False
+            invocation_id=run.invocation_id,
+            correlation_id=run.correlation_id,
+            origin_id=run.origin_id,
+            fresh=False,
+            budget=turn.budget,
         )
         notices: list[Notice] = [await factory.run_load_hooks(turn)]
         is_open = any(wait.status is WaitStatus.OPEN for wait in turn.waits.of_run(run.run_id))
@@ -132,7 +136,7 @@ async def rebuild(
     turn = factory.build(replica, writer, invocation, journal)
     turn.additions = StepAdditions.of(run.additions, is_stored=resumes is None)
     if resumes is None:
-        turn.steps, turn.stop = run.steps, run.stop
+        turn.steps, turn.stop, turn.budget = run.steps, run.stop, run.budget or turn.budget
     return turn
 
 

@@ -23,11 +23,12 @@ class RunView:
 
     `wait_kinds` are the kinds of what it waits for; of a suspended turn that has been resumed or abandoned since, of
     what it had waited for.
+    `budget` is how many steps or model calls the run may take, whoever asks; None for a run of a graph by itself.
     """
 
     run: Run
     wait_kinds: tuple[str, ...]
-    budget: int
+    budget: int | None
     usage: UsageReport
     trace_id: str | None
 
@@ -67,17 +68,15 @@ def _position(after: str) -> int:
     return int(after)
 
 
-async def runs_of(
-    store: Store, key: SessionKey, *, budget: int, limit: int = 100, before: int | None = None
-) -> Sequence[RunView]:
-    """Return a session's turns, newest first; `budget` is the number of steps that a turn may take."""
+async def runs_of(store: Store, key: SessionKey, *, limit: int = 100, before: int | None = None) -> Sequence[RunView]:
+    """Return a session's turns, newest first."""
     head = await head_of(store, key)
     found = []
     for run in await store.runs.of_session(key, limit=limit, before=before):
         info = RunView(
             run=run,
             wait_kinds=await _wait_kinds(store, run),
-            budget=budget,
+            budget=run.budget,
             usage=await store.usage.report(key, run_id=run.run_id),
             trace_id=trace_id_of(head.profile),
         )

@@ -39,8 +39,8 @@ class Outcome(Generic[OutT_co]):
     `output` is what the program returned, `reply` the last message it said, and `text` that message's text. `waits` are
     the open waits of a suspended run; `error` is plain data. An input that is still queued, or was refused, has no run.
     `version` is the session's version after the turn, and `exception` what its program raised, if the turn ran here;
-    `replayed` says that the message was sent before, and `resume_refused` why a turn that did not complete cannot be
-    resumed. These are not compared.
+    `replayed` says that the message was sent before, `regenerated` that another turn took the place of the one it
+    began, and `resume_refused` why a turn that did not complete cannot be resumed. These are not compared.
     """
 
     session_id: str
@@ -53,6 +53,7 @@ class Outcome(Generic[OutT_co]):
     waits: tuple[Wait, ...] = ()
     version: int | None = field(default=None, compare=False)
     exception: BaseException | None = field(default=None, compare=False, repr=False)
+    regenerated: bool = field(default=False, compare=False)
     replayed: bool = field(default=False, compare=False)
     resume_refused: str | None = field(default=None, compare=False)
 
@@ -127,7 +128,8 @@ class Outcomes:
             return Outcome(session_id=session_id, status="failed", input_id=input_id, error=found.error)
         if found.run_id is None:
             return await self._executed(found)
-        return await self._of_first_run(await self.store.runs.get(found.run_id, tenant=found.key.tenant), input_id)
+        run = await self.store.runs.get(found.run_id, tenant=found.key.tenant)
+        return replace(await self._of_first_run(run, input_id), regenerated=found.regenerated)
 
     async def _of_sent(self, sent: Outgoing) -> Outcome[Any]:
         """Return the outcome of input that a program queued, by the id it was given then.

@@ -17,7 +17,8 @@ class ProgramTraits:
     `message_logs` are checked as conversations. A new session has `logs`, and is stored under `schema_version`; `reads`
     refuses another version of stored state if there is no migration from it. A program that declares its state has
     `first_document`, which returns the document of a new session, and, if it declares a model, its shape as `state`. A
-    program that `resumes` continues from its own checkpoints, and decides itself which changes of a turn are kept.
+    program that `resumes` continues from its own checkpoints, and decides itself which changes of a turn are kept. A
+    turn of it may take so many `steps`; by default, as many as the runtime says.
     """
 
     input_log: str = MESSAGES
@@ -29,6 +30,7 @@ class ProgramTraits:
     first_document: Callable[[], Mapping[str, JSON]] | None = None
     resumes: bool = False
     state: StateShape | None = None
+    steps: int | None = None
 
     @property
     def is_conversation(self) -> bool:

@@ -88,12 +88,16 @@ class EffectJournal:
         self._known: dict[Place, Known] = {}
         self.again = set(again)
         self.last: set[Place] = set()
+        self._models: set[Place] = set()
         self.learn(effects)
 
     def learn(self, effects: Iterable[Effect]) -> None:
         """Add effects as they are stored."""
         for each in effects:
-            self._known[Place(each.namespace, each.step, each.effect_key)] = Known(
+            place = Place(each.namespace, each.step, each.effect_key)
+            if each.kind is EffectKind.MODEL and each.run_id == self._runner[0]:
+                self._models.add(place)
+            self._known[place] = Known(
                 kind=each.kind,
                 status=each.status,
                 request=each.request,
@@ -158,6 +162,8 @@ class EffectJournal:
         if former is None or not former.mine:
             self.went_past(place.namespace)
         self.again.discard(place)
+        if kind is EffectKind.MODEL:
+            self._models.add(place)
         self._known[place] = Known(
             kind=kind,
             status=EffectStatus.STARTED,
@@ -179,6 +185,10 @@ class EffectJournal:
             call_id=call_id,
             making=making,
         )
+
+    def models_besides(self, place: Place) -> int:
+        """Return how many other model calls the run has made."""
+        return len(self._models - {place})
 
     def went_past(self, namespace: str = "") -> None:
         """Note that something follows the failures in a namespace and in those within it."""

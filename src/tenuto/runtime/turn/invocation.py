@@ -42,7 +42,8 @@ class Invocation:
     """One logical execution: its ids, the input that began it, and what its earlier runs left.
 
     `queued_at` is since when its input could have begun it, if that was queued; `follows` is the trace context of the
-    run that it continues, if that had one.
+    run that it continues, if that had one. One that takes the place of another has its `base`: the commit whose
+    checkpoint has the session before both.
     """
 
     invocation_id: str
@@ -56,12 +57,24 @@ class Invocation:
     steps_before: int = 0
     waits: tuple[Wait, ...] = ()
     reply_to: JSON = None
+    base: int | None = None
 
 
 async def start_point(store: Store, run: Run) -> Checkpoint | None:
     """Return the checkpoint of the session before a run of the runtime; None if the run belongs to `graph.run`."""
     point = await store.checkpoints.get(run.key, run.commit_number)
     return point if point is not None and point.run_id is None else None
+
+
+async def base_point(store: Store, first: Run) -> Checkpoint | None:
+    """Return the checkpoint of the session before an invocation, whose first run is given, and before what it replaced.
+
+    None if there is none, as for a run of `graph.run`.
+    """
+    point = await start_point(store, first)
+    cursor: Any = point.cursor if point else None
+    base = cursor.get("base") if isinstance(cursor, Mapping) else None
+    return point if base is None else await store.checkpoints.get(first.key, base)
 
 
 class Start(NamedTuple):

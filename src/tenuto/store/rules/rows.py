@@ -97,7 +97,7 @@ class RunRow(NamedTuple):
 
     `holds` says what the commit that ends it has to look after: 1 for input, 2 for effects; 4 marks one that was taken
     back. `commit_no` is the commit that began it. `additions` says where the entries are that the program added in its
-    open step.
+    open step, and `budget` how many steps it may take.
     """
 
     run_id: str
@@ -129,6 +129,7 @@ class RunRow(NamedTuple):
     stop: str | None = None
     commit_no: int = 0
     additions: str | None = None
+    budget: int | None = None
 
     @property
     def changes(self) -> tuple[Any, ...]:

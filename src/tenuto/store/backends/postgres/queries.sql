@@ -640,7 +640,8 @@ INSERT INTO run SELECT * FROM unnest(
     $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::BIGINT[], $8::TEXT[],
     $9::TEXT[], $10::BIGINT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::BIGINT[],
     $16::BIGINT[], $17::TEXT[], $18::TEXT[], $19::TEXT[], $20::TEXT[], $21::TEXT[], $22::TEXT[],
-    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::BIGINT[], $27::TEXT[], $28::BIGINT[], $29::TEXT[]
+    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::BIGINT[], $27::TEXT[], $28::BIGINT[], $29::TEXT[],
+    $30::BIGINT[]
 ) p
 
 -- update_runs --
@@ -649,8 +650,8 @@ UPDATE run SET
     attempt = $1, status = $2, generation = $3, steps = $4, partial = $5, start_seq = $6, base_version = $7,
     base_ends = $8, ends = $9, own_logs = $10, worker = $11, error = $12, outcome = $13,
     started_at = $14, ended_at = $15, expires_at = $16, holds = $17, stop = $18, commit_no = $19,
-    additions = $20
-WHERE run_id = $21 AND attempt = $22 AND status = 'running'
+    additions = $20, budget = $21
+WHERE run_id = $22 AND attempt = $23 AND status = 'running'
 RETURNING 1
 
 -- carry_runs --
@@ -765,8 +766,11 @@ UPDATE input SET status = 'refused', body = $1, boundary = NULL, run_id = NULL, 
 WHERE input_id = $3 AND status = 'open' RETURNING 1
 
 -- roll_back_inputs --
-Mark what the invocation of a run consumed as taken back.
-UPDATE input SET rolled_back = 1 WHERE session = $1 AND life = $2 AND status = 'consumed' AND run_id IN (
+Mark what the invocation of a run consumed as taken back; if another run regenerates it, that answers the message it began with.
+UPDATE input SET
+    rolled_back = CASE WHEN $4::TEXT IS NOT NULL AND kind = 'message' AND boundary IS NULL THEN 2 ELSE 1 END,
+    run_id = CASE WHEN $4::TEXT IS NOT NULL AND kind = 'message' AND boundary IS NULL THEN $4::TEXT ELSE run_id END
+WHERE session = $1 AND life = $2 AND status = 'consumed' AND run_id IN (
     SELECT r.run_id FROM run o JOIN run r ON r.tenant = o.tenant AND r.invocation_id = o.invocation_id
     WHERE o.run_id = $3
 )

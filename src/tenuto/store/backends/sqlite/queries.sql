@@ -620,7 +620,7 @@ DELETE FROM receipt WHERE session = ?1 AND life = ?2 AND operation_id = ?3
 
 -- insert_runs --
 New runs.
-INSERT INTO run VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+INSERT INTO run VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 
 -- update_runs --
 Change a run that is running at the given attempt.
@@ -628,8 +628,8 @@ UPDATE run SET
     attempt = ?1, status = ?2, generation = ?3, steps = ?4, partial = ?5, start_seq = ?6, base_version = ?7,
     base_ends = ?8, ends = ?9, own_logs = ?10, worker = ?11, error = ?12, outcome = ?13,
     started_at = ?14, ended_at = ?15, expires_at = ?16, holds = ?17, stop = ?18, commit_no = ?19,
-    additions = ?20
-WHERE run_id = ?21 AND attempt = ?22 AND status = 'running'
+    additions = ?20, budget = ?21
+WHERE run_id = ?22 AND attempt = ?23 AND status = 'running'
 
 -- carry_runs --
 Let the ended runs that stood at a version stand at the next one.
@@ -712,8 +712,11 @@ UPDATE input SET status = 'refused', body = ?1, boundary = NULL, run_id = NULL, 
 WHERE input_id = ?3 AND status = 'open'
 
 -- roll_back_inputs --
-Mark what the invocation of a run consumed as taken back.
-UPDATE input SET rolled_back = 1 WHERE session = ?1 AND life = ?2 AND status = 'consumed' AND run_id IN (
+Mark what the invocation of a run consumed as taken back; if another run regenerates it, that answers the message it began with.
+UPDATE input SET
+    rolled_back = CASE WHEN ?4 IS NOT NULL AND kind = 'message' AND boundary IS NULL THEN 2 ELSE 1 END,
+    run_id = CASE WHEN ?4 IS NOT NULL AND kind = 'message' AND boundary IS NULL THEN ?4 ELSE run_id END
+WHERE session = ?1 AND life = ?2 AND status = 'consumed' AND run_id IN (
     SELECT r.run_id FROM run o JOIN run r ON r.tenant = o.tenant AND r.invocation_id = o.invocation_id
     WHERE o.run_id = ?3
 )

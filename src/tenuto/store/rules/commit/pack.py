@@ -290,9 +290,11 @@ def _run_meaning(commit: Commit) -> list[Any] | None:
         case None:
             return None
         case BeginRun() as run:
+            budget = [] if run.budget is None else [run.budget]
             return [
                 *("begin", run.run_id, run.invocation_id, run.origin_id, run.correlation_id, run.fresh),
                 *(_ends_meaning(run.ends), _ends_meaning(run.base_ends)),
+                *budget,
             ]
         case TakeRun() as run:
             moved = [] if run.ends is None else [_ends_meaning(run.ends), _ends_meaning(run.base_ends)]

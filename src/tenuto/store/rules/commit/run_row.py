@@ -88,6 +88,7 @@ def new_run(
         holds=holds,
         stop=None,
         commit_no=row.commit_no,
+        budget=begin.budget,
     )
 
 

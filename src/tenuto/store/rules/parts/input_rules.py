@@ -58,6 +58,9 @@ def check_inputs(commit: Commit) -> None:
     for claim in commit.consume:
         _check_entry(commit, claim)
 
+    if commit.regenerates and (commit.rolls_back is None or commit.run is None):
+        raise InvalidInput("A commit that regenerates names the run that it rolls back, and has a run itself.")
+
 
 def _check_entry(commit: Commit, each: NewInput | Consume) -> None:
     if (each.log is None) != (each.item is None):
@@ -72,7 +75,9 @@ def _check_entry(commit: Commit, each: NewInput | Consume) -> None:
 def input_meaning(packed: list[PackedInput], commit: Commit) -> list[Any]:
     """Return what counts for the intent hash."""
     arrived = [[each.given.key, each.digest, each.given.log, each.given.item, each.given.input_id] for each in packed]
-    return ["inputs", arrived, [[c.input_id, c.log, c.item] for c in commit.consume], commit.rolls_back]
+    return ["inputs", arrived, [[c.input_id, c.log, c.item] for c in commit.consume], commit.rolls_back] + (
+        ["regenerates"] if commit.regenerates else []
+    )
 
 
 def check_claims(packed: list[PackedInput], commit: Commit, row: SessionRow, found: Found) -> None:
@@ -167,7 +172,8 @@ def input_writes(draft: Draft, packed: list[PackedInput], writes: list[Write]) -
     if claims:
         writes.append(Write("consume_inputs", claims, must=True))
     if commit.rolls_back is not None:
-        writes.append(Write("roll_back_inputs", [(row.sid, row.life, commit.rolls_back)]))
+        new_run = run_id if commit.regenerates else None
+        writes.append(Write("roll_back_inputs", [(row.sid, row.life, commit.rolls_back, new_run)]))
         writes.append(Write("roll_back_runs", [(row.sid, row.life, commit.rolls_back)]))
     return [each.input_id for each in packed if each.given.input_id is None]
 

@@ -167,6 +167,9 @@ def decide_take(boundary: Boundary | None, look: InboxLook, due: Sequence[InputR
     return Takeable(inputs=tuple(input_of(row, key) for row in free))
 
 
+REGENERATED = 2
+"""The mark of an input whose message was answered again: its run is the one that did."""
+
 _INPUT = RecordReader(Input, InputRow, input_key="key")
 
 
@@ -190,6 +193,8 @@ def input_of(row: InputRow, key: SessionKey) -> Input:
         body=body,
         has_body=row.body is not None and not refused and unreadable is None,
         boundary=boundary,
+        rolled_back=row.rolled_back not in (0, REGENERATED),
+        regenerated=row.rolled_back == REGENERATED,
         error=error,
         unreadable=unreadable,
     )
