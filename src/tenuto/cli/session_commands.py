@@ -200,6 +200,7 @@ def _summary(each: SessionSummary) -> dict[str, Any]:
         "version": each.version,
         "counts": dict(each.counts),
         "title": each.title,
+        "preview": each.preview,
         "user_id": each.user_id,
         "created_at": each.created_at.isoformat(),
         "updated_at": each.updated_at.isoformat(),
