@@ -219,6 +219,17 @@ async def test_check_ends_with_zero_where_all_fit_and_leaves_the_file_byte_by_by
     assert (tmp_path / "chats.db").read_bytes() == before
 
 
+async def test_check_names_the_stored_fields_that_the_graph_does_not_keep(file: Place, module: str) -> None:
+    async with file.open() as store:
+        await stored(store, "old", mail="a@b.c")
+        await stored(store, "new", "3", mail="d@e.f", phone="1")
+    ran = await tenuto("check", f"{module}:graph", *file.arguments, "--json")
+    assert (ran.code, ran.told["unnamed_fields"]) == (0, {"mail": 2, "phone": 1})
+    ran = await tenuto("check", f"{module}:graph", *file.arguments)
+    assert "2 sessions have a field 'mail' that the code does not name." in ran.out.splitlines()
+    assert "1 session has a field 'phone' that the code does not name." in ran.out.splitlines()
+
+
 async def test_migrate_writes_what_a_load_would_see_and_a_second_run_has_nothing_to_do(
     place: Place, module: str
 ) -> None:

@@ -27,6 +27,7 @@ from tenuto.runtime.turn.effect_journal import Place
 from tenuto.store.backend import Backend, View
 from tenuto.store.keeper import Keeper
 from tenuto.testing.agent import Request, Script, ScriptedAgent, calls
+from tests.crash.fallback import fallback_programs, take
 from tests.runtime.runtimes import opened
 from tests.runtime.seams import advance, deliver_due, leave_no_trace_of_the_host
 
@@ -181,7 +182,15 @@ class World:
 
 def programs(world: World) -> list[Program[Any]]:
     """Return every program the tests know."""
-    return [_desk(world, "desk"), _desk(world, "clerk"), _chat(world), _teller(world), _caller(world), waiter]
+    return [
+        _desk(world, "desk"),
+        _desk(world, "clerk"),
+        _chat(world),
+        _teller(world),
+        _caller(world),
+        waiter,
+        *fallback_programs(world),
+    ]
 
 
 def _desk(world: World, name: str) -> Program[Any]:
@@ -316,6 +325,13 @@ async def swept(runtime: SessionRuntime, world: World, session: str, way: str, m
     await reference(runtime, session, way)
 
 
+async def taken(runtime: SessionRuntime, world: World, name: str, session: str, moment: Moment) -> None:
+    """Go through a turn of a program that asks models, and die at the moment named."""
+    world.probe = Probe(moment)
+    runtime.store.backend = Probed(runtime.store.backend, world.probe)
+    await take(runtime, name, session)
+
+
 async def recovered(runtime: SessionRuntime, world: World, session: str, moment: Moment) -> None:
     """Go on with what another process left of a turn, and die at the moment named."""
     world.probe = Probe(moment)
@@ -369,7 +385,7 @@ async def follow(runtime: SessionRuntime, _: World, session: str, run: str, seed
 
 
 VERBS: dict[str, Callable[..., Awaitable[Any]]] = {
-    verb.__name__: verb for verb in (swept, recovered, send, work, drain, answer_all, follow)
+    verb.__name__: verb for verb in (swept, taken, recovered, send, work, drain, answer_all, follow)
 }
 
 

@@ -96,6 +96,7 @@ class ProgramReader:
         document, shape = _document_of(record), self._shape
         if shape is None:
             return document
+        shape.check_logs(record.logs)
         try:
             if record.schema_version != shape.version:
                 return shape.migrate(document, record.schema_version)

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 import pytest
+from pydantic import BaseModel
 
 from tenuto import Store
 from tenuto.errors import InvalidInput
@@ -131,3 +132,29 @@ async def test_clear_resets_what_a_graph_keeps(store: Store) -> None:
     assert (await session.send("three")).text == "11"
     await session.execute(ClearSession(keep=("total",)))
     assert (await session.send("four")).text == "12"
+
+
+class Customer(BaseModel):
+    visits: int = 0
+    plan: str = "free"
+    cart: list[str] = []
+
+
+@program(state=Customer)
+async def shopping(turn: Turn[Customer]) -> int:
+    turn.update(lambda state: {"visits": state.visits + 1, "plan": "gold", "cart": [*state.cart, turn.text]})
+    return turn.state.visits
+
+
+async def test_clear_resets_the_model_that_a_program_declares(store: Store) -> None:
+    runtime = await opened(store, [shopping])
+    session = await runtime.create(shopping, Customer(plan="trial"), session_id="s")
+    assert [(await session.send(text)).output for text in ("one", "two")] == [1, 2]
+    await session.execute(ClearSession())
+    assert (await session.get()).state(Customer) == Customer()
+    assert (await session.send("three")).output == 1
+    await session.enqueue(ClearSession(keep=("visits", "cart")))
+    await runtime.drain()
+    cleared = await session.get()
+    assert (cleared.state(Customer), said(cleared)) == (Customer(visits=1, cart=["three"]), [])
+    assert (await session.send("four")).output == 2

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import SessionRuntime, Store, program
+from tenuto import Definition, SessionRuntime, Store, program
 from tenuto.errors import InvalidInput, RunFailed
 from tenuto.graph import END, GraphBuilder, State
 from tenuto.runtime.program.turn import Turn
@@ -67,3 +67,32 @@ async def test_a_plain_function_says_so_when_it_runs(store: Store) -> None:
     await runtime.create("plain", session_id="s")
     outcome = await runtime.send("s", "hi")
     assert outcome.error["message"] == "The program plain is a plain function; declare it with `async def`."
+
+
+async def test_a_program_brings_the_definition_of_its_sessions(store: Store) -> None:
+    known = Definition(name="support", version="7", label="Support", system_prompt="Be brief.", tools=("look_up",))
+
+    @program(version=2, definition=known)
+    async def answers(turn: Turn) -> str:
+        return f"{turn.definition.system_prompt} {turn.definition.tools}"
+
+    assert (answers.name, answers.version, answers.definition.label) == ("support", "2", "Support")
+    runtime = await opened(store, [answers])
+    session = await runtime.create(answers)
+    assert (await session.send("hi")).result() == "Be brief. ('look_up',)"
+
+
+WRONG: list[dict[str, Any]] = [
+    {"definition": "support"},
+    {"version": ""},
+    {"version": True},
+    {"accepts": "1"},
+    {"accepts": [1.5]},
+]
+
+
+@pytest.mark.parametrize("options", WRONG, ids=str)
+def test_what_cannot_be_declared_of_a_program_is_refused(options: dict[str, Any]) -> None:
+    declare: Any = program
+    with pytest.raises(InvalidInput):
+        declare(**options)(dict)

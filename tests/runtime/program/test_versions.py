@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, ClassVar
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from tenuto import SessionRuntime, SessionView, Store, Turn, on, program
 from tenuto.actions import ChangeProgram, ClearSession
@@ -344,3 +344,53 @@ async def test_a_fork_that_its_program_could_not_run_is_refused(before: SessionR
         with pytest.raises(StateMigrationError):
             await after.session("s").fork(at=at, session_id="t")
     assert [each.key.session_id for each in await before.list()] == ["s"]
+
+
+@in_memory
+async def test_a_hand_off_to_a_program_that_cannot_read_the_state_is_refused(before: SessionRuntime) -> None:
+    class Bill(BaseModel):
+        schema_version: ClassVar[str] = "9"
+        mail: str | None = None
+        due: int = 7
+
+    @program(state=Bill)
+    async def strict(turn: Turn[Bill]) -> None: ...
+
+    @program(state=Bill, migrations={("", "9"): dict})
+    async def bills(turn: Turn[Bill]) -> str:
+        return f"{turn.state.mail} owes {turn.state.due}"
+
+    @program(state=Old, name="greet")
+    async def hands_over(turn: Turn[Old]) -> None:
+        turn.hand_off(turn.text)
+
+    runtime = await opened(before.store, [hands_over, strict, bills])
+    refused = await runtime.send("s", "strict")
+    assert isinstance(refused.exception, InvalidInput)
+    assert "cannot be moved to strict@1" in str(refused.exception)
+    assert (await runtime.send("s", "bills")).completed
+    assert (await runtime.send("s", "hi")).result() == "a@b.c owes 7"
+    assert (await runtime.get("s")).document == {"mail": "a@b.c", "due": 7, "visits": 1}
+
+
+@in_memory
+async def test_a_log_that_the_model_has_as_a_field_is_left_alone(store: Store) -> None:
+    class Lined(BaseModel):
+        lines: list[str] = Field(default_factory=list)
+
+    @program(name="shop")
+    async def logs(turn: Turn) -> None:
+        turn.add("lines", turn.text)
+
+    @program(state=Lined, name="shop")
+    async def fields(turn: Turn[Lined]) -> None: ...
+
+    before = await opened(store, [logs])
+    await (await before.create("shop", session_id="s", logs=["lines"])).send("tea")
+    after = await opened(store, [fields])
+    with pytest.raises(StateMigrationError, match="'lines' is a log of the session"):
+        await after.send("s", "milk")
+    assert list((await after.get("s")).logs["lines"]) == ["tea"]
+    assert (await before.send("s", "milk")).completed
+    with pytest.raises(InvalidInput, match="both a log and a field"):
+        await after.create("shop", session_id="t", logs=["lines"])

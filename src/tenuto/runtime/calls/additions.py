@@ -1,6 +1,7 @@
 """A turn's additions to its session's logs: messages of the conversation, and entries of other logs."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tenuto.argument import MAPPING
@@ -155,13 +156,12 @@ def was_done(turn: TurnContext, once: str, namespace: str = ONCE) -> bool:
 def hand_off(turn: TurnContext, program: str, *, summary: str | None, keep: int, message: JSON) -> None:
     """See `Turn.hand_off`."""
     following = None if message is None else as_message(message)
-    name, _, version = program.partition("@")
-    if not version:
-        version = turn.version_of(name)
+    before = turn.replica.value()
+    handed = turn.handed_to(before, program)
     if not begin_frame(turn, frame_mark("handoff", turn.replica.messages, summary=summary, keep=keep, program=program)):
         return
     before = turn.replica.value()
-    after = before.with_definition(name=name, label=name, version=version)
+    after = replace(before, definition=handed.definition)
     turn.pending.apply(changes_between(before, after), after)
     if following is not None:
         turn.pending.inputs.append(NewInput(kind=InputKind.MESSAGE, body={"message": following}, leads=True))

@@ -66,6 +66,17 @@ def settled(programs: Programs, stored: SessionView, read: SessionView, after: S
     return after.with_definition(version=version) if is_moved else after
 
 
+def handed_over(programs: Programs, session: SessionView, program: str) -> SessionView:
+    """Return a session with another program, named as for `ChangeProgram`, which brings the document over later.
+
+    Raise `InvalidInput` if that program is registered here and cannot read the state.
+    """
+    name, _, version = program.partition("@")
+    after = session.with_definition(name=name, label=name, version=version or programs.version_of(name))
+    _moved(programs, after)
+    return after
+
+
 def created(programs: Programs, session: SessionView) -> SessionView:
     """Return a new session with the whole document of its program's state; raise `StateInvalid` if it does not fit."""
     shape = _shape_of(programs, session)

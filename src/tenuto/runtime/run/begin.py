@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from tenuto.argument import MAPPING
 from tenuto.codec import JSON
@@ -24,7 +25,7 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, SessionStatus
 from tenuto.runtime.change.action import Commands
 from tenuto.runtime.change.hooks import Hooks
-from tenuto.runtime.change.program_state import carry_over, take_changes
+from tenuto.runtime.change.program_state import carry_over, handed_over, take_changes
 from tenuto.runtime.change.rewind import own_fields
 from tenuto.runtime.program.program import Programs, traits_of
 from tenuto.runtime.run.end import TurnEnder
@@ -234,8 +235,10 @@ class TurnFactory:
         traits = traits_of(self.programs.of(replica.definition))
         if traits.reads is not None:
             traits.reads(replica.schema_version)
-        if traits.state is not None and replica.schema_version != traits.state.version:
-            traits.state.check(replica.document, replica.schema_version)
+        if traits.state is not None:
+            traits.state.check_logs(replica.logs)
+            if replica.schema_version != traits.state.version:
+                traits.state.check(replica.document, replica.schema_version)
 
     def build(self, replica: Replica, writer: RunWriter, invocation: Invocation, journal: EffectJournal) -> TurnContext:
         """Return a turn that has not written anything yet."""
@@ -250,7 +253,7 @@ class TurnFactory:
             in_doubt=self.in_doubt,
             budget=traits.steps or self.budget,
             ends_guarded=not self.hooks,
-            version_of=self.programs.version_of,
+            handed_to=partial(handed_over, self.programs),
             as_input=self.commands.queued,
             inline=self.listeners.inline,
         )

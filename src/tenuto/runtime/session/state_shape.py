@@ -1,7 +1,7 @@
 """The declared state of a program: which fields its sessions' documents have, and how they are checked."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from inspect import getattr_static
 from typing import Any
@@ -66,7 +66,7 @@ class StateShape:
     ) -> tuple[Any, dict[str, Any]]:
         """Return the model with these fields set, and what of its document differs; raise `StateInvalid`.
 
-        What is returned is what a later load of the document returns.
+        What is returned equals what a later load of the document returns; fields that did not change keep their values.
         """
         self.check_declared(given)
         plain = {name: thawed(value) for name, value in given.items()}
@@ -77,6 +77,7 @@ class StateShape:
         for name in names:
             if lost := difference(vars(values)[name], vars(after).get(name), f"state.{name}"):
                 raise StateInvalid(lost[1], path=lost[0])
+        vars(after).update({name: vars(before)[name] for name in self.fields - names})
         return after, data
 
     def check_declared(self, names: Mapping[str, Any]) -> None:
@@ -139,12 +140,26 @@ class StateShape:
             ) from error
         return {n: document[n] if n in document and document[n] == value else value for n, value in found.items()}
 
-    def check(self, document: Mapping[str, JSON], version: str) -> None:
-        """Refuse a document that a turn could not begin with: `StateMigrationError` or `StateInvalid`."""
+    def check(self, document: Mapping[str, JSON], version: str, logs: Iterable[str] = ()) -> None:
+        """Refuse a document, beside these logs, that a turn could not begin with.
+
+        Raise `StateMigrationError` or `StateInvalid`.
+        """
+        self.check_logs(logs)
         if version == self.version:
             self.load(document)
         else:
             self.migrate(document, version)
+
+    def check_logs(self, logs: Iterable[str]) -> None:
+        """Refuse the logs of a session of which one has the name of a field: an earlier program made it a log."""
+        if clash := sorted(self.fields.intersection(logs)):
+            raise StateMigrationError(
+                "session_state_migration_failed",
+                f"{clash[0]!r} is a log of the session, but a field of {self.model.__name__}, and cannot be both; give "
+                "the field another name, and read the log by turn.log().",
+                field=clash[0],
+            )
 
     def check_version(self, version: str) -> None:
         """Refuse a document of a version from which no migration leads to this one."""

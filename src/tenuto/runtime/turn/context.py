@@ -23,7 +23,7 @@ from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
 from tenuto.model.run import RunStatus, Stop, StopKind
 from tenuto.model.session import SessionKey
 from tenuto.runtime.conversation.history import message_input
-from tenuto.runtime.session.session_view import MESSAGES
+from tenuto.runtime.session.session_view import MESSAGES, SessionView
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.stream.chunks import Chunks
 from tenuto.runtime.stream.moments import InlineListeners, WaitsOpened
@@ -55,7 +55,7 @@ class TurnContext:
     continues: a runner that resumes the run begins with the next step. A turn that never began a step stays in its
     first. `is_boundary` marks the next commit as a boundary of the stream: the chunks before it belong to something
     that is stored. `engine` belongs to a program that resumes from its own checkpoints, `typed` to one that declares a
-    model. `version_of` returns the registered version of a program, `as_input` kind, body and key of what a program
+    model. `handed_to` returns the session with another program, `as_input` kind, body and key of what a program
     queues, of which `queued` counts those without a key by step. The program runs in `task`, and the events of this
     run follow `stream_start` in the stream.
     """
@@ -69,7 +69,7 @@ class TurnContext:
     in_doubt: InDoubt = "ask"
     budget: int = DEFAULT_STEPS
     ends_guarded: bool = False
-    version_of: Callable[[str], str] = str
+    handed_to: Callable[[SessionView, str], SessionView] = lambda session, _: session
     as_input: Callable[[Any, str | None], tuple[InputKind, JSON, str | None]] = message_input
     inline: InlineListeners | None = None
     chunks: Chunks = field(init=False)
@@ -335,7 +335,7 @@ class TurnContext:
                 note()
             receipt = await self._write_pending(None, tuple(waits))
         for wait_id, opened in zip(receipt.wait_ids, waits, strict=True):
-            self.waits.opened(wait_id, opened, self.key, self.run_id, receipt)
+            self.waits.opened(wait_id, opened, self.key, self.run_id, self.invocation.invocation_id, receipt)
 
     def ask_to_stop(self, stop: Stop) -> None:
         """Stop the program: at once, or, for an interrupt while tools are running, when they are done."""
