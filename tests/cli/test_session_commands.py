@@ -184,9 +184,30 @@ def test_a_session_that_is_not_there_ends_with_one(place: Place, verb: str) -> N
     assert "'nobody'" in err
 
 
+def test_everything_that_is_waited_for_is_listed_page_by_page(place: Place) -> None:
+    ours, _ = asyncio.run(suspended(place))
+    blue, _ = asyncio.run(suspended(place, "blue"))
+
+    def listed(*arguments: str) -> list[str]:
+        return [wait["wait_id"] for wait in reported("session", "waits", *place.arguments, *arguments)["waits"]]
+
+    assert listed() == [ours, blue]
+    assert listed("--tenant", "blue") == [blue]
+    assert listed("--kind", "approval") == [ours, blue]
+    assert listed("--kind", "child") == listed("--user", "nobody") == []
+    page = reported("session", "waits", *place.arguments, "--limit", "1")
+    assert listed("--after", page["next"]) == [blue]
+    _, shown, _ = tenuto("session", "waits", *place.arguments, "--limit", "1")
+    assert ours in shown
+    assert "refund-7" in shown
+    assert f"--after {page['next']}" in shown
+    code, _, err = tenuto("session", "waits", "refund-7", "--kind", "approval", *place.arguments)
+    assert (code, "leave out the session's id" in err) == (2, True)
+
+
 def test_a_session_that_waits_for_nothing_has_no_waits(listed: tuple[Place, str, str]) -> None:
     place, _, _ = listed
-    assert reported("session", "waits", "idle", *place.arguments) == {"waits": []}
+    assert reported("session", "waits", "idle", *place.arguments) == {"waits": [], "next": None}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tenuto import SessionRuntime, Turn, open_store, program
 from tenuto.cli.app import app
 from tenuto.graph import END, GraphBuilder, State, append
 from tenuto.ids import new_id
+from tenuto.model.lane import Owner
 from tenuto.model.session import Profile
 from tenuto.runtime.session.definition import Definition
 
@@ -199,6 +200,21 @@ async def test_migrate_writes_what_the_next_turn_would_and_a_second_run_has_noth
         assert answered.outcome is not None
         assert answered.outcome.completed
         assert (await runtime.for_tenant("t").get("waits")).state(module.Customer).visits == 1
+
+
+async def test_a_session_with_a_runner_is_left_alone_and_reported(shop: str) -> None:
+    await made()
+    async with open_store("sqlite:///shop.db") as store:
+        lane = await store.lanes.acquire("g0", Owner(owner_id="worker", incarnation="w-1"), ttl=600)
+        code, told, _ = await tenuto("migrate", f"{shop}:runtime", "--json")
+        (version,) = told["programs"]["greet@2"]["sessions"]["versions"]
+        (reason,) = version["reasons"]
+        assert (code, version["passed"], version["failed"]) == (1, 3, 1)
+        assert (reason["category"], reason["examples"][0]["session_id"]) == ("session_execution_busy", "g0")
+        assert reason["reason"] == "a runner holds its lane; run the migration again once it is done"
+        await store.lanes.disarm(lane)
+    code, told, _ = await tenuto("migrate", f"{shop}:runtime", "--json")
+    assert (code, counts(told["programs"]["greet@2"]["sessions"])) == (0, {"": (1, 0)})
 
 
 async def test_checkpoints_of_failed_graphs_are_tried(shop: str) -> None:

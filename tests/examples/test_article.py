@@ -12,7 +12,7 @@ async def test_what_one_store_paused_another_one_resumes(tmp_path: Path) -> None
         await first(here)
     async with open_store(url) as there:
         assert await elsewhere(there) == ["note on tides", "note on moons"]
-        assert await graph.bind(there).waiting() == []
+        assert await graph.bind(there).waiting() == ()
         record = await there.load("tides")
         assert record is not None
         assert record.state == {"notes": ["note on tides", "note on moons"]}
@@ -26,7 +26,7 @@ async def test_what_waits_is_open_while_both_stores_are(tmp_path: Path) -> None:
         assert (wait.signal_id, wait.metadata) == ("publish?", {"notes": 2})
         assert wait.deadline is not None
         assert await elsewhere(there) == ["note on tides", "note on moons"]
-        assert await graph.bind(here).waiting() == []
+        assert await graph.bind(here).waiting() == ()
 
 
 def test_the_same_graph_is_a_program() -> None:

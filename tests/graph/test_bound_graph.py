@@ -84,7 +84,7 @@ async def test_a_pause_is_kept_in_the_store_the_graph_is_bound_to(store: Store, 
     graph = line(gate(), says("end"))
     paused = await graph.bind(store).run(session_id=session_id)
     assert paused.suspended
-    assert await graph.bind(store).waiting() == [paused.wait]
+    assert await graph.bind(store).waiting() == (paused.wait,)
     with pytest.raises(InvalidInput, match="bind it"):
         await graph.waiting()
     again = await graph.bind(store).run(resume_invocation=paused.invocation_id, signal_payload={})
@@ -116,7 +116,7 @@ async def test_each_tenant_has_its_own_sessions_and_waits(store: Store) -> None:
     paused = await mine.run(session_id="s")
     assert (await theirs.run(session_id="s", stop=lambda: True)).session_existed is False
     assert [wait.signal_id for wait in await mine.waiting()] == ["approve?"]
-    assert await theirs.waiting() == []
+    assert await theirs.waiting() == ()
     assert ended(await theirs.run(resume_invocation=paused.invocation_id, signal_payload={})) == (
         "failed: suspension_record_invalid"
     )

@@ -36,7 +36,7 @@ async def test_a_wait_is_resumed_with_its_payload(store: Store, by: str, session
     wait = await paused(graph, session_id=session_id)
     out = await graph.resume(wait.wait_id if by == "id" else wait, {"mood": "glad"})
     assert (out.result().messages, out.result().mood) == (["asked", "end"], "glad")
-    assert await graph.waiting() == []
+    assert await graph.waiting() == ()
 
 
 async def test_a_payload_may_be_left_out(store: Store) -> None:
@@ -49,7 +49,7 @@ async def test_what_went_wrong_in_the_run_is_in_its_outcome_and_the_wait_stands(
     wait = await paused(graph, session_id="s")
     for payload in ({"count": "many"}, {"cuont": 1}):
         assert ended(await graph.resume(wait, payload)) == "failed: suspension_resume_payload_invalid"
-    assert await graph.waiting() == [wait]
+    assert await graph.waiting() == (wait,)
     await line(says("moved"), store=store).invoke(session_id="s")
     assert ended(await graph.resume(wait)) == "failed: session_write_conflict"
     assert (await graph.resume(wait, on_moved="rebase")).result().messages == ["moved", "end"]
@@ -94,7 +94,7 @@ async def test_a_cancelled_wait_is_late(store: Store) -> None:
         with pytest.raises(LateAnswer) as late:
             await graph.resume(out.wait)
         assert late.value.found == "cancelled"
-    assert await graph.waiting() == []
+    assert await graph.waiting() == ()
     with pytest.raises(SuspensionRecordInvalid):
         await graph.cancel("never")
 
@@ -133,4 +133,4 @@ async def test_what_waits_comes_page_by_page(store: Store) -> None:
     graph = line(gate(), nothing, store=store)
     waits = [await paused(graph, session_id=f"s{number}") for number in range(3)]
     first = await graph.waiting(limit=2)
-    assert [*first, *(await graph.waiting(after=first[-1].wait_id))] == waits
+    assert [*first, *(await graph.waiting(after=first.next))] == waits

@@ -12,7 +12,7 @@ from tenuto import Definition, SessionRuntime, Turn, program, run_tools, tool
 from tenuto.graph import END, GraphBuilder, SessionState, State, append, current_turn
 from tenuto.messages import ToolCall
 from tenuto.testing import memory_runtime
-from tests.observe.graphs import up
+from tests.observe.graphs import line, up
 from tests.observe.trees import Branch, Spans
 
 
@@ -251,3 +251,36 @@ async def test_spans_that_are_not_sampled_cost_nothing_and_break_nothing() -> No
         outcome = await (await runtime.create(agent, session_id="s")).send("hi")
     assert outcome.completed
     assert spans.finished == []
+
+
+class Nasty(Exception):
+    """An exception that cannot be told, and whose category is not one."""
+
+    category = 7
+
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.parametrize("error", [Nasty(), ValueError("half a character: \ud83d")], ids=["silent", "surrogate"])
+async def test_an_exception_that_cannot_be_told_ends_its_spans_and_can_be_sent(spans: Spans, error: Exception) -> None:
+    async def call() -> None:
+        raise error
+
+    @program
+    async def fails(turn: Turn) -> None:
+        await turn.effect("call", call)
+
+    async def node(state: Any) -> dict[str, Any]:
+        raise error
+
+    async with observed(spans, fails) as runtime:
+        await (await runtime.create(fails, session_id="s")).send("hi")
+    await line("a", body=node).run(observers=[spans.observer])
+    turn, graph = spans.roots()
+    assert [each.status for root in (turn, graph) for each in root] == ["ERROR"] * 4
+    for span in spans.finished:
+        (event,) = [each for each in span.events if each.name == "exception"]
+        texts = [str(value) for value in (*(event.attributes or {}).values(), span.status.description)]
+        assert [text for text in texts if text.encode() and text] == texts
+        assert "Traceback" in (event.attributes or {})["exception.stacktrace"]  # type: ignore[operator]

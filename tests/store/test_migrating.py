@@ -2,11 +2,13 @@
 
 import asyncio
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from tenuto import open_store
+from tenuto import JSON, open_store
 from tenuto.errors import InvalidInput, SchemaMismatch
+from tenuto.graph import END, GraphBuilder, State, suspend
 from tenuto.model.commit import BeginRun, NewCheckpoint
 from tenuto.model.report import DeleteReport
 from tenuto.model.session import Profile, SessionKey
@@ -73,7 +75,19 @@ async def test_a_database_newer_than_the_code_is_refused_naming_both_versions(fr
         assert (refusal.value.found, refusal.value.expected) == (99, len(migrations(fresh.name)))
 
 
+BEFORE_WAIT_LISTS = (
+    *(f"DROP INDEX {name}" for name in ("wait_open", "wait_open_tenant", "wait_open_kind", "wait_open_graph")),
+    "ALTER TABLE wait DROP COLUMN tenant",
+    "ALTER TABLE wait DROP COLUMN graph",
+    "CREATE INDEX wait_open ON wait (wait_id) WHERE status = 'open'",
+)
+
+BEFORE_BUDGETS = (*BEFORE_WAIT_LISTS, "ALTER TABLE run DROP COLUMN budget")
+
+BEFORE_MAKINGS = (*BEFORE_BUDGETS, "ALTER TABLE effect DROP COLUMN making")
+
 BEFORE_PREVIEWS = (
+    *BEFORE_MAKINGS,
     "UPDATE profile SET preview = (SELECT s.preview FROM session s WHERE s.sid = profile.session)",
     "ALTER TABLE session DROP COLUMN preview",
 )
@@ -131,6 +145,34 @@ async def test_values_that_tenants_shared_become_each_tenants_own(fresh: OurHarn
             record = await store.load(key)
             assert record is not None
             assert record.state == {"both": both}
+
+
+async def gate(_: State) -> NoReturn:
+    await suspend("paused")
+
+
+@program
+async def asks(turn: Turn) -> JSON:
+    return await turn.wait("asked")
+
+
+async def test_what_waited_before_is_listed_by_tenant_and_by_graph(fresh: OurHarness) -> None:
+    assert fresh.address
+    graph = GraphBuilder(State, "stops").add_node("gate", gate).add_edge("gate", END).set_entry("gate").compile()
+    async with open_store(fresh.address, **fresh.options) as store:
+        runtime = await opened(store, [asks])
+        tenant = runtime.for_tenant("acme")
+        await tenant.create(asks, session_id="s", user_id="ada")
+        asked = (await tenant.send("s", "hi")).waits
+        paused = await graph.bind(store, tenant="acme").run()
+    for statement in BEFORE_WAIT_LISTS:
+        await fresh.damage(statement)
+    await go_back_to(fresh, 12)
+    async with open_store(fresh.address, **fresh.options) as store:
+        assert await store.waits.open() == ()
+        assert await store.waits.open(tenant="acme") == (*asked, paused.wait)
+        assert await store.waits.open(tenant="acme", user_id="ada") == asked
+        assert await graph.bind(store, tenant="acme").waiting() == (paused.wait,)
 
 
 async def test_previews_from_before_are_still_there(fresh: OurHarness) -> None:

@@ -8,13 +8,17 @@ import typer
 from tenuto.cli.parameters import Address, AsJson, Schema
 from tenuto.cli.session_store import Id, Tenant, on_sessions, print_table
 from tenuto.model.run import StopAnswer, StopKind
-from tenuto.model.session import SessionStatus, SessionSummary
-from tenuto.model.wait import Wait
+from tenuto.model.session import Page, SessionStatus, SessionSummary
+from tenuto.model.wait import Wait, WaitKind
 from tenuto.runtime.runtime import SessionRuntime
 from tenuto.runtime.session.info import RunView
 from tenuto.words import SessionStatus as StatusWord
+from tenuto.words import WaitKind as WaitWord
 
 sessions = typer.Typer(help="List, show, answer and stop sessions.", no_args_is_help=True)
+
+_TIME = "%Y-%m-%d %H:%M:%S"
+_IN_COLUMNS = {"/step", "tool", "call_id", "token"}
 
 _STOP_ANSWERS = {
     StopAnswer.RECORDED: "Stop recorded",
@@ -99,20 +103,38 @@ def show(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = N
 
 
 @sessions.command("waits")
-def waits(session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = None, as_json: AsJson = False) -> None:
-    """List the open waits of a session."""
+def waits(
+    store: Address,
+    session_id: Annotated[
+        str | None, typer.Argument(help="Only what this session and its children wait for.", show_default=False)
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.", show_default="all tenants")] = None,
+    kind: Annotated[WaitKind | None, typer.Option(help="Only waits of this kind.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only those of this user's sessions.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many to list at most.")] = 50,
+    after: Annotated[str | None, typer.Option(help="Continue after a page: its `next`.", show_default=False)] = None,
+    schema: Schema = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what is waited for: by all sessions, or by one and its children."""
+    if session_id is not None and (kind, user, after) != (None, None, None):
+        raise typer.BadParameter("--kind, --user and --after select among all sessions; leave out the session's id.")
 
     async def work(runtime: SessionRuntime) -> Any:
-        return await runtime.for_tenant(tenant).session(session_id).waits()
+        if session_id is not None:
+            return Page(await runtime.for_tenant(tenant or "").session(session_id).waits())
+        within = runtime.across_tenants() if tenant is None else runtime.for_tenant(tenant)
+        return await within.waits(kind=word, user_id=user, limit=limit, after=after)
 
-    found = on_sessions(store, schema, as_json, work)
+    word: WaitWord | None = kind.value if kind else None
+    page = on_sessions(store, schema, as_json, work)
     if as_json:
-        typer.echo(json.dumps({"waits": [_wait(each) for each in found]}))
+        typer.echo(json.dumps({"waits": [_wait(each) for each in page], "next": page.next}))
         return
-    print_table(
-        ("wait", "kind", "signal", "deadline", "metadata"),
-        [(w.wait_id, w.kind, w.signal_id or "", w.deadline or "", json.dumps(dict(w.metadata))) for w in found],
-    )
+    columns = ("wait", "session", "tenant", "kind", "signal", "tool", "since", "deadline", "metadata")
+    print_table(columns, [_cells(each) for each in page])
+    if page.next is not None:
+        typer.echo(f"There are more: repeat this with --after {page.next}")
 
 
 @sessions.command("answer")
@@ -196,10 +218,34 @@ def _turn(each: RunView) -> dict[str, Any]:
     }
 
 
+def _cells(each: Wait) -> tuple[Any, ...]:
+    shown = {name: value for name, value in each.metadata.items() if name not in _IN_COLUMNS}
+    since, until = each.created_at, each.deadline
+    return (
+        each.wait_id,
+        each.session_id,
+        each.tenant,
+        each.kind,
+        each.signal_id or "",
+        each.tool or "",
+        f"{since:{_TIME}}",
+        f"{until:{_TIME}}" if until else "",
+        json.dumps(shown),
+    )
+
+
 def _wait(each: Wait) -> dict[str, Any]:
     return {
         "wait_id": each.wait_id,
+        "session_id": each.session_id,
+        "tenant": each.tenant,
         "run_id": each.run_id,
+        "invocation_id": each.invocation_id,
+        "tool": each.tool,
+        "arguments": dict(each.arguments),
+        "graph": each.graph,
+        "opened_at": each.created_at.isoformat(),
+        "schema": each.schema,
         "kind": each.kind,
         "signal_id": each.signal_id,
         "deadline": each.deadline.isoformat() if each.deadline else None,

@@ -1,6 +1,6 @@
 """A compiled graph: what can be invoked, observed, and used as a node of another."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.graph.signal import CallbackMaker
 from tenuto.graph.state import State
 from tenuto.ids import check_id, check_tenant, random_id
+from tenuto.model.session import Page
 from tenuto.model.wait import Wait
 from tenuto.store.store import Store, check_whole_store
 from tenuto.words import OnMoved
@@ -244,11 +245,12 @@ class CompiledGraph(GraphPlan[S]):
         run = await store.runs.get(wait.run_id, tenant=self.tenant) if wait else None
         await cancel_paused(store, run.invocation_id if run else str(named), self.tenant)
 
-    async def waiting(self, *, limit: int = 100, after: str | None = None) -> Sequence[Wait]:
-        """Return what the suspended invocations of the graph's store and tenant wait for, in the order they were
-        suspended; `after` continues behind a wait.
+    async def waiting(self, *, limit: int = 100, after: str | None = None) -> Page[Wait]:
+        """Return a page of what this graph's suspended invocations wait for, in the order they were suspended.
+
+        Those of its store and tenant, except those that are over, whose deadline has passed.
         """
-        return await self._pauses().waits.open(tenant=self.tenant, limit=limit, after=after or "")
+        return await self._pauses().waits.open(tenant=self.tenant, graph=self.name, limit=limit, after=after)
 
     def _pauses(self) -> Store:
         store = self.pause_store

@@ -134,7 +134,7 @@ class OpenWait:
     """A wait to be opened for the commit's run; the receipt names its minted id.
 
     After its deadline, or `timeout` seconds after the commit, it can be settled, but not answered unless
-    `SettleWait.late` is set.
+    `SettleWait.late` is set. `graph` names the graph that pauses with it, if that runs without a runtime.
     """
 
     kind: str
@@ -143,6 +143,7 @@ class OpenWait:
     timeout: float | None = None
     schema: JSON = None
     metadata: Mapping[str, JSON] = field(default_factory=dict)
+    graph: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

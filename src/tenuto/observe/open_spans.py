@@ -5,6 +5,7 @@ from collections.abc import Hashable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from traceback import format_exception
 from typing import Any
 
 from opentelemetry.context import Context, attach, get_current
@@ -14,6 +15,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from tenuto.errors import GraphRunError, NodeException
 from tenuto.graph.engine.cause import category_of
 from tenuto.graph.events.node_event import Ending
+from tenuto.writing.error_record import clipped, text_of
+
+MOST_TRACE = 100_000
+"""How many characters of a traceback are on a span."""
 
 _W3C = TraceContextTextMapPropagator()
 
@@ -171,6 +176,18 @@ def links_to(traceparent: str | None) -> tuple[Link, ...]:
     return (Link(found),) if found.is_valid else ()
 
 
+def record_exception(span: Span, error: BaseException) -> None:
+    """Add the event of an exception, in texts that any exporter can encode, whatever the exception says of itself."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    text = {
+        "exception.type": name,
+        "exception.message": text_of(error),
+        "exception.stacktrace": clipped("".join(format_exception(error)), MOST_TRACE),
+    }
+    span.add_event("exception", text)
+
+
 def category_within(error: BaseException | None) -> str | None:
     """Return the category of what ended a part of a graph: its cause's, if that has one."""
     if error is None:
@@ -188,7 +205,7 @@ def _finish(
             span.set_status(Status(StatusCode.ERROR, category))
             span.set_attribute("openarmature.error.category", category or NodeException.category)
             if error is not None:
-                span.record_exception(error)
+                record_exception(span, error)
         case Ending.SUSPENDED | Ending.INTERRUPTED:
             span.set_status(Status(StatusCode.OK))
             span.set_attribute("openarmature.outcome", ending.value)

@@ -22,7 +22,15 @@ from opentelemetry.trace import (
 
 from tenuto.graph.events.node_event import Ending
 from tenuto.observe.attributes import of_begin, of_call, of_replay, of_turn, of_usage, of_wait, program_of
-from tenuto.observe.open_spans import Kind, OpenSpan, OpenSpans, context_from, links_to, traceparent_of
+from tenuto.observe.open_spans import (
+    Kind,
+    OpenSpan,
+    OpenSpans,
+    context_from,
+    links_to,
+    record_exception,
+    traceparent_of,
+)
 from tenuto.runtime.stream.moments import (
     CallBegan,
     CallOver,
@@ -127,7 +135,7 @@ class TurnSpans:
         key, ending = _turn(moment.ids), _ENDINGS.get(moment.status, Ending.CANCELLED)
         opened = self._all.get(key)
         if moment.status == "lost" and opened is not None and moment.exception is not None:
-            opened.spans[-1].record_exception(moment.exception)
+            record_exception(opened.spans[-1], moment.exception)
         self._all.end(key, ending, moment.exception, moment.category, attributes)
 
     def _call_begins(self, moment: CallBegan) -> None:

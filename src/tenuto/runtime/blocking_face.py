@@ -45,6 +45,7 @@ from tenuto.words import (
     Seconds,
     SessionStatus,
     StopKind,
+    WaitKind,
     WhenBusy,
     WhenWaiting,
 )
@@ -201,9 +202,9 @@ class BlockingSession(Generic[OutT_co]):
         """See `Session.withdraw_stop`."""
         return self._portal.call(self._wrapped.withdraw_stop(run_id))
 
-    def waits(self) -> Sequence[Wait]:
+    def waits(self, *, children: bool = True) -> Sequence[Wait]:
         """See `Session.waits`."""
-        return self._portal.call(self._wrapped.waits())
+        return self._portal.call(self._wrapped.waits(children=children))
 
     def answer(
         self,
@@ -452,6 +453,20 @@ class BlockingSessions:
             )
         )
 
+    def waits(
+        self,
+        *,
+        kind: WaitKind | None = None,
+        user_id: str | None = None,
+        opened_before: datetime | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page[Wait]:
+        """See `Sessions.waits`."""
+        return self._portal.call(
+            self._wrapped.waits(kind=kind, user_id=user_id, opened_before=opened_before, limit=limit, after=after)
+        )
+
 
 class BlockingOperator:
     """The blocking face of `Operator`."""
@@ -470,6 +485,20 @@ class BlockingOperator:
     ) -> Page[SessionSummary]:
         """See `Operator.list`."""
         return self._portal.call(self._wrapped.list(program=program, status=status, limit=limit, after=after))
+
+    def waits(
+        self,
+        *,
+        kind: WaitKind | None = None,
+        user_id: str | None = None,
+        opened_before: datetime | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page[Wait]:
+        """See `Operator.waits`."""
+        return self._portal.call(
+            self._wrapped.waits(kind=kind, user_id=user_id, opened_before=opened_before, limit=limit, after=after)
+        )
 
 
 class BlockingRuntime(BlockingSessions):

@@ -227,10 +227,14 @@ class Session(Generic[OutT_co]):
         """Withdraw a stop from a run, as long as the run has not seen it."""
         return await self._lifetime.parts().store.runs.withdraw_stop(run_id, session=self._key)
 
-    async def waits(self) -> Sequence[Wait]:
-        """Return what the session waits for."""
+    async def waits(self, *, children: bool = True) -> Sequence[Wait]:
+        """Return what the session waits for, then what its `children` wait for, and theirs, down the tree.
+
+        All of it can be answered here.
+        """
         await head_of(store := self._lifetime.parts().store, self._key)
-        return await store.waits.of_session(self._key)
+        own = await store.waits.of_session(self._key)
+        return [*own, *await store.waits.below(self._key)] if check_flag(children, "children") else own
 
     async def answer(
         self,

@@ -1,10 +1,14 @@
 """What an operator sees: the sessions of every tenant."""
 
+from datetime import datetime
+
 from tenuto.model.session import ANY_TENANT, Page, SessionFilter, SessionSummary
 from tenuto.model.session import SessionStatus as StoredStatus
+from tenuto.model.wait import Wait
+from tenuto.model.wait import WaitKind as StoredWaitKind
 from tenuto.runtime.lifetime import Lifetime
 from tenuto.store.bounds import check_word
-from tenuto.words import SessionStatus
+from tenuto.words import SessionStatus, WaitKind
 
 
 class Operator:
@@ -28,3 +32,22 @@ class Operator:
             status=None if status is None else StoredStatus(check_word(status, StoredStatus, "status")),
         )
         return await self._lifetime.parts().store.list(wanted, limit=limit, after=after)
+
+    async def waits(
+        self,
+        *,
+        kind: WaitKind | None = None,
+        user_id: str | None = None,
+        opened_before: datetime | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page[Wait]:
+        """Return a page of what the sessions and graphs of all tenants wait for, in the order it was asked for."""
+        return await self._lifetime.parts().store.waits.open(
+            tenant=ANY_TENANT,
+            kind=None if kind is None else check_word(kind, StoredWaitKind, "kind"),
+            user_id=user_id,
+            opened_before=opened_before,
+            limit=limit,
+            after=after,
+        )

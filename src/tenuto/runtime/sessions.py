@@ -13,6 +13,7 @@ from tenuto.model.run import StopReply
 from tenuto.model.session import Page, SessionFilter, SessionSummary, session_key
 from tenuto.model.session import SessionStatus as StoredStatus
 from tenuto.model.wait import Wait
+from tenuto.model.wait import WaitKind as StoredWaitKind
 from tenuto.runtime.change.action import DeleteSession, ForkSession, RewindSession, SendMessage, StopRun
 from tenuto.runtime.change.create import NewSession
 from tenuto.runtime.handle import Forked, Session
@@ -24,7 +25,7 @@ from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.tree.answer import Answered
 from tenuto.store.bounds import check_word
-from tenuto.words import JSON, SessionStatus, WhenBusy
+from tenuto.words import JSON, SessionStatus, WaitKind, WhenBusy
 
 OutT = TypeVar("OutT")
 
@@ -188,3 +189,25 @@ class Sessions:
             updated_after=updated_after,
         )
         return await self._lifetime.parts().store.list(wanted, limit=limit, after=after)
+
+    async def waits(
+        self,
+        *,
+        kind: WaitKind | None = None,
+        user_id: str | None = None,
+        opened_before: datetime | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page[Wait]:
+        """Return a page of what the tenant's sessions and graphs wait for, in the order it was asked for.
+
+        Its `next` is the `after` of the following page.
+        """
+        return await self._lifetime.parts().store.waits.open(
+            tenant=self._tenant,
+            kind=None if kind is None else check_word(kind, StoredWaitKind, "kind"),
+            user_id=user_id,
+            opened_before=opened_before,
+            limit=limit,
+            after=after,
+        )

@@ -97,10 +97,11 @@ class StoredStates:
 
     async def check_suspended(self, step: Step) -> None:
         """Restore the state of every suspended run as a resume would; write nothing."""
-        after, seen = "", set[str]()
-        while waits := await self._store.waits.open(tenant=self._tenant, limit=self._batch, after=after):
-            after = waits[-1].wait_id
-            for wait in waits:
+        after, seen, more = None, set[str](), True
+        while more:
+            page = await self._store.waits.open(tenant=self._tenant, limit=self._batch, after=after)
+            after, more = page.next, page.next is not None
+            for wait in page:
                 if wait.run_id not in seen:
                     seen.add(wait.run_id)
                     run = await self._store.runs.get(wait.run_id, tenant=wait.key.tenant)

@@ -55,7 +55,6 @@ def _unfinished(evidence: Evidence) -> Iterator[Violation]:
             continue
         call = json.loads(row["metadata"] or "{}").get("call_id")
         answer = json.loads(row["answer"] or "{}")
-        said = answer.get("text") if answer.get("result") is None else answer["result"]
-        if "result" in answer and call is not None and said != f"kid: {call}":
+        if "text" in answer and call is not None and answer["text"] != f"kid: {call}":
             what = f"the child asked by {call} answered something else"
             yield Violation("children", evidence.name(row["session"]), what, f"{answer}")

@@ -249,7 +249,7 @@ async def test_an_answer_after_the_deadline_is_refused_and_one_before_it_is_take
     ran = Ran()
     graph = line(gate(timeout=limit), ran.node("end"), store=store)
     late, early = await graph.run(session_id="s"), await graph.run(session_id="t")
-    assert await graph.waiting() == [late.wait, early.wait]
+    assert await graph.waiting() == (late.wait, early.wait)
     assert late.wait is not None
     assert late.wait.deadline == late.wait.created_at + timedelta(seconds=60)
     clock.advance(59.0)
@@ -258,7 +258,7 @@ async def test_an_answer_after_the_deadline_is_refused_and_one_before_it_is_take
     assert ended(await resumed(graph, late)) == INVALID
     assert ran.nodes == ["end"]
     await graph.cancel(late.invocation_id)
-    assert await graph.waiting() == []
+    assert await graph.waiting() == ()
     assert ended(await line(says("next"), store=store, concurrency="exclusive", lane_wait=0.0).run(session_id="s")) == (
         "completed"
     )
@@ -291,7 +291,7 @@ async def test_a_cancelled_pause_cannot_be_resumed_or_cancelled_again(store: Sto
     graph = line(gate(), nothing, store=store)
     paused = await graph.run(session_id="s")
     await graph.cancel(paused.invocation_id)
-    assert await graph.waiting() == []
+    assert await graph.waiting() == ()
     assert ended(await resumed(graph, paused)) == INVALID
     for unknown in (paused.invocation_id, "never"):
         with pytest.raises(Exception, match=unknown) as raised:
@@ -304,9 +304,9 @@ async def test_what_waits_is_listed_by_tenant_in_order_and_in_pages(store: Store
     mine = graph.bind(store, tenant="a")
     waits = [(await mine.run(session_id=f"s{n}")).wait for n in range(3)]
     await graph.bind(store, tenant="b").run(session_id="s")
-    assert await mine.waiting() == waits
+    assert await mine.waiting() == tuple(waits)
     page = await mine.waiting(limit=2)
-    rest = await mine.waiting(limit=2, after=page[-1].wait_id)
+    rest = await mine.waiting(limit=2, after=page.next)
     assert [*page, *rest] == waits
     with pytest.raises(InvalidInput):
         await line(nothing).waiting()
@@ -377,7 +377,7 @@ async def test_a_pause_that_cannot_be_written_leaves_nothing_to_resume(faulty: F
     out = await graph.run(session_id="s")
     assert ended(out) == "failed: suspension_persistence_failed"
     assert isinstance(out.error.__cause__ if out.error else None, StoreUnavailable)
-    assert (await graph.waiting(), await faulty.load("s")) == ([], None)
+    assert (await graph.waiting(), await faulty.load("s")) == ((), None)
     (run,) = await faulty.runs.of_invocation(out.invocation_id)
     assert run.status == "failed"
     assert ended(await graph.run(resume_invocation=out.invocation_id, signal_payload={})) == INVALID
@@ -390,7 +390,7 @@ async def test_a_pause_whose_reply_was_lost_is_a_pause(faulty: FaultyStore) -> N
 
     graph = line(says("a"), ask, says("end"), store=faulty)
     out = await graph.run(session_id="s")
-    assert (ended(out), await graph.waiting()) == ("suspended", [out.wait])
+    assert (ended(out), await graph.waiting()) == ("suspended", (out.wait,))
     assert ended(await resumed(graph, out)) == "completed"
     assert (await held(faulty))["messages"] == ["a", "end"]
 

@@ -303,7 +303,7 @@ async def test_what_collects_errors_cannot_be_suspended_and_the_refusal_is_not_c
 
     graph = graph_of(Outer, build, store)
     assert ended(await graph.run(session_id="s")) == "failed: suspension_in_unsupported_context"
-    assert await graph.waiting() == []
+    assert await graph.waiting() == ()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

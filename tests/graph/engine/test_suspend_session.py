@@ -214,7 +214,7 @@ async def test_a_session_deleted_while_paused_takes_the_pause_along(store: Store
     graph = line(gate(), nothing, store=store)
     paused = await graph.run(session_id="s")
     await store.delete("s")
-    assert (await graph.waiting(), ended(await resumed(graph, paused))) == ([], INVALID)
+    assert (await graph.waiting(), ended(await resumed(graph, paused))) == ((), INVALID)
     await others(store).invoke(session_id="s")
     assert ended(await resumed(graph, paused)) == INVALID
 
@@ -278,7 +278,7 @@ async def test_an_optimistic_pause_that_lost_is_refused_and_nothing_waits(store:
     graph = line(meanwhile, gate(), store=store, concurrency="optimistic")
     out = await graph.run(session_id="s")
     assert ended(out) == "failed: suspension_persistence_failed"
-    assert await graph.waiting() == []
+    assert await graph.waiting() == ()
     assert (await held(store))["messages"] == ["theirs"]
 
 

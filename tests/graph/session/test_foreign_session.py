@@ -238,7 +238,7 @@ async def test_a_save_that_fails_after_the_pause_takes_the_pause_back(store: Sto
     graph = line(gate(), store=shelf, checkpoints=store)
     out = await graph.run(session_id="s")
     assert ended(out) == "failed: suspension_persistence_failed"
-    assert await graph.waiting() == []
+    assert await graph.waiting() == ()
     after = await graph.run(resume_invocation=out.invocation_id, signal_payload={})
     assert ended(after) == "failed: suspension_record_invalid"
 

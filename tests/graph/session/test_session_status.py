@@ -47,7 +47,7 @@ async def test_a_pause_is_not_resumed_on_a_session_that_is_not_active(store: Sto
     assert paused.wait is not None
     out = await graph.resume(paused.wait, {"mood": "glad"})
     assert isinstance(out.error, StatusRefused)
-    assert await graph.waiting() == [paused.wait]
+    assert await graph.waiting() == (paused.wait,)
     await act(store, ResumeSession())
     assert (await graph.resume(paused.wait, {"mood": "glad"})).result().mood == "glad"
 

@@ -21,6 +21,7 @@ def a_wait(kind: str = "signal", schema: Any = None, **metadata: Any) -> Wait:
         wait_id="w",
         key=SessionKey("s"),
         run_id="r",
+        invocation_id="i",
         kind=kind,
         signal_id="asked",
         status=WaitStatus.OPEN,

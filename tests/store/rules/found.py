@@ -101,6 +101,8 @@ def wait(**changes: Any) -> WaitRow:
         commit_no=9,
         created_at=NOW - 8,
         settled_at=None,
+        tenant="",
+        graph=None,
     )
     return row._replace(**changes)
 

@@ -7,7 +7,11 @@ from tenuto.graph.state import Schema
 
 
 class JournalGraph(Protocol):
-    """The graph of a frame: what its state declares, and its first node."""
+    """The graph of a frame: its name, what its state declares, and its first node."""
+
+    @property
+    def name(self) -> str:
+        """The name of the graph."""
 
     @property
     def schema(self) -> Schema:

@@ -46,6 +46,7 @@ class SuspendRequest:
             timeout=self.timeout,
             metadata=dict(self.descriptor.metadata),
             schema={"type": "object", "properties": {name: {} for name in names}, "additionalProperties": False},
+            graph=frames[0][0].graph.name,
         )
         return (wait,)
 
@@ -59,6 +60,7 @@ class SuspendRequest:
             wait_id=wait_id,
             key=key,
             run_id=run_id,
+            invocation_id=self.frames[0][0].scope.invocation_id,
             kind=asked.kind,
             signal_id=asked.signal_id,
             status=WaitStatus.OPEN,
@@ -68,6 +70,7 @@ class SuspendRequest:
             commit_number=receipt.commit_number,
             created_at=at,
             settled_at=None,
+            graph=asked.graph,
         )
 
     def not_stored(self) -> SuspensionPersistenceFailed:

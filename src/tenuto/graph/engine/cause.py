@@ -23,7 +23,7 @@ def cause_chain(error: BaseException) -> tuple[CauseLink, ...]:
     current: BaseException | None = error
     while isinstance(current, BaseException) and id(current) not in seen:
         seen.add(id(current))
-        links.append(CauseLink(category_of(current), str(current), isinstance(current, NodeException)))
+        links.append(CauseLink(category_of(current), _text_of(current), isinstance(current, NodeException)))
         current = current.__cause__
     return tuple(links)
 
@@ -42,5 +42,15 @@ def derived_message(error: BaseException) -> str:
 
 def category_of(error: Any) -> str | None:
     """Return an exception's own category, if it has one."""
-    category = getattr(error, "category", None)
+    try:
+        category = getattr(error, "category", None)
+    except Exception:  # whatever an exception's own class raises
+        return None
     return category if isinstance(category, str) and category else None
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # whatever an exception's own class raises
+        return f"(no text: {type(failure).__name__})"

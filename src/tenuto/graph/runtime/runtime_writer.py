@@ -43,7 +43,7 @@ class RuntimeWriter:
         changes = dict(logs)
         told = None if point is None else replace(point, cursor=self._cursor(point.cursor, changes, save))
         if end is not None:
-            self.ended, self.waits = True, waits
+            self.ended, self.waits = True, tuple(replace(each, graph=None) for each in waits)
             if told is not None or save is not None:
                 self._hand_over(told, changes, save)
             last = self.live.last_receipt

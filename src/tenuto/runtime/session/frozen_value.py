@@ -73,6 +73,13 @@ def thawed(value: Any) -> Any:
     return value
 
 
+def show(view: Any, model: BaseModel, values: dict[str, Any]) -> None:
+    """Let an instance of a class made by `derived` show these values, and what else a model has."""
+    object.__setattr__(view, "__dict__", dict(values))
+    for part in _MODEL_PARTS:
+        object.__setattr__(view, part, deepcopy(getattr(model, part)))
+
+
 def model_copy(value: BaseModel, kind: type[Any], copied: Callable[[Any], Any]) -> Any:
     """Return an instance of a model's class, or of one made by `derived`, with copies of a model's values."""
     copy = object.__new__(kind)

@@ -19,8 +19,10 @@ _LONGEST = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """One turn of a session: its record, the kinds of its open waits, its cost, and the session's trace.
+    """One turn of a session: its record, its cost, and the session's trace.
 
+    `wait_kinds` are the kinds of what it waits for; of a suspended turn that has been resumed or abandoned since, of
+    what it had waited for.
     `budget` is how many steps or model calls the run may take, whoever asks; None for a run of a graph by itself.
     """
 
@@ -71,13 +73,30 @@ async def runs_of(store: Store, key: SessionKey, *, limit: int = 100, before: in
     head = await head_of(store, key)
     found = []
     for run in await store.runs.of_session(key, limit=limit, before=before):
-        waits = await store.waits.of_session(key, run_id=run.run_id)
         info = RunView(
             run=run,
-            wait_kinds=tuple(wait.kind for wait in waits),
+            wait_kinds=await _wait_kinds(store, run),
             budget=run.budget,
             usage=await store.usage.report(key, run_id=run.run_id),
             trace_id=trace_id_of(head.profile),
         )
         found.append(info)
     return found
+
+
+async def _wait_kinds(store: Store, run: Run) -> tuple[str, ...]:
+    """Return the kinds of a run's open waits; of a suspended one that has none left, of those it was suspended on.
+
+    A wait that stays open moves on to the run that resumes: it was this run's too if it had been opened before that.
+    """
+    waits = await store.waits.of_session(run.key, run_id=run.run_id)
+    if not waits and run.status is RunStatus.SUSPENDED:
+        runs = await store.runs.of_invocation(run.invocation_id, tenant=run.key.tenant)
+        later = {each.run_id: each.commit_number for each in runs if each.number > run.number}
+        resumed = min(later.values(), default=0)
+        waits = [
+            wait
+            for wait in await store.waits.of_invocation(run.key, run.origin_id)
+            if wait.run_id == run.run_id or (wait.run_id in later and wait.commit_number < resumed)
+        ]
+    return tuple(wait.kind for wait in waits)

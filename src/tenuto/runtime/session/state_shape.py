@@ -66,7 +66,7 @@ class StateShape:
     ) -> tuple[Any, dict[str, Any]]:
         """Return the model with these fields set, and what of its document differs; raise `StateInvalid`.
 
-        What is returned is what a later load of the document returns.
+        What is returned equals what a later load of the document returns; fields that did not change keep their values.
         """
         self.check_declared(given)
         plain = {name: thawed(value) for name, value in given.items()}
@@ -77,6 +77,7 @@ class StateShape:
         for name in names:
             if lost := difference(vars(values)[name], vars(after).get(name), f"state.{name}"):
                 raise StateInvalid(lost[1], path=lost[0])
+        vars(after).update({name: vars(before)[name] for name in self.fields - names})
         return after, data
 
     def check_declared(self, names: Mapping[str, Any]) -> None:

@@ -335,7 +335,7 @@ class TurnContext:
                 note()
             receipt = await self._write_pending(None, tuple(waits))
         for wait_id, opened in zip(receipt.wait_ids, waits, strict=True):
-            self.waits.opened(wait_id, opened, self.key, self.run_id, receipt)
+            self.waits.opened(wait_id, opened, self.key, self.run_id, self.invocation.invocation_id, receipt)
 
     def ask_to_stop(self, stop: Stop) -> None:
         """Stop the program: at once, or, for an interrupt while tools are running, when they are done."""

@@ -94,13 +94,16 @@ class InvocationWaits:
         """Return whether a tool call of a step opened a wait."""
         return any(wait.metadata.get(STEP) == step and "call_id" in wait.metadata for wait in self._waits)
 
-    def opened(self, wait_id: str, opened: OpenWait, key: SessionKey, run_id: str, receipt: Receipt) -> None:
+    def opened(
+        self, wait_id: str, opened: OpenWait, key: SessionKey, run_id: str, invocation_id: str, receipt: Receipt
+    ) -> None:
         """Note a wait that this turn has opened."""
         self._waits.append(
             Wait(
                 wait_id=wait_id,
                 key=key,
                 run_id=run_id,
+                invocation_id=invocation_id,
                 kind=opened.kind,
                 signal_id=opened.signal_id,
                 status=WaitStatus.OPEN,

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from tenuto.argument import check_map
 from tenuto.errors import InvalidInput, StateConflict
-from tenuto.runtime.session.frozen_value import derived, frozen, model_copy
+from tenuto.runtime.session.frozen_value import derived, frozen, show
 from tenuto.runtime.session.state_shape import StateShape
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class TypedState:
         self._check = check
         self._document: Mapping[str, Any] = {}
         self._model: Any = None
+        self._shown: dict[str, Any] = {}
         self._writes: dict[str, tuple[int, asyncio.Task[Any] | None]] = {}
         self._reads: WeakKeyDictionary[asyncio.Task[Any], dict[str, int]] = WeakKeyDictionary()
         self._count = 0
@@ -56,9 +57,11 @@ class TypedState:
         if self._document is replica.document:
             return
         known = replica.projected
-        if not (known is not None and known[0] is self._shape and known[1] is replica.document):
-            known = self._shape, replica.document, self._shape.load(replica.document, str(replica.key))
-        self._show(known[2])
+        if known is not None and known[0] is self._shape and known[1] is replica.document:
+            self._model, self._shown = known[2], known[3]
+            self._show(self._model)
+        else:
+            self._show(self._shape.load(replica.document, str(replica.key)))
 
     def note_read(self, name: str) -> None:
         """Note that the current task has read a field."""
@@ -126,12 +129,16 @@ class TypedState:
         return self._writes.get(name, (0, None))
 
     def _show(self, model: Any) -> None:
-        replica = self._turn.replica
+        """Let the view show a model; what did not change since the last one keeps its frozen copy."""
+        replica, fields = self._turn.replica, self._shape.fields
+        before = {} if self._model is None else vars(self._model)
+        values = {name: value for name, value in vars(model).items() if name in fields}
+        self._shown = {
+            n: self._shown[n] if n in self._shown and before[n] is v else frozen(v) for n, v in values.items()
+        }
         self._model, self._document = model, replica.document
-        replica.projected = self._shape, replica.document, model
-        shown = model_copy(model, type(self._view), frozen)
-        for part in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"):
-            object.__setattr__(self._view, part, getattr(shown, part))
+        replica.projected = self._shape, replica.document, model, self._shown
+        show(self._view, model, self._shown)
 
 
 def _task() -> "asyncio.Task[Any] | None":

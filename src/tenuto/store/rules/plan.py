@@ -254,7 +254,7 @@ def _relatives(key: SessionKey, session: SessionRow, found: Found) -> Script[Non
     found.profile = first_row(ProfileRow, (yield "profile_by_session", (session.sid,)))
     if found.profile is not None and found.profile.parent is not None:
         rows = yield "waits_of_session", (key.tenant, key.kind, found.profile.parent, None, "open")
-        found.waited_for = [WaitRow(*row[SESSION_COLUMNS:]) for row in rows]
+        found.waited_for = [WaitRow(*row[SESSION_COLUMNS:-1]) for row in rows]
         rows = yield "debts_of_session", (session.sid,)
         found.debts = [OutgoingRow(*row) for row in rows]
 

@@ -267,6 +267,6 @@ def checkpoint_of(row: CheckpointRow, key: SessionKey, document: Mapping[str, JS
     return _CHECKPOINT(row, f"checkpoint {row.commit_no} of {key}", key=key, document=document)
 
 
-def wait_of(row: WaitRow, key: SessionKey) -> Wait:
-    """Read a wait."""
-    return _WAIT(row, f"wait {row.wait_id}", key=key)
+def wait_of(row: WaitRow, key: SessionKey, invocation_id: str | None) -> Wait:
+    """Read a wait of an invocation."""
+    return _WAIT(row, f"wait {row.wait_id}", key=key, invocation_id=invocation_id or "")

@@ -198,6 +198,8 @@ class WaitRow(NamedTuple):
     commit_no: int
     created_at: int
     settled_at: int | None
+    tenant: str
+    graph: str | None
 
 
 class InputRow(NamedTuple):

@@ -254,7 +254,7 @@ async def test_no_read_takes_a_name_that_nothing_can_have(store: Store, bad: Any
         "stop": lambda: store.runs.request_stop(bad),
         "withdraw": lambda: store.runs.withdraw_stop(bad),
         "wait": lambda: store.waits.get(bad),
-        "waits after": lambda: store.waits.open(after=bad),
+        "waits after": lambda: store.waits.open(after="" if bad is None else bad),
         "signal": lambda: store.waits.for_signal(bad),
         "origin": lambda: store.waits.of_invocation(key, bad),
         "input": lambda: store.inbox.get(bad),

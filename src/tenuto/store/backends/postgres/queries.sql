@@ -86,33 +86,88 @@ One wait.
 SELECT * FROM wait WHERE wait_id = $1
 
 -- wait_with_session --
-One wait with its session's row, asked for in a tenant; a null one means any.
-SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session WHERE w.wait_id = $1 AND ($2::TEXT IS NULL OR s.tenant = $2)
+One wait with its session's row and its run's invocation, asked for in a tenant; a null one means any.
+SELECT s.*, w.*, r.invocation_id
+FROM wait w JOIN session s ON s.sid = w.session LEFT JOIN run r ON r.run_id = w.run_id
+WHERE w.wait_id = $1 AND ($2::TEXT IS NULL OR s.tenant = $2)
 
 -- waits_of_session --
 A session's waits, in the order they were opened; a null run or status means any.
-SELECT s.*, w.* FROM session s JOIN wait w ON w.session = s.sid
+SELECT s.*, w.*, r.invocation_id
+FROM session s JOIN wait w ON w.session = s.sid LEFT JOIN run r ON r.run_id = w.run_id
 WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3
     AND ($4::TEXT IS NULL OR w.run_id = $4) AND ($5::TEXT IS NULL OR w.status = $5)
 ORDER BY w.created_at, w.wait_id
 
+-- waits_of_tree --
+The open waits of the sessions below one, in the order they were opened.
+WITH RECURSIVE below (sid, session_id) AS (
+    SELECT s.sid, s.session_id FROM profile p JOIN session s ON s.sid = p.session
+    WHERE p.parent = $3 AND s.tenant = $1 AND s.kind = $2 AND s.alive = 1
+    UNION
+    SELECT s.sid, s.session_id FROM below b JOIN profile p ON p.parent = b.session_id JOIN session s ON s.sid = p.session
+    WHERE s.tenant = $1 AND s.kind = $2 AND s.alive = 1
+)
+SELECT s.*, w.*, r.invocation_id
+FROM below b JOIN session s ON s.sid = b.sid JOIN wait w ON w.session = s.sid LEFT JOIN run r ON r.run_id = w.run_id
+WHERE w.status = 'open'
+ORDER BY w.created_at, w.wait_id
+
 -- waits_of_origin --
 The waits of all runs of a session that have one origin, in the order they were opened.
-SELECT s.*, w.* FROM session s JOIN run r ON r.session = s.sid AND r.life = s.life JOIN wait w ON w.run_id = r.run_id
+SELECT s.*, w.*, r.invocation_id
+FROM session s JOIN run r ON r.session = s.sid AND r.life = s.life JOIN wait w ON w.run_id = r.run_id
 WHERE s.tenant = $1 AND s.kind = $2 AND s.session_id = $3 AND coalesce(r.origin_id, r.invocation_id) = $4
 ORDER BY w.created_at, w.wait_id
 
 -- waits_for_signal --
 Waits for a signal, in the order they were opened; a null tenant means any.
-SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
+SELECT s.*, w.*, r.invocation_id
+FROM wait w JOIN session s ON s.sid = w.session LEFT JOIN run r ON r.run_id = w.run_id
 WHERE w.signal_id = $2 AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($3::TEXT IS NULL OR w.status = $3)
 ORDER BY w.created_at, w.wait_id
 
 -- open_waits --
-Open waits after one of them, in the order they were opened; a null tenant means any.
-SELECT s.*, w.* FROM wait w JOIN session s ON s.sid = w.session
-WHERE w.status = 'open' AND w.wait_id > $2 AND ($1::TEXT IS NULL OR s.tenant = $1)
-ORDER BY w.wait_id LIMIT $3
+Open waits behind one of them, in the order they were opened, of any tenant; a null kind or time means any.
+SELECT s.*, w.*, r.invocation_id
+FROM wait w JOIN session s ON s.sid = w.session LEFT JOIN run r ON r.run_id = w.run_id
+WHERE w.status = 'open' AND ($1::TEXT IS NULL OR w.kind = $1) AND (w.created_at, w.wait_id) > ($2, $3) AND ($4::BIGINT IS NULL OR w.created_at < $4)
+    AND (w.graph IS NULL OR w.deadline IS NULL OR w.deadline > moment($5))
+ORDER BY w.created_at, w.wait_id LIMIT $6
+
+-- open_waits_of_tenant --
+The same for one tenant, by its index.
+SELECT s.*, w.*, r.invocation_id
+FROM wait w JOIN session s ON s.sid = w.session LEFT JOIN run r ON r.run_id = w.run_id
+WHERE w.status = 'open' AND w.tenant = $1 AND (w.created_at, w.wait_id) > ($2, $3) AND ($4::BIGINT IS NULL OR w.created_at < $4)
+    AND (w.graph IS NULL OR w.deadline IS NULL OR w.deadline > moment($5))
+ORDER BY w.created_at, w.wait_id LIMIT $6
+
+-- open_waits_of_kind --
+The same for one tenant and kind, by their index.
+SELECT s.*, w.*, r.invocation_id
+FROM wait w JOIN session s ON s.sid = w.session LEFT JOIN run r ON r.run_id = w.run_id
+WHERE w.status = 'open' AND w.tenant = $1 AND w.kind = $2 AND (w.created_at, w.wait_id) > ($3, $4) AND ($5::BIGINT IS NULL OR w.created_at < $5)
+    AND (w.graph IS NULL OR w.deadline IS NULL OR w.deadline > moment($6))
+ORDER BY w.created_at, w.wait_id LIMIT $7
+
+-- open_waits_of_user --
+The same for one user's sessions, by the user's index; a null tenant or kind means any.
+SELECT s.*, w.*, r.invocation_id
+FROM profile p JOIN session s ON s.sid = p.session JOIN wait w ON w.session = s.sid
+    LEFT JOIN run r ON r.run_id = w.run_id
+WHERE p.user_id = $3 AND w.status = 'open' AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($2::TEXT IS NULL OR w.kind = $2)
+    AND (w.created_at, w.wait_id) > ($4, $5) AND ($6::BIGINT IS NULL OR w.created_at < $6)
+    AND (w.graph IS NULL OR w.deadline IS NULL OR w.deadline > moment($7))
+ORDER BY w.created_at, w.wait_id LIMIT $8
+
+-- open_waits_of_graph --
+The same for the pauses of one graph, by its index.
+SELECT s.*, w.*, r.invocation_id
+FROM wait w JOIN session s ON s.sid = w.session LEFT JOIN run r ON r.run_id = w.run_id
+WHERE w.status = 'open' AND w.tenant = $1 AND w.graph = $2 AND (w.created_at, w.wait_id) > ($3, $4) AND ($5::BIGINT IS NULL OR w.created_at < $5)
+    AND (w.graph IS NULL OR w.deadline IS NULL OR w.deadline > moment($6))
+ORDER BY w.created_at, w.wait_id LIMIT $7
 
 -- bare_input --
 One input.
@@ -656,7 +711,7 @@ INSERT INTO checkpoint SELECT * FROM unnest(
 Waits.
 INSERT INTO wait SELECT * FROM unnest(
     $1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
-    $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[]
+    $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::BIGINT[], $13::BIGINT[], $14::BIGINT[], $15::TEXT[], $16::TEXT[]
 ) p
 
 -- settle_waits --

@@ -36,7 +36,12 @@ def pack_wait(given: OpenWait, where: str) -> PackedWait:
 
 def wait_meaning(packed: list[PackedWait]) -> list[Any]:
     """Return what counts for the intent hash."""
-    return ["waits", [[e.given.kind, e.given.signal_id, e.deadline, e.schema, e.metadata] for e in packed]]
+    return ["waits", [_meaning_of(each) for each in packed]]
+
+
+def _meaning_of(each: PackedWait) -> list[Any]:
+    meaning = [each.given.kind, each.given.signal_id, each.deadline, each.schema, each.metadata]
+    return meaning if each.given.graph is None else [*meaning, each.given.graph]
 
 
 def check_waits(commit: Commit, row: SessionRow, found: Found) -> None:
@@ -94,4 +99,6 @@ def _opened(draft: Draft, each: PackedWait) -> WaitRow:
         commit_no=row.commit_no,
         created_at=now,
         settled_at=None,
+        tenant=row.tenant,
+        graph=each.given.graph,
     )
