@@ -22,7 +22,8 @@ pytest.register_assert_rewrite(
 )
 
 # The same examples on every run, so that a change is judged by itself; `make soak` looks for new ones.
-settings.register_profile("steady", derandomize=True, database=None)
+# An example has no deadline, since others may use the machine too; a test as a whole has a limit.
+settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 settings.load_profile("steady")
 
 

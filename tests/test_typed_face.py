@@ -3,7 +3,7 @@
 `make check` reads this file with mypy, and the wide tests with a strict pyright; running it shows that the calls exist.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_type
@@ -21,9 +21,12 @@ from tenuto import (
     Sessions,
     SessionView,
     StreamItem,
+    Tool,
     Turn,
     on,
     program,
+    run_tools,
+    tool,
 )
 from tenuto.actions import CompleteSession, ForkSession, SendMessage, StopRun
 from tenuto.blocking import BlockingRun, BlockingSession
@@ -106,6 +109,25 @@ async def checked(runtime: SessionRuntime) -> None:
     assert_type(runtime.session("s", counts), Session[int])
     assert_type(runtime.for_tenant("t"), Sessions)
     assert_type(runtime.programs["counts@1"], Program[Any])
+
+
+@tool
+async def look_up(order: str) -> str:
+    return order
+
+
+@tool(needs_approval=lambda arguments: bool(arguments["amount"] > 10), name="refund")
+def pay_back(amount: float) -> float:
+    return amount
+
+
+async def checked_tools(turn: Turn) -> None:
+    assert_type(look_up, Tool)
+    assert_type(pay_back, Tool)
+    assert_type(look_up.parameters, Mapping[str, JSON])
+    assert_type(await look_up.call(turn, {"order": "7"}), JSON)
+    assert_type(turn.definition.offered([look_up]), list[Tool])
+    await run_tools(turn, [look_up, pay_back, counts.as_tool(description="Count.")])
 
 
 def checked_without_a_loop(runtime: SessionRuntime) -> None:

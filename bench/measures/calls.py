@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from bench.harness import Measure, Scene, Stopwatch, wall
+from bench.harness import Measure, Scene, Stopwatch, cpu, wall
 from bench.talk import Talk
 from bench.workload import WarmSession, message, messages
 from tenuto import open_store
@@ -58,6 +58,18 @@ async def asks(turn: Turn) -> None:
     turn.append(await turn.effect("model", ask, {"upto": len(turn.messages)}, kind="model"))
 
 
+@program
+async def named(turn: Turn) -> None:
+    """Reply what a model says, by an effect that says what it depends on."""
+    turn.append(await turn.effect("model", _outside, {"upto": len(turn.messages)}, kind="model"))
+
+
+@program
+async def counted(turn: Turn) -> None:
+    """Reply what a model says, by a model call that counts and records that by itself."""
+    turn.append(await turn.model(_outside))
+
+
 async def tool(scene: Scene) -> float:
     """Return the time of a tool's effect, durable before and after the call, against that of a warm turn."""
     return await _against_turn(scene, tools)
@@ -66,6 +78,25 @@ async def tool(scene: Scene) -> float:
 async def model(scene: Scene) -> float:
     """Return the time of a step with a model's effect against that of a warm turn."""
     return await _against_turn(scene, models)
+
+
+async def model_call(scene: Scene) -> float:
+    """Return the CPU time of a turn with `turn.model` against one with `turn.effect`, without syncs."""
+    async with (
+        open_store(scene.url("model"), synchronous="OFF") as one,
+        open_store(scene.url("effect"), synchronous="OFF") as other,
+    ):
+        talks = await Talk.begin(one, counted), await Talk.begin(other, named)
+
+        async def took(talk: Talk) -> float:
+            work = [messages() for _ in range(_CALLS)]
+            _results[:] = [message("assistant") for _ in range(_CALLS)]
+            with Stopwatch(cpu) as watch:
+                for items in work:
+                    await talk.turn(items)
+            return watch.seconds / _CALLS
+
+        return await scene.ratio(lambda: took(talks[0]), lambda: took(talks[1]), rounds=_ROUNDS)
 
 
 async def _against_turn(scene: Scene, calls: Program[Any]) -> float:
@@ -109,5 +140,6 @@ async def size(scene: Scene) -> float:
 MEASURES = (
     Measure(name="tool effect, SQLite FULL: wall against the warm turn", unit="x", run=tool),
     Measure(name="model effect, SQLite FULL: wall against the warm turn", unit="x", run=model),
+    Measure(name="turn.model against turn.effect: CPU of a turn", unit="x", run=model_call),
     Measure(name="file after 500 runtime turns against the raw JSON of its messages", unit="x", run=size),
 )

@@ -71,7 +71,7 @@ async def say(name: str, text: str, key: str) -> str:
 
 @app.get("/waits")
 async def waits() -> list[dict[str, Any]]:
-    return [{"id": each.wait_id, **each.metadata} for each in await runtime.store.waits.open()]
+    return [{"id": each.wait_id, "tool": each.tool, "arguments": each.arguments} for each in await runtime.waits()]
 
 
 @app.post("/waits/{wait_id}")

@@ -47,6 +47,11 @@ def encode(value: JSON) -> str:
     return to_json(value).decode()
 
 
+def encode_bytes(value: JSON) -> bytes:
+    """Return what `encode` does, as UTF-8."""
+    return to_json(value)
+
+
 def loads(text: str | bytes, what: str) -> JSON:
     """Return the value of stored JSON text, or raise `StoredDataCorrupt` naming `what`."""
     try:

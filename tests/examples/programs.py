@@ -48,7 +48,7 @@ LIST = [
     Example(4, "typed.py", RUNS),
     Example(5, "article.py", RUNS),
     Example(6, "nightly.py", NOT_YET),
-    Example(7, "tenants.py", NOT_YET),
+    Example(7, "tenants.py", RUNS),
     Example(8, "team.py", RUNS),
     Example(9, "steering.py", NOT_YET),
     Example(10, "flasky.py", RUNS),

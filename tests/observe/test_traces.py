@@ -15,7 +15,7 @@ from tenuto.runtime.turn.invocation import start_point
 from tenuto.testing import FakeClock, memory_runtime
 from tests.conftest import OurHarness
 from tests.observe.trees import Branch, Spans
-from tests.runtime.runtimes import Database, Gate, in_memory
+from tests.runtime.runtimes import Database, Gate, on_disk
 
 
 @program
@@ -95,7 +95,7 @@ async def test_a_wait_that_expires_is_settled_on_the_turn_that_goes_on() -> None
     assert settled["tenuto.wait.open_seconds"] == 31.0
 
 
-@in_memory
+@on_disk
 async def test_a_turn_that_is_taken_over_says_so_and_links_to_the_run_of_the_lost_runner(harness: OurHarness) -> None:
     database, gate, spans, others = Database(harness), Gate(), Spans(), Spans()
     held = [True]
@@ -244,3 +244,26 @@ async def test_a_turn_that_loses_its_store_is_lost_and_says_why() -> None:
     root = spans.root()
     assert (root.span.attributes or {})["tenuto.status"] == "lost"
     assert (root.status, root.said("outcome"), len(root.exceptions)) == ("UNSET", "cancelled", 1)
+
+
+async def test_a_turn_that_a_tool_runs_is_below_the_tool_and_turns_side_by_side_are_apart() -> None:
+    spans = Spans()
+
+    @program
+    async def sends(turn: Turn) -> Any:
+        async def send() -> Any:
+            return (await runtime.send(f"of {turn.session_id}", "hi")).output
+
+        return await turn.effect("send", send)
+
+    runtime = memory_runtime([sends, answers], listeners=[spans.observer])
+    async with runtime:
+        for name in ("one", "two"):
+            await runtime.create(sends, session_id=name)
+            await runtime.create(answers, session_id=f"of {name}")
+        await runtime.create(answers, session_id="alone")
+        await asyncio.gather(*(runtime.send(name, "hi") for name in ("one", "two", "alone")))
+    trees = sorted(str(root) for root in spans.roots())
+    nested = "invoke_agent sends(execute_tool send(invoke_agent answers))"
+    assert trees == ["invoke_agent answers", nested, nested]
+    assert len({id_of(root.span)[0] for root in spans.roots()}) == 3

@@ -186,6 +186,30 @@ async def test_takeovers_and_the_time_in_the_queue_are_counted(harness: OurHarne
     assert counted(found["tenuto.turns"], "tenuto.status") == {("completed",): 2}
 
 
+@in_memory
+async def test_a_run_with_which_too_many_runners_were_lost_is_counted_as_failed(harness: OurHarness) -> None:
+    database, gate, spans = Database(harness), Gate(), Spans()
+
+    @program
+    async def kills(turn: Turn) -> None:
+        await gate()
+
+    mine = await database.runtime(kills)
+    task: asyncio.Task[Any] = asyncio.create_task((await mine.create(kills, session_id="s")).send("hi"))
+    for runners in (2, 3):
+        await gate.reached.wait()
+        await database.lose(mine, task)
+        gate.reached.clear()
+        mine = await database.runtime(kills, listeners=[spans.observer] if runners == 3 else [])
+        task = asyncio.create_task(mine.drain())
+    await gate.reached.wait()
+    await database.lose(mine, task)
+    last = Spans()
+    await (await database.runtime(kills, listeners=[last.observer])).drain()
+    assert counted(metrics(last)["tenuto.turns"], *STATUS) == {(None, "failed", "run_abandoned"): 1}
+    assert counted(metrics(spans)["tenuto.turns"], "tenuto.status") == {("cancelled",): 1}
+
+
 async def test_no_attribute_of_a_metric_is_an_id() -> None:
     spans = Spans()
     async with memory_runtime(agent, listeners=[spans.observer]) as runtime:

@@ -11,6 +11,7 @@ from tenuto.argument import check_word
 from tenuto.graph.events.node_event import FrameEvent, InvocationEvent, MetadataEvent, NodeEvent
 from tenuto.observe.attributes import IMPLEMENTATION, VERSION
 from tenuto.runtime.stream.moments import Moment, TurnAhead
+from tenuto.runtime.stream.notices import RunEnded
 
 try:
     from opentelemetry.metrics import MeterProvider, get_meter_provider
@@ -61,6 +62,8 @@ class OTelObserver:
             case Moment():
                 self._turns.take(happened)
                 self._metrics.take(happened)
+            case RunEnded():
+                self._metrics.notice(happened)
             case NodeEvent() | FrameEvent() | InvocationEvent() | MetadataEvent():
                 self._graphs.take(happened)
 

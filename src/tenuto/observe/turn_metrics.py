@@ -3,7 +3,7 @@
 Values of attributes are few by design: no ids, and no keys of effects, which a program may make up as it goes.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -23,6 +23,7 @@ from tenuto.runtime.stream.moments import (
     TurnOver,
     WaitsOpened,
 )
+from tenuto.runtime.stream.notices import RUN_ABANDONED, RunEnded
 from tenuto.writing.run_ids import RunIds
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 900)
@@ -88,6 +89,12 @@ class TurnMetrics:
             case WaitsOpened():
                 for _, kind, _ in moment.waits:
                     self._opened.add(1, _program(moment.ids) | {"tenuto.wait.kind": kind})
+
+    def notice(self, notice: RunEnded) -> None:
+        """Count a run that was ended for its lost runners: nobody ran it again, so no moment says so."""
+        error = notice.error
+        if isinstance(error, Mapping) and error.get("category") == RUN_ABANDONED:
+            self._turns.add(1, {"tenuto.status": notice.status, "error.type": RUN_ABANDONED})
 
     def _turn_begins(self, moment: TurnBegan) -> None:
         if (key := _key(moment.ids)) in self._running:

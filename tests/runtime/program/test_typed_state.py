@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 from pydantic import BaseModel, Field
@@ -27,6 +27,13 @@ class Line(BaseModel):
 class Address:
     city: str
     doors: list[int] = field(default_factory=list)
+
+
+T = TypeVar("T")
+
+
+class Box(BaseModel, Generic[T]):
+    item: T
 
 
 class Cart(BaseModel):
@@ -274,3 +281,62 @@ async def test_a_seed_is_checked_before_anything_is_written(store: Store) -> Non
         with pytest.raises(StateInvalid):
             await runtime.create("shop", seed, "bad")
     assert not await runtime.list()
+
+
+async def test_tasks_of_the_program_itself_are_told_apart_too(store: Store) -> None:
+    async def body(turn: Turn[Cart]) -> list[str]:
+        async def set_owner(name: str) -> str:
+            known = turn.state.owner
+            await asyncio.sleep(0)
+            try:
+                turn.state.owner = f"{known} {name}"
+            except StateConflict:
+                return f"{name} came late"
+            return f"{name} was first"
+
+        found = await asyncio.gather(set_owner("ada"), set_owner("eve"))
+        turn.state.owner = f"{turn.state.owner}!"
+        assert list(await asyncio.gather(set_owner("zoe"))) == ["zoe was first"]
+        turn.state.owner = "set without a look"
+        return list(found)
+
+    runtime, outcome = await ran(store, body)
+    assert outcome.result() == ["ada was first", "eve came late"]
+    assert (await runtime.get("s")).state(Cart).owner == "set without a look"
+
+
+async def test_a_generic_model_is_a_state_and_a_turn_that_is_over_takes_nothing(store: Store) -> None:
+    kept: list[Any] = []
+
+    async def body(turn: Turn[Any]) -> None:
+        kept.append(turn)
+        turn.state.item = [*turn.state.item, 4]
+
+    runtime = await opened(store, [program(state=Box[list[int]], name="box")(body)])
+    assert (await (await runtime.create("box", {"item": [3]}, "s")).send("go")).completed
+    assert (await runtime.get("s")).state(Box[list[int]]).item == [3, 4]
+    with pytest.raises(InvalidInput, match="over"):
+        kept[0].state.item = []
+    with pytest.raises(InvalidInput, match="over"):
+        kept[0].update(lambda _: {"item": []})
+
+
+async def test_a_stored_state_that_does_not_fit_fails_the_turn_which_can_be_resumed(store: Store) -> None:
+    class Loose(Cart):
+        visits: Any = 0
+
+    async def spoil(turn: Turn[Loose]) -> None:
+        turn.state.visits = "many"
+
+    async def count(turn: Turn[Any]) -> Any:
+        return turn.state.visits
+
+    loose = await opened(store, [program(state=Loose, name="shop")(spoil)])
+    await (await loose.create("shop", session_id="s")).send("go")
+    strict = await opened(store, [program(state=Cart, name="shop")(count)])
+    outcome = await strict.send("s", "hi")
+    assert isinstance(outcome.exception, StateInvalid)
+    assert outcome.exception.path == "state.visits"
+    assert (await strict.get("s")).document["visits"] == "many"
+    mended = await opened(store, [program(state=Loose, name="shop")(count)])
+    assert (await mended.session("s").resume()).result() == "many"

@@ -8,14 +8,13 @@ from tenuto.model.run import Run, RunStatus
 from tenuto.runtime.run.begin import TurnFactory, run_started
 from tenuto.runtime.run.resume import rebuild
 from tenuto.runtime.stream.chunks import BOUNDARIES
-from tenuto.runtime.stream.notices import LaneTakenOver, Notice, SessionLoaded
+from tenuto.runtime.stream.notices import RUN_ABANDONED, LaneTakenOver, Notice, SessionLoaded
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.replica import Replica
 from tenuto.store.store import Store
 from tenuto.writing.liveness import runner_is_gone
 from tenuto.writing.run_writer import RunWriter
 
-RUN_ABANDONED = "run_abandoned"
 MAX_ATTEMPTS = 3
 """How many runners may try to finish one run."""
 

@@ -18,6 +18,9 @@ from tenuto.writing.error_record import category_of, shown, text_of
 _log = logging.getLogger("tenuto.runtime")
 
 
+RUN_ABANDONED = "run_abandoned"
+"""The category of the error of a run that was ended because too many runners were lost with it."""
+
 _ELSEWHERE = frozenset({"run_id", "invocation_id", "before_version", "after_version"})
 """Fields that are stored elsewhere: in the event itself, in the run's record, in the events before and after."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from tenuto.codec import encode
+from tenuto.codec import encode_bytes
 
 _SIZE = 12
 
@@ -26,7 +26,6 @@ class ContextDigest:
         if since != self._since or upto < self._upto:
             self._since, self._upto, self._hash = since, since, blake2b(digest_size=_SIZE)
         for message in messages[self._upto : upto]:
-            self._hash.update(encode(message).encode())
-            self._hash.update(b"\n")
+            self._hash.update(encode_bytes(message) + b"\n")
         self._upto = max(upto, since)
         return self._hash.hexdigest()
