@@ -147,7 +147,10 @@ class AnswerDesk:
         return Stored(answered, wait.key, run.invocation_id, receipt.outgoing_ids)
 
     async def _resumed_pause(self, wait: Wait, run: Run, value: JSON, error: JSON, *, here: bool) -> Stored:
-        """Answer a graph's pause; the same answer again returns how the graph has continued, or takes over a lost runner."""
+        """Answer the pause of a graph.
+
+        The same answer again returns how the graph has continued, or takes over from a runner that is gone.
+        """
         if wait.status is WaitStatus.ANSWERED:
             before = await self._repeated(wait, run, value, error)
             if before.answered.outcome is not None:
