@@ -540,7 +540,7 @@ ACTIONS: dict[str, dict[str, Any]] = {
     "ResumeSession": {},
     "CompleteSession": {},
     "FailSession": {"reason": "because"},
-    "ClearSession": {},
+    "ClearSession": {"keep": ("messages",)},
     "RewindSession": {"to": "run"},
     "ForkSession": {},
     "ChangeSystemPrompt": {"prompt": "be kind"},

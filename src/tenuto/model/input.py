@@ -42,7 +42,8 @@ class NewInput:
     the run `run_id`, or the session's current one. It is due at `due_at`, or `delay` seconds from now, or at once.
     `log` and `item` are for a commit that includes its input: they say which item of its append is the input's entry.
     With `spent`, only that entry will be read: the body is not kept while the run is in progress. An `input_id` is
-    minted, unless the caller has minted one.
+    minted, unless the caller has minted one. One that `leads` arrives with a commit that does not consume it: it is the
+    first that the next turn takes, before older input.
     """
 
     kind: InputKind
@@ -56,6 +57,7 @@ class NewInput:
     item: int | None = None
     input_id: str | None = None
     spent: bool = False
+    leads: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

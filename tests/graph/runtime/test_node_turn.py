@@ -64,6 +64,39 @@ async def test_a_node_knows_whose_turn_it_runs_in(store: Store) -> None:
     assert seen == [("s", outcome.run_id, 1, message, "desk", trace["trace_id"])]
 
 
+@in_memory
+@both
+async def test_each_node_counts_its_model_calls_and_an_outage_in_one_is_over_when_the_key_is_sent_again(
+    store: Store, checkpoints: bool
+) -> None:
+    asked: list[str] = []
+
+    def model(name: str) -> Any:
+        async def ask() -> str:
+            asked.append(name)
+            if asked == ["first", "second"]:
+                raise ConnectionError("down")
+            return name
+
+        return ask
+
+    async def one(_: Desk) -> Mapping[str, Any]:
+        return {"total": len(await turn_here().model(model("first"), retries=0))}
+
+    async def two(state: Desk) -> Mapping[str, Any]:
+        said = [await turn_here().model(model(name), retries=0) for name in ("second", "third")]
+        return {"total": state.total + len(said)}
+
+    runtime = await opened(store, [line(one, two, answers).as_program(checkpoints=checkpoints)])
+    await runtime.create("desk", session_id="s")
+    first = await runtime.send("s", "hello", key="k")
+    assert (first.status, first.retryable) == ("failed", True)
+    assert (await runtime.send("s", "hello", key="k")).completed
+    assert asked == ["first", "second", "second", "third"]
+    found = await store.effects.list("s")
+    assert [(each.effect_key, each.making) for each in found][:2] == [("model", 1), ("model", 2)]
+
+
 @on_disk
 @both
 async def test_effects_of_a_lost_run_are_not_made_again(harness: Any, checkpoints: bool) -> None:

@@ -17,6 +17,8 @@ from tenuto.runtime.program.turn import Turn
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, in_memory, results
 
+SECRET = "sk-000"
+
 
 class RateLimited(Exception):
     """What a provider's client raises: with attributes, and with what cannot be stored."""
@@ -26,6 +28,7 @@ class RateLimited(Exception):
         self.status_code = status_code
         self.response = response
         self.body = {"error": {"code": "slow_down"}}
+        self.api_key = self.Authorization = SECRET
 
 
 class Stubborn(Exception):
@@ -93,6 +96,7 @@ async def test_a_program_catches_the_same_type_when_a_call_fails_and_at_a_replay
     ]
     assert seen == once * 2
     assert calls == ["RateLimited", "KeyError", "Refused", "ValueError", "SessionNotFound"]
+    assert SECRET not in str(await runtime.store.effects.list("s"))
 
 
 @in_memory

@@ -356,6 +356,28 @@ async def test_failed_calls_that_ran_side_by_side_are_both_made_again(harness: O
 
 
 @in_memory
+async def test_a_run_that_was_interrupted_in_a_pause_repeats_the_call_when_it_is_resumed(harness: OurHarness) -> None:
+    provider, paused = Provider(), asyncio.Event()
+
+    def backoff(_: int) -> float:
+        paused.set()
+        return 29
+
+    @program
+    async def chat(turn: Turn) -> str:
+        return await turn.model(provider.model(turn), backoff=backoff)
+
+    runtime = await Database(harness).runtime(chat)
+    await runtime.create("chat", session_id="s")
+    run = await runtime.session("s").start("hi")
+    await paused.wait()
+    await run.stop()
+    assert (await run.wait()).status == "interrupted"
+    assert (await runtime.session("s").resume()).output == "big says hello"
+    assert len(provider.asked) == await calls_counted(runtime) == 2
+
+
+@in_memory
 async def test_an_aborted_run_is_final(harness: OurHarness) -> None:
     gate = Gate()
 

@@ -177,6 +177,31 @@ async def test_a_hand_off_with_a_message_is_one_commit_and_the_other_program_goe
     assert types.count("run_started") == types.count("run_ended") == 2
 
 
+async def test_a_hand_offs_message_goes_before_what_was_queued_earlier(store: Store) -> None:
+    heard = []
+
+    @program(name="expert")
+    async def expert(turn: Turn) -> None:
+        heard.append(turn.text)
+        turn.append(assistant(f"re: {turn.text}"))
+
+    @program(name="desk")
+    async def desk(turn: Turn) -> None:
+        for text in ("older", "old"):
+            await runtime.session("s").enqueue(text)
+        turn.append(assistant("I pass you on"))
+        turn.hand_off("expert", message=user("take over"))
+
+    runtime = await opened(store, [desk, expert])
+    await runtime.create("desk", session_id="s")
+    assert (await runtime.send("s", "refund please")).completed
+    assert [each.status for each in await store.inbox.list("s")] == ["open"] * 3
+    queued = await runtime.session("s").start("newer", when_busy="queue")
+    assert (await queued.wait()).text == "re: newer"
+    assert heard == ["take over", "older", "old", "newer"]
+    assert await store.inbox.list("s") == ()
+
+
 async def test_a_hand_off_of_a_failed_turn_never_happened(store: Store) -> None:
     @program
     async def clerk(turn: Turn) -> None:

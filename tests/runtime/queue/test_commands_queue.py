@@ -10,9 +10,11 @@ from tenuto import Store
 from tenuto.errors import InvalidInput, OperationConflict, SessionNotFound, StatusRefused, StoreContended
 from tenuto.model.input import Cancelled, InputStatus
 from tenuto.runtime.change.action import (
+    ChangeSystemPrompt,
     ClearSession,
     CompleteSession,
     DeleteSession,
+    FailSession,
     ForkSession,
     ResumeSession,
     RewindSession,
@@ -275,6 +277,16 @@ async def test_a_queued_delete_ends_the_session_and_its_queue(
         assert gate.said == ["one"]
     else:
         assert (await runtime.outcome(last)).completed
+
+
+@pytest.mark.parametrize("bad", [5, {1}, b"x", [None], 1.5], ids=repr)
+async def test_an_action_with_a_wrong_argument_is_not_queued(runtime: SessionRuntime, store: Store, bad: Any) -> None:
+    before = await store.dump()
+    wrong = (FailSession, ChangeSystemPrompt, WriteMetadata, UpdateTask, DeleteSession)
+    for each in (*wrong, lambda given: ClearSession(keep=given), lambda given: ForkSession(message=given)):
+        with pytest.raises(InvalidInput):
+            await runtime.session("s").enqueue(each(bad))
+    assert await store.dump() == before
 
 
 async def test_a_queued_send_is_a_message(runtime: SessionRuntime) -> None:

@@ -9,7 +9,7 @@ from tenuto.codec import JSON, dumps, loads
 from tenuto.errors import ReplayMismatch
 from tenuto.messages.message_form import FRAME, calls_of, check_message, with_unique_calls
 from tenuto.model.effect import EffectKind
-from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
+from tenuto.model.input import InputKind, NewInput
 from tenuto.runtime.calls.arguments import check_log, check_once, check_values
 from tenuto.runtime.conversation.frame import frame_mark
 from tenuto.runtime.conversation.history import as_message
@@ -164,4 +164,5 @@ def hand_off(turn: TurnContext, program: str, *, summary: str | None, keep: int,
     after = replace(before, definition=handed.definition)
     turn.pending.apply(changes_between(before, after), after)
     if following is not None:
-        turn.pending.outgoing.append(NewOutgoing(kind=OutboxKind.WAKE, target=turn.key, body={"message": following}))
+        turn.pending.inputs.append(NewInput(kind=InputKind.MESSAGE, body={"message": following}, leads=True))
+        turn.replica.invalidate_queue()

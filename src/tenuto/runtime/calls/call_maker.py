@@ -102,8 +102,9 @@ class Making:
                 leave_call(before)
             try:
                 again = await self._may_repeat(failure)
-            except asyncio.CancelledError:
-                self._failed(failure)  # it was cut off between two makings: nothing is in doubt
+            except asyncio.CancelledError:  # it was cut off between two makings
+                if self.record is not None or not self.repeatable:
+                    self._failed(failure)  # nothing is in doubt; what may be repeated is, when the run is resumed
                 raise
             except InvalidInput as error:  # `retry_on` or `backoff` cannot say
                 error.__cause__ = error.__cause__ or failure

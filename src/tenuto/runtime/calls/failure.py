@@ -18,6 +18,8 @@ RAISED = "raised"
 """The field of a failure's record with the type of the exception and what it holds."""
 
 _MOST_FIELDS = 20
+_SECRET = ("key", "secret", "token", "password", "auth", "cookie", "header")
+"""Words in the names of attributes that are not recorded."""
 
 
 def check_raises(raises: Any) -> tuple[type[Exception], ...]:
@@ -33,7 +35,8 @@ def failure_record(error: BaseException) -> JSON:
     record = error_record(error)
     raised: dict[str, JSON] = {"type": _name_of(type(error)), "args": [_bare(each) for each in error.args]}
     with suppress(Exception):  # whatever an exception's own class raises
-        fields = {name: value for name, value in vars(error).items() if not name.startswith("_") and fits_record(value)}
+        ours = isinstance(error, TenutoError)
+        fields = {name: value for name, value in vars(error).items() if _is_shown(name, ours) and fits_record(value)}
         if fields:
             raised["fields"] = dict(list(fields.items())[:_MOST_FIELDS])
     recorded = {**record, RAISED: raised}
@@ -102,6 +105,10 @@ def _main() -> str:
     main: Any = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     return str(spec.name) if spec is not None else Path(getattr(main, "__file__", "") or "__main__").stem
+
+
+def _is_shown(name: str, ours: bool) -> bool:
+    return not name.startswith("_") and (ours or not any(word in name.lower() for word in _SECRET))
 
 
 def _bare(value: Any) -> JSON:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tenuto.argument import refuse
 from tenuto.codec import JSON
-from tenuto.errors import Bucket, InvalidInput, TenutoError, bucket_of, bucket_of_record
+from tenuto.errors import Bucket, InvalidInput, NodeException, TenutoError, bucket_of, bucket_of_record
 from tenuto.quote import quote
 from tenuto.store.bounds import check_delay, check_timeout
 from tenuto.words import Seconds
@@ -99,6 +99,8 @@ def is_transient(error: BaseException) -> bool:
     It may if the error or its cause says so (`bucket_of`), if the connection failed or timed out, or by the HTTP status
     that the errors of most clients have.
     """
+    if isinstance(error, NodeException) and error.__cause__ is not None:
+        return is_transient(error.__cause__)  # of the call in a node of a graph
     marked = _read(error, "transient")
     if isinstance(marked, bool):
         return marked

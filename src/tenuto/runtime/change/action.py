@@ -69,6 +69,9 @@ class FailSession:
 
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        check_kind(self.reason, str, "reason")
+
     async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         return session.with_status(SessionStatus.FAILED).with_profile(failure_reason=self.reason or None)
@@ -85,14 +88,20 @@ class ClearSession:
     logs: tuple[str, ...] | None = None
     keep: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keep", _names(self.keep, "keep"))
+        if self.logs is None:
+            return
+        object.__setattr__(self, "logs", _names(self.logs, "logs"))
+        if self.keep:
+            raise InvalidInput("ClearSession takes `logs`, the logs to empty, or `keep`, what to leave, but not both.")
+
     async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
         if self.logs is None:
             return session.cleared(self.keep)
-        if self.keep:
-            raise InvalidInput("ClearSession takes `logs`, the logs to empty, or `keep`, what to leave, but not both.")
-        for name in check_items(self.logs, "logs"):
-            session = session.replaced(check_kind(name, str, "a name in logs"))
+        for name in self.logs:
+            session = session.replaced(name)
         return session
 
 
@@ -122,6 +131,10 @@ class ChangeSystemPrompt:
     """Change the program's system prompt, from the next turn on."""
 
     prompt: str | None
+
+    def __post_init__(self) -> None:
+        if self.prompt is not None:
+            check_kind(self.prompt, str, "prompt")
 
     async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
@@ -186,12 +199,12 @@ class WriteMetadata:
                 pass
             case _:
                 raise InvalidInput("WriteMetadata takes a key and its value, or a mapping of them.")
+        for name in check_map(values, "values"):
+            check_kind(name, str, "a name in values")
         object.__setattr__(self, "values", values)
 
     async def apply(self, session: SessionView) -> SessionView:
         """See `Action.apply`."""
-        for name in check_map(self.values, "values"):
-            check_kind(name, str, "a name in values")
         return session.with_metadata(**self.values)
 
 
@@ -336,6 +349,10 @@ def _check_verb(action: Action | Verb) -> None:
             check_flag(cascade, "cascade")
         case _:
             pass
+
+
+def _names(value: Any, what: str) -> tuple[str, ...]:
+    return tuple(check_kind(name, str, f"a name in {what}") for name in check_items(value, what))
 
 
 def _plain(value: Any) -> Any:

@@ -323,8 +323,8 @@ class Turn(TurnWaits, Generic[StateT]):
     ) -> None:
         """Let another program run the session from the next turn on, optionally beginning with a message.
 
-        Frame, definition and message are one commit; the message is queued after it. Name a program that is only
-        registered elsewhere with its version: `name@version`.
+        Frame, definition and message are one commit; the message goes before what is queued. Name a program that is
+        only registered elsewhere with its version: `name@version`.
         """
         budget, called = self._context.writer.store.budget, full_name(program)
         check_name(called, "program")

@@ -268,7 +268,8 @@ class Dispatcher:
 
     async def _next_for_here(self, replica: Replica) -> Input | None:
         """Return the first due input for the next turn that is not for other processes, nor held by an open wait."""
-        key, now, after = replica.key, await self._store.moment(), 0
+        key, now = replica.key, await self._store.moment()
+        after: int | None = None
         holds = _is_suspended(replica) and bool(await self._store.waits.of_session(key))
         while found := await self._store.inbox.list(key, after=after):
             for each in found:

@@ -210,7 +210,7 @@ class Pending:
         )
 
     def discard(self) -> None:
-        """Undo unwritten changes of the state, outgoing items and consumed input; lasting items and the rest stay."""
+        """Undo unwritten changes of the state, outgoing items and input; lasting items and the rest stay."""
         for name, reset in self._resets.items():
             self.replica.logs[name] = reset.before
         self._resets, self.handover = {}, None
@@ -223,7 +223,8 @@ class Pending:
         replica.definition, replica.profile = stored.definition, stored.profile
         replica.schema_version = stored.schema_version
         self.document, self.removed, self.profile, self.metadata, self.status = {}, set(), {}, None, None
-        self.outgoing, self.consume = [each for each in self.outgoing if each.outbox_id in self.lasting], []
+        self.outgoing = [each for each in self.outgoing if each.outbox_id in self.lasting]
+        self.consume, self.inputs = [], [each for each in self.inputs if not each.leads]
         self.replica.reindex()
 
     async def catch_up(self, store: Store) -> None:

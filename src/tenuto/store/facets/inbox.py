@@ -75,6 +75,8 @@ class Inbox:
     def packed(self, new: NewInput) -> PackedInput:
         """Check and encode an input that is to be queued."""
         INPUT(new, "input")
+        if new.leads:
+            raise InvalidInput("Only a commit can bring an input that leads.")
         if new.log is not None or new.item is not None:
             raise InvalidInput("A queued input has no entry yet; the commit that consumes it names it.")
         packed = pack_input(new, "input")
@@ -97,9 +99,9 @@ class Inbox:
         rows = await self._store.backend.glance("input_of_session", *named)
         return _input(rows[0]) if rows else None
 
-    async def list(self, key: Key, *, limit: int = 100, after: int = 0) -> tuple[Input, ...]:
+    async def list(self, key: Key, *, limit: int = 100, after: int | None = None) -> tuple[Input, ...]:
         """Return a session's open inputs in order of arrival; `after` continues behind a `seq`."""
-        params = (check_count(after, "after"), check_limit(limit))
+        params = (-1 if after is None else check_count(after, "after"), check_limit(limit))
         rows = await self._store.backend.read("open_inputs", *columns_of(as_key(key)), *params)
         return tuple(map(_input, rows))
 

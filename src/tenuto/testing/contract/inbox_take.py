@@ -344,3 +344,29 @@ async def test_spent_input_keeps_no_body_while_its_run_is_under_way(store: Store
     assert [(await input_of(store, each)).has_body for each in ids] == [False, True, False, True]
     await store.commit(an_ending(key, lane, run))
     assert [(await input_of(store, each)).has_body for each in ids] == [False] * 4
+
+
+async def test_an_input_that_leads_is_the_next_turns_first(harness: Harness) -> None:
+    """It arrives with a commit, which does not consume it; older input, commands too, come after it."""
+    store = await harness.open()
+    key, _ = await a_session(store)
+    old, command = await send(store, key, a_message("old"), a_command("c"))
+    lane, run = await a_live_run(store, key)
+    leading = a_message("follow", leads=True)
+    commit = an_ending(key, lane, run, inputs=(leading,))
+    receipt = await store.commit(commit)
+    (input_id,) = receipt.input_ids
+    assert (await store.commit(commit)).input_ids == (input_id,)
+    found = await input_of(store, input_id)
+    assert (found.status, found.run_id, found.body, found.seq) == (InputStatus.OPEN, None, leading.body, 0)
+    assert ids_of(await store.inbox.list(key)) == [input_id, old.input_id, command.input_id]
+    assert ids_of(await store.inbox.list(key, after=0)) == [old.input_id, command.input_id]
+    assert ids_of((await store.inbox.next(key)).inputs) == [input_id]
+    assert (await store.inbox.first(key)) == found
+    wrong = (a_message("x", leads=True, spent=True), a_message("x", leads=True, log="messages", item=0))
+    async with unchanged(store):
+        for each in wrong:
+            with pytest.raises(InvalidInput):
+                await store.commit(a_save(key, "a", inputs=(each,)))
+        with pytest.raises(InvalidInput):
+            await store.inbox.enqueue(key, leading)

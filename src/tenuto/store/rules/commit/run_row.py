@@ -141,6 +141,6 @@ def _stand_texts(log: LogWriter, end: EndRun | None, row: SessionRow) -> tuple[s
 
 def _holds(commit: Commit) -> int:
     """Return the marks that this commit leaves on its run."""
-    claims: tuple[NewInput | Consume, ...] = (*commit.inputs, *commit.consume)
+    claims: tuple[NewInput | Consume, ...] = (*(each for each in commit.inputs if not each.leads), *commit.consume)
     holds = HOLDS_INPUT if claims and not all(each.spent for each in claims) else 0
     return holds | HOLDS_EFFECTS if commit.effects else holds

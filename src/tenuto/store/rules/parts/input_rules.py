@@ -21,6 +21,10 @@ HOLDS_INPUT = 1
 """The mark of a run that consumed input in an earlier commit, or for which some is open."""
 
 
+_FIRST = 0
+"""The place of an input that leads: before all that arrived by themselves, whose places are event numbers."""
+
+
 class PackedInput(NamedTuple):
     """A new input with its content as text, and the id it has: that of its sender, or one minted for it."""
 
@@ -54,6 +58,8 @@ def check_inputs(commit: Commit) -> None:
     for new in commit.inputs:
         if new.boundary or new.run_id or new.due_at or new.delay is not None:
             raise InvalidInput("An input that arrives with a commit is consumed by it: it has no boundary or due time.")
+        if new.leads and (new.log is not None or new.spent):
+            raise InvalidInput("An input that leads is not consumed by this commit, so it has no entry yet.")
         _check_entry(commit, new)
     for claim in commit.consume:
         _check_entry(commit, claim)
@@ -75,6 +81,7 @@ def _check_entry(commit: Commit, each: NewInput | Consume) -> None:
 def input_meaning(packed: list[PackedInput], commit: Commit) -> list[Any]:
     """Return what counts for the intent hash."""
     arrived = [[each.given.key, each.digest, each.given.log, each.given.item, each.given.input_id] for each in packed]
+    arrived += [["leads"] for each in packed if each.given.leads]
     return ["inputs", arrived, [[c.input_id, c.log, c.item] for c in commit.consume], commit.rolls_back] + (
         ["regenerates"] if commit.regenerates else []
     )
@@ -149,16 +156,16 @@ def input_writes(draft: Draft, packed: list[PackedInput], writes: list[Write]) -
         input_row(
             each,
             row,
-            row.event_seq,
+            _FIRST if each.given.leads else row.event_seq,
             now,
-            body=None if over or each.given.spent else each.body,
+            body=None if (over or each.given.spent) and not each.given.leads else each.body,
             boundary=None,
             due_at=None,
-            status=str(InputStatus.CONSUMED),
-            run_id=run_id,
+            status=str(InputStatus.OPEN if each.given.leads else InputStatus.CONSUMED),
+            run_id=None if each.given.leads else run_id,
             log=each.given.log,
             position=draft.position(each.given.log, each.given.item),
-            settled_at=now,
+            settled_at=None if each.given.leads else now,
         )
         for each in packed
     ]
