@@ -8,14 +8,14 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from tenuto import SessionRuntime, Turn, program, run_tools
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StoreClosed
 from tenuto.model.session import SessionKey
 from tenuto.observe.otel import OTelObserver
 from tenuto.runtime.turn.invocation import start_point
 from tenuto.testing import FakeClock, memory_runtime
 from tests.conftest import OurHarness
 from tests.observe.trees import Branch, Spans
-from tests.runtime.runtimes import Database, Gate, in_memory
+from tests.runtime.runtimes import Database, Gate, on_disk
 
 
 @program
@@ -95,7 +95,7 @@ async def test_a_wait_that_expires_is_settled_on_the_turn_that_goes_on() -> None
     assert settled["tenuto.wait.open_seconds"] == 31.0
 
 
-@in_memory
+@on_disk
 async def test_a_turn_that_is_taken_over_says_so_and_links_to_the_run_of_the_lost_runner(harness: OurHarness) -> None:
     database, gate, spans, others = Database(harness), Gate(), Spans(), Spans()
     held = [True]
@@ -240,7 +240,8 @@ async def test_a_turn_that_loses_its_store_is_lost_and_says_why() -> None:
         await gate.reached.wait()
         await runtime.store.aclose()
         gate.open.set()
-        await asyncio.wait([sending])
+        with pytest.raises(StoreClosed):
+            await sending
     root = spans.root()
     assert (root.span.attributes or {})["tenuto.status"] == "lost"
     assert (root.status, root.said("outcome"), len(root.exceptions)) == ("UNSET", "cancelled", 1)

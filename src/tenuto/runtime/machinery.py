@@ -41,6 +41,7 @@ from tenuto.runtime.stream.failures import Failures
 from tenuto.runtime.stream.notices import Listener, Listeners
 from tenuto.runtime.tree.answer import AnswerDesk, Answered
 from tenuto.runtime.tree.delivery import Deliveries
+from tenuto.runtime.tree.graph_pause import GraphPauses
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
 from tenuto.store.bounds import check_key, check_name
@@ -134,7 +135,7 @@ class Machinery:
         )
         self.sender = Sender(store, self.dispatcher, self.live)
         self.repeated = RepeatedInput(store, self.factory, self.dispatcher, self.sender, options.retry_failed)
-        self.answers = AnswerDesk(store, self.listeners)
+        self.answers = AnswerDesk(store, self.listeners, GraphPauses(store, self.programs))
         self.creator = SessionCreator(store, self.programs, self.pipeline)
         self.deliveries = Deliveries(store, self.live, self.answers, self.creator)
         self.in_doubt = InDoubtCalls(store, self.listeners, self.answers, self.deliveries)
@@ -209,6 +210,7 @@ class Machinery:
             tenant=tenant,
             error=error,
             session=session,
+            here=run,
             operation_id=None if key is None else _operation_of(wait_id, key),
             **named,
         )

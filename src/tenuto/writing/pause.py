@@ -5,24 +5,15 @@ from typing import Any
 
 from tenuto.errors import AnswerMismatch, SuspensionResumePayloadInvalid
 from tenuto.model.run import Run
-from tenuto.model.session import Kind
-from tenuto.model.wait import Wait, WaitKind
-from tenuto.store.store import Store
+from tenuto.model.wait import Wait
 
 
-async def refuse_pause_of_graph(store: Store, run: Run, wait: Wait) -> None:
-    """Refuse an answer to a pause of `graph.run`: only the graph itself can resume it, by its invocation."""
-    if wait.kind != WaitKind.SIGNAL:
-        return
-    if run.key.kind is Kind.SESSION:
-        checkpoint = await store.checkpoints.latest(run.key, run_id=run.run_id)
-        cursor: Any = checkpoint.cursor if checkpoint else None
-        if not isinstance(cursor, Mapping) or "frames" not in cursor or "program" in cursor:
-            return
+def pause_refused(wait: Wait, why: str) -> AnswerMismatch:
+    """Return the refusal of an answer to a pause that only the graph itself can resume."""
     resume = f"graph.resume({wait.wait_id!r}, {{...}})"
-    raise AnswerMismatch(
-        f"Wait {wait.wait_id} is the pause of a graph that runs without a runtime: answer it with {resume}. Nothing "
-        f"was stored; the graph is still paused.",
+    return AnswerMismatch(
+        f"Wait {wait.wait_id} is the pause of the graph {wait.graph!r}, which runs without a runtime, and {why}: "
+        f"answer it with {resume}. Nothing was stored; the graph is still paused.",
         wait_id=wait.wait_id,
         expected=resume,
         given="an answer",

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from tenuto import Store
-from tenuto.errors import InvalidInput, InvocationSuspended, NotJson, StoreUnavailable
+from tenuto.errors import InvalidInput, InvocationSuspended, LateAnswer, NotJson, StoreUnavailable
 from tenuto.graph import END, GraphBuilder, SignalDescriptor, suspend
 from tenuto.graph.engine.scope import current_correlation_id, current_invocation_id, current_session_id
 from tenuto.graph.engine.suspend import callback_for
 from tenuto.graph.events.node_event import NodeEvent
 from tenuto.graph.middleware import FailureIsolation, Retry
 from tenuto.graph.signal import Callback
+from tenuto.model.wait import WaitStatus
 from tenuto.testing.fake_clock import FakeClock
 from tests.conftest import OurHarness
 from tests.graph.conftest import FaultyStore
@@ -255,10 +256,15 @@ async def test_an_answer_after_the_deadline_is_refused_and_one_before_it_is_take
     clock.advance(59.0)
     assert ended(await resumed(graph, early)) == "completed"
     clock.advance(1.0)
-    assert ended(await resumed(graph, late)) == INVALID
-    assert ran.nodes == ["end"]
-    await graph.cancel(late.invocation_id)
     assert await graph.waiting() == ()
+    refused = await resumed(graph, late)
+    assert (ended(refused), ran.nodes) == (INVALID, ["end"])
+    assert f"until {late.wait.deadline:%Y-%m-%d %H:%M:%S} UTC, and is over" in str(refused.error)
+    with pytest.raises(LateAnswer, match="and is over"):
+        await graph.resume(late.wait, {})
+    stored = await store.waits.get(late.wait.wait_id)
+    assert stored is not None
+    assert stored.status is WaitStatus.EXPIRED
     assert ended(await line(says("next"), store=store, concurrency="exclusive", lane_wait=0.0).run(session_id="s")) == (
         "completed"
     )

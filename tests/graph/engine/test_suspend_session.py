@@ -122,7 +122,7 @@ async def test_a_session_that_moved_on_is_found_before_anything_runs(store: Stor
         assert isinstance(out.error, SessionMoved)
         assert (out.error.bucket, out.error.expected, out.error.found) == (Bucket.USER_CORRECTABLE, 2, 3)
     assert (ran.nodes, await held(store)) == ([], before)
-    assert await graph.waiting() == [paused.wait]
+    assert await graph.waiting() == (paused.wait,)
     await graph.cancel(paused.invocation_id)
     assert (
         ended(await graph.run(resume_invocation=paused.invocation_id, signal_payload={}, on_moved="rebase")) == INVALID

@@ -65,7 +65,7 @@ async def test_a_run_is_stopped_in_the_name_of_its_session_or_of_one_above(runti
         await runtime.create("parent", session_id=name)
         await runtime.send(name, "go")
     await runtime.drain()
-    (wait,) = await runtime.session("p").waits()
+    (wait,) = await runtime.session("p").waits(children=False)
     child = str(wait.metadata["child"])
     (run,) = await runtime.session(child).runs()
     theirs = runtime.for_tenant("t")

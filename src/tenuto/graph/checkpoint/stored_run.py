@@ -1,6 +1,7 @@
 """Finding what an invocation left behind, and making sure that only one runner resumes it."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,14 @@ from tenuto.errors import (
     CheckpointNotFound,
     LateAnswer,
     SuspensionRecordInvalid,
+    WaitNotOpen,
     WaitUnknown,
 )
 from tenuto.ids import new_id
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.commit import Commit, SettleWait
 from tenuto.model.run import Run, RunStatus
-from tenuto.model.wait import Wait, WaitKind, WaitStatus
+from tenuto.model.wait import Wait, WaitStatus
 from tenuto.store.store import Store
 from tenuto.writing.liveness import is_alive
 
@@ -66,7 +68,10 @@ async def find_paused(store: Store, invocation_id: str, payload: JSON, tenant: s
     if checkpoint is None or not waits:
         raise _invalid(invocation_id, "has no record left to resume from")
     if taken is None:
+        waits = [await end_if_over(store, wait, last) for wait in waits]
         open_waits = [wait for wait in waits if wait.status == WaitStatus.OPEN]
+        if not open_waits and waits[-1].status == WaitStatus.EXPIRED:
+            raise _invalid(invocation_id, f"can no longer be answered: it {expired(waits[-1])}")
         if not open_waits:
             raise _invalid(invocation_id, f"can no longer be answered: its wait is {waits[-1].status}")
         if len(open_waits) > 1:
@@ -93,12 +98,14 @@ async def invocation_of_wait(store: Store, wait_id: str, payload: JSON, graph: s
     if wait is None or run is None:
         raise WaitUnknown(f"There is no wait {wait_id!r}; it may have been deleted.", wait_id=wait_id)
     await _check_graph(store, wait, run, graph)
+    wait = await end_if_over(store, wait, run)
     if wait.status == WaitStatus.OPEN:
         return run.invocation_id
     last = (await store.runs.of_invocation(run.invocation_id, tenant=tenant))[-1]
     place = f"Wait {wait_id} of invocation {run.invocation_id!r}"
     if wait.status != WaitStatus.ANSWERED:
-        raise LateAnswer(f"{place} is {wait.status}.", wait_id=wait_id, found=wait.status)
+        state = expired(wait) if wait.status == WaitStatus.EXPIRED else f"is {wait.status}"
+        raise LateAnswer(f"{place} {state}.", wait_id=wait_id, found=wait.status)
     if last.status == RunStatus.RUNNING and wait.answer == payload:
         return run.invocation_id
     again = "in the same way" if wait.answer == payload else "in another way"
@@ -107,22 +114,37 @@ async def invocation_of_wait(store: Store, wait_id: str, payload: JSON, graph: s
 
 async def _check_graph(store: Store, wait: Wait, run: Run, graph: str) -> None:
     """Refuse a wait that is not the pause of a graph that runs by itself, or of another one."""
-    checkpoint = await store.checkpoints.latest(run.key, run_id=run.run_id)
-    cursor: Any = checkpoint.cursor if checkpoint else None
-    if wait.kind != WaitKind.SIGNAL or not isinstance(cursor, Mapping) or not cursor.keys() & {"frames", "program"}:
-        paused, verb = "a turn of the runtime", "runtime.answer"
-    elif "program" in cursor:
-        paused, verb = f"the program {cursor['program']}", "runtime.answer"
-    elif cursor.get("graph", graph) != graph:
-        paused, verb = f"the graph {cursor['graph']!r}, not of {graph!r}", "its own resume"
-    else:
+    if wait.graph == graph:
         return
+    if wait.graph is None:
+        checkpoint = await store.checkpoints.latest(run.key, run_id=run.run_id)
+        cursor: Any = checkpoint.cursor if checkpoint else None
+        program = cursor.get("program") if isinstance(cursor, Mapping) else None
+        paused, verb = f"the program {program}" if program else "a turn of the runtime", "runtime.answer"
+    else:
+        paused, verb = f"the graph {wait.graph!r}, not of {graph!r}", "its own resume"
     raise AnswerMismatch(
         f"Wait {wait.wait_id} is of {paused}: answer it with {verb}. Nothing was stored.",
         wait_id=wait.wait_id,
         expected=verb,
         given=f"resume of the graph {graph!r}",
     )
+
+
+async def end_if_over(store: Store, wait: Wait, run: Run) -> Wait:
+    """Return an open pause; one whose deadline has passed is over, and is returned as it ends here."""
+    now = await store.moment() if wait.deadline is not None else None
+    if wait.status != WaitStatus.OPEN or wait.deadline is None or now is None or wait.deadline > now:
+        return wait
+    settled = SettleWait(wait_id=wait.wait_id, status=WaitStatus.EXPIRED)
+    with suppress(WaitNotOpen):
+        await store.commit(Commit(key=run.key, operation_id=new_id(), life=run.life, settle_waits=(settled,)))
+    return await store.waits.get(wait.wait_id, tenant=wait.tenant) or wait
+
+
+def expired(wait: Wait) -> str:
+    """Return what happened to a pause that nobody answered in time."""
+    return f"waited for {wait.signal_id or wait.kind!r} until {wait.deadline:%Y-%m-%d %H:%M:%S} UTC, and is over"
 
 
 async def find_resumable(store: Store, invocation_id: str, tenant: str = "") -> tuple[Run, StoredRun, Any]:

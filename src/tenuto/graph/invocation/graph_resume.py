@@ -1,6 +1,7 @@
 """Resuming an invocation that was suspended, or whose runner was lost."""
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -36,6 +37,7 @@ from tenuto.graph.state import rebuilt
 from tenuto.model.commit import SettleWait
 from tenuto.model.run import Run
 from tenuto.model.session import Kind, SessionHead, SessionKey
+from tenuto.plain_data import steps
 from tenuto.store.held_lanes import refuse_nested
 from tenuto.store.store import Store
 from tenuto.writing.changes import Base, RunWrite
@@ -184,6 +186,16 @@ def _declared(restored: RestoredRun) -> list[str]:
     return [name for path in restored.points.ends() for name in restored.points.at(path).schema.fields]
 
 
+def _faults(fields: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what does not fit, by the path of each value."""
+    for name, value in given.items():
+        try:
+            fields[name].check(value)
+        except ValidationError as error:
+            for fault in error.errors(include_url=False, include_context=False, include_input=False):
+                yield name + steps(fault["loc"]), fault
+
+
 def _fitting(
     restored: RestoredRun, payload: dict[str, Any], invocation_id: str
 ) -> dict[tuple[str, ...], dict[str, Any]]:
@@ -198,6 +210,9 @@ def _fitting(
             raise SuspensionResumePayloadInvalid(
                 f"The payload does not fit the state of invocation {invocation_id!r}, which is still paused: {error}",
                 invocation_id=invocation_id,
+                problems=[
+                    {"path": f"answer.{name}", "problem": fault["msg"]} for name, fault in _faults(fields, given)
+                ],
             ) from error
         if checked:
             found[path] = checked

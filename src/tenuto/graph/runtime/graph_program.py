@@ -26,17 +26,19 @@ from tenuto.graph.invocation.graph_resume import overlay
 from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
 from tenuto.graph.invocation.restore import RestoredRun, restore
 from tenuto.graph.invocation.run_request import RunRequest
+from tenuto.graph.runtime.pause_answer import resume_pause
 from tenuto.graph.runtime.runtime_session import RuntimeSession, project
 from tenuto.graph.runtime.runtime_writer import RuntimeWriter
 from tenuto.graph.session.session_plan import LoadedSession, SessionPlan
 from tenuto.model.checkpoint import Checkpoint
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import LogEnd
-from tenuto.model.wait import WaitKind
+from tenuto.model.wait import Wait, WaitKind
 from tenuto.plain_data import common
 from tenuto.runtime.program.program_name import accepted_versions, version_text
 from tenuto.runtime.program.tool import Tool, child_tool
 from tenuto.runtime.program.turn import Turn, context_of
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import MESSAGES
 from tenuto.runtime.session.traits import ProgramTraits
 from tenuto.runtime.turn.context import TurnContext
@@ -180,6 +182,15 @@ class GraphProgram(Generic[R]):
             case _:
                 assert outcome.error is not None
                 raise outcome.error
+
+    @property
+    def graph_name(self) -> str:
+        """The name of the graph, which also names its pauses where it runs without the runtime."""
+        return self.graph.name
+
+    async def resume_pause(self, store: Store, wait: Wait, payload: dict[str, Any]) -> Outcome[Any]:
+        """Resume the graph where it had paused without the runtime, and return the outcome."""
+        return await resume_pause(self.graph, store, wait, payload, output=self._output, step_limit=self._step_limit)
 
     def _graph_on(self, store: Store) -> GraphPlan[Any]:
         """Return the graph with its sessions, and its checkpoints, in the runtime's store."""

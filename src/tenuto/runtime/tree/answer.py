@@ -30,12 +30,12 @@ from tenuto.runtime.session.ancestry import stands_above
 from tenuto.runtime.session.outcome import Outcome, Outcomes, OutT_co
 from tenuto.runtime.stream.notices import Listeners, WaitSettled
 from tenuto.runtime.tree.answer_form import checked, refuse_foreign, same_json
+from tenuto.runtime.tree.graph_pause import GraphPauses
 from tenuto.runtime.turn.debts import abandon_waits, notice_body
 from tenuto.runtime.turn.invocation_waits import lets_call
 from tenuto.store.store import Store
 from tenuto.words import AnswerEffect
 from tenuto.writing.lost_reply import ask_again
-from tenuto.writing.pause import refuse_pause_of_graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,10 @@ class Stored(NamedTuple):
 class AnswerDesk:
     """Stores answers, abandons waits that need no answer any more, and refuses late answers."""
 
-    def __init__(self, store: Store, listeners: Listeners) -> None:
+    def __init__(self, store: Store, listeners: Listeners, pauses: GraphPauses) -> None:
         self._store = store
         self._listeners = listeners
+        self._pauses = pauses
 
     async def give(
         self,
@@ -84,8 +85,11 @@ class AnswerDesk:
         session: SessionKey | None = None,
         operation_id: str | None = None,
         of_child: bool = False,
+        here: bool = True,
     ) -> Stored:
         """Store the answer to a wait of a tenant; `of_child` says that it is the child's own.
+
+        A graph's pause is answered by resuming the graph, which has to happen `here`.
 
         `kind`, `run_id` and `session` (the wait's own, or an ancestor of it) are checked if passed; a mismatch raises
         `AnswerMismatch`. The same operation again, or an equal answer, is the same success. Unknown, other and late
@@ -101,7 +105,8 @@ class AnswerDesk:
         received = value if error is None else error
         if run is None or (wait.status is not WaitStatus.ANSWERED and not _takes_answers(wait, run)):
             raise await self._refusal(wait, received)
-        await refuse_pause_of_graph(self._store, run, wait)
+        if wait.graph is not None:
+            return await self._resumed_pause(wait, run, value, error, here=here)
         if wait.status is WaitStatus.ANSWERED and operation_id is None:
             return await self._repeated(wait, run, value, error)
         answer = checked(wait, value, error)
@@ -140,6 +145,30 @@ class AnswerDesk:
             open_waits=tuple(left),
         )
         return Stored(answered, wait.key, run.invocation_id, receipt.outgoing_ids)
+
+    async def _resumed_pause(self, wait: Wait, run: Run, value: JSON, error: JSON, *, here: bool) -> Stored:
+        """Answer the pause of a graph.
+
+        The same answer again returns how the graph has continued, or takes over from a runner that is gone.
+        """
+        if wait.status is WaitStatus.ANSWERED:
+            before = await self._repeated(wait, run, value, error)
+            if before.answered.outcome is not None:
+                return before
+        outcome = await self._pauses.resume(wait, checked(wait, value, error), here=here)
+        if outcome is None:
+            now = await self._store.waits.get(wait.wait_id, tenant=wait.key.tenant)
+            return await self._repeated(now or wait, run, value, error)
+        answered: Answered[Any] = Answered(
+            wait_id=wait.wait_id,
+            session_id=wait.key.session_id,
+            run_id=wait.run_id,
+            continues="here",
+            open_waits=outcome.waits,
+            outcome=outcome,
+            replayed=wait.status is WaitStatus.ANSWERED,
+        )
+        return Stored(answered, wait.key, run.invocation_id, ())
 
     async def _repeated(self, wait: Wait, run: Run, value: JSON, error: JSON) -> Stored:
         """Return the success of the answer that stands, if this one is equal to it; refuse any other."""
@@ -233,7 +262,8 @@ class AnswerDesk:
             state, why = str(wait.status), f"is {wait.status}"
         else:
             state, why = f"of a run that {run.status}", f"belongs to a run that is already {run.status}"
-        await self._leave_notice(wait, why, received)
+        if wait.graph is None:
+            await self._leave_notice(wait, why, received)
         return LateAnswer(
             f"Wait {wait.wait_id} of {wait.key} {why}; the answer came too late and was not used.",
             wait_id=wait.wait_id,
