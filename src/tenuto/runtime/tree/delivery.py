@@ -17,6 +17,7 @@ from tenuto.errors import (
     InvalidInput,
     OperationConflict,
     ProgramNotRegistered,
+    SessionDeleted,
     SessionExists,
     SessionNotFound,
     StatusRefused,
@@ -129,6 +130,8 @@ class Deliveries:
                 return await self._stop_child(item)
             case OutboxKind.INPUT:
                 return await self._queue_input(item)
+            case OutboxKind.WAITS:
+                return await self._announce_waits(item)
             case _:
                 _log.warning("Unknown outbox kind %r (%s)", item.kind, item.outbox_id)
                 return False
@@ -158,6 +161,12 @@ class Deliveries:
             await self._store.inbox.enqueue(item.target, new)
         except (SessionNotFound, StatusRefused, OperationConflict, InvalidInput) as error:
             raise _NotTaken(error) from error
+        return True
+
+    async def _announce_waits(self, item: Outgoing) -> bool:
+        body: Any = item.body
+        with suppress(SessionNotFound, SessionDeleted):
+            await self._answers.announce(item.target, item.key, body["run_id"])
         return True
 
     async def _begin_child(self, item: Outgoing) -> bool:
