@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from tenuto import SessionRuntime, Turn, program, run_tools
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StoreClosed
 from tenuto.model.session import SessionKey
 from tenuto.observe.otel import OTelObserver
 from tenuto.runtime.turn.invocation import start_point
@@ -240,7 +240,8 @@ async def test_a_turn_that_loses_its_store_is_lost_and_says_why() -> None:
         await gate.reached.wait()
         await runtime.store.aclose()
         gate.open.set()
-        await asyncio.wait([sending])
+        with pytest.raises(StoreClosed):
+            await sending
     root = spans.root()
     assert (root.span.attributes or {})["tenuto.status"] == "lost"
     assert (root.status, root.said("outcome"), len(root.exceptions)) == ("UNSET", "cancelled", 1)

@@ -2,22 +2,41 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenuto.testing import Answer, provider
+from tenuto.testing import Answer, Provider, provider
+from tests.examples.apps import PATIENCE
 from tests.examples.beside.pairs import both, command_of, environment, ran
 
-pytestmark = pytest.mark.long("it starts processes that import whole frameworks")
+pytestmark = [pytest.mark.long("it starts processes that import whole frameworks"), pytest.mark.timeout(600)]
 
 
 def echo(body: Mapping[str, Any]) -> Any:
     """Say how many messages the request has, and the last of them."""
     assert body["stream"], "it is not streamed"
     return f"{len(body['messages'])}: {body['messages'][-1]['content']}"
+
+
+@contextmanager
+def asked(name: str, line: bytes, folder: Path, server: Provider) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run the chat, with a line typed in; kill it at the end of the block."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command_of(name, "ada"), stdin=pipe, stdout=pipe, cwd=folder, env=environment(server.url)
+    )
+    with process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(line)
+            process.stdin.flush()
+            yield process
+        finally:
+            process.kill()
 
 
 @both("chat", "openai")
@@ -36,13 +55,8 @@ def test_it_remembers_and_answers_what_a_killed_process_was_asked(name: str, tmp
             "1: first",
             "3: second",
         ]
-        command = command_of(name, "ada")
-        with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=tmp_path, env=environment(server.url)) as process:
-            assert process.stdin is not None
-            process.stdin.write(b"third\n")
-            process.stdin.flush()
-            server.wait_for(3)
-            process.kill()
+        with asked(name, b"third\n", tmp_path, server):
+            server.wait_for(3, within=PATIENCE)
         held[0] = False
         printed = [
             line.rpartition("> ")[2] for line in ran(name, "ada", folder=tmp_path, provider=server.url, said="last\n")
@@ -53,20 +67,13 @@ def test_it_remembers_and_answers_what_a_killed_process_was_asked(name: str, tmp
 
 @both("chat", "openai")
 def test_text_is_printed_as_it_comes(name: str, tmp_path: Path) -> None:
-    """The provider holds the end of the stream back until the beginning was printed."""
-    pace = Answer(message={"role": "assistant", "content": "one two three"}, pace=0.3)
-    with provider(pace) as server:
-        command = command_of(name, "ada")
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=environment(server.url)
-        ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(b"count\n")
-            process.stdin.flush()
-            first = os.read(process.stdout.fileno(), 100)
-            process.stdin.close()
-            rest = process.stdout.read()
-        assert first
-        assert rest.strip()
-        assert (first + rest).decode().strip() == "one two three"
+    slow = Answer(message={"role": "assistant", "content": "one two three"}, pace=1.0)
+    with provider(slow) as server, asked(name, b"count\n", tmp_path, server) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        first = os.read(process.stdout.fileno(), 100)
+        process.stdin.close()
+        rest = process.stdout.read()
+    assert first
+    assert rest.strip()
+    assert (first + rest).decode().strip() == "one two three"

@@ -12,7 +12,11 @@ from tenuto.testing import Provider, provider
 from tests.examples.apps import free_port, post, serving
 from tests.examples.beside.pairs import both, environment, path_of
 
-pytestmark = [pytest.mark.wide, pytest.mark.long("it starts servers that import whole frameworks")]
+pytestmark = [
+    pytest.mark.wide,
+    pytest.mark.long("it starts servers that import whole frameworks"),
+    pytest.mark.timeout(600),
+]
 
 
 def echo(body: Mapping[str, Any]) -> str:

@@ -15,7 +15,11 @@ from tenuto.testing import Provider, provider
 from tests.examples.apps import PATIENCE, free_port, serving
 from tests.examples.beside.pairs import both, environment, path_of
 
-pytestmark = [pytest.mark.wide, pytest.mark.long("it starts servers that import whole frameworks")]
+pytestmark = [
+    pytest.mark.wide,
+    pytest.mark.long("it starts servers that import whole frameworks"),
+    pytest.mark.timeout(600),
+]
 
 
 def model(body: Mapping[str, Any]) -> Any:

@@ -71,3 +71,22 @@ def test_versions_are_texts_or_numbers() -> None:
     for options in ({"version": ""}, {"version": True}, {"accepts": "1"}, {"accepts": [None]}):
         with pytest.raises(InvalidInput):
             graph(Old).as_program(input="notes", entry=text_of, **options)
+
+
+@in_memory
+async def test_a_session_that_is_rewound_or_forked_to_before_its_migration_is_migrated_again(store: Store) -> None:
+    before = await opened(store, [graph(Old).as_program(input="notes", entry=text_of)])
+    await (await before.create("article", session_id="s")).send("one")
+    after = await opened(store, [graph(New).as_program(version=2, accepts=[1], input="notes", entry=text_of)])
+    session = after.session("s")
+    assert (await session.send("two")).completed
+    moved, first = await session.runs()
+    assert (await session.get()).schema_version == "2"
+    fork = await session.fork(at=first.run_id)
+    assert (await fork.send("three")).completed
+    await session.rewind(moved.run_id)
+    assert (await session.send("four")).completed
+    for each in (fork, session):
+        view = await each.get()
+        assert (view.schema_version, view.document["title"], "name" in view.document) == ("2", "tides", False)
+    assert list((await session.get()).logs["notes"]) == ["one", "re: one", "Old: ", "four", "re: four", "New: "]

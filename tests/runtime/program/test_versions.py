@@ -394,3 +394,28 @@ async def test_a_log_that_the_model_has_as_a_field_is_left_alone(store: Store) -
     assert (await before.send("s", "milk")).completed
     with pytest.raises(InvalidInput, match="both a log and a field"):
         await after.create("shop", session_id="t", logs=["lines"])
+
+
+@in_memory
+async def test_a_message_that_is_queued_behind_a_hand_off_waits_for_the_program(before: SessionRuntime) -> None:
+    @program(state=Old, name="greet")
+    async def leaves(turn: Turn[Old]) -> None:
+        turn.hand_off("elsewhere@1")
+        await turn.save()
+        turn.append("Gone.")
+
+    runtime = await opened(before.store, [leaves])
+    session = runtime.session("s")
+    await session.enqueue("one")
+    await session.enqueue("two")
+    await runtime.drain()
+    assert [each.run.status for each in await session.runs()] == ["completed", "completed"]
+    assert (await runtime.get("s")).definition.name == "elsewhere"  # type: ignore[union-attr]
+
+    @program(name="elsewhere")
+    async def elsewhere(turn: Turn) -> str:
+        return turn.text
+
+    there = await opened(before.store, [elsewhere])
+    await there.drain()
+    assert [each.run.status for each in await session.runs()] == ["completed"] * 3

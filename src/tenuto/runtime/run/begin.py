@@ -188,6 +188,8 @@ class TurnFactory:
         replica, traits, first = turn.replica, turn.traits, plain_first_message(queued)
         if first is None or self.hooks or traits.resumes or not leaves_plain_session(turn):
             return None
+        if self.traits_of(replica.definition) != traits:
+            return None  # the session was handed to a program that stores it in another way
         try:
             entry = traits.item(first.message)
             if traits.input_log in traits.message_logs:

@@ -188,7 +188,7 @@ class EffectJournal:
 
     def models_besides(self, place: Place) -> int:
         """Return how many other model calls the run has made."""
-        return len(self._models - {place})
+        return len(self._models) - (place in self._models)
 
     def went_past(self, namespace: str = "") -> None:
         """Note that something follows the failures in a namespace and in those within it."""

@@ -1,3 +1,7 @@
+"""A turn that is steered, stopped, resumed, taken back and made again."""
+
+import asyncio
+
 from shop import runtime, support
 
 
@@ -12,3 +16,7 @@ async def main() -> None:
             outcome = await session.resume()
         await session.send("No: all.", when_busy="rollback")
         print((await session.regenerate()).text)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

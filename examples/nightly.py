@@ -1,3 +1,7 @@
+"""A report that is made every night at three, and sent to another session."""
+
+import asyncio
+
 from tenuto import SessionRuntime, Turn, program
 
 
@@ -17,3 +21,7 @@ async def main() -> None:
         night = await runtime.create(report, session_id="nightly", exists_ok=True)
         await night.schedule("nightly", "Make the report.", cron="0 3 * * *", tz="Europe/Vienna")
         await runtime.work()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
