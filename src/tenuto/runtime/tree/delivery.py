@@ -17,6 +17,7 @@ from tenuto.errors import (
     InvalidInput,
     OperationConflict,
     ProgramNotRegistered,
+    SessionDeleted,
     SessionExists,
     SessionNotFound,
     StatusRefused,
@@ -130,6 +131,8 @@ class Deliveries:
                 return await self._stop_child(item)
             case OutboxKind.INPUT:
                 return await self._queue_input(item)
+            case OutboxKind.WAITS:
+                return await self._announce_waits(item)
             case OutboxKind.SCHEDULE:
                 return await self._schedule(item)
             case _:
@@ -172,6 +175,12 @@ class Deliveries:
                 await self._store.schedules.declare(item.target, NewSchedule(name=body["name"], **body["words"]))
         except (SessionNotFound, StatusRefused, InvalidInput) as error:
             raise _NotTaken(error) from error
+        return True
+
+    async def _announce_waits(self, item: Outgoing) -> bool:
+        body: Any = item.body
+        with suppress(SessionNotFound, SessionDeleted):
+            await self._answers.announce(item.target, item.key, body["run_id"])
         return True
 
     async def _begin_child(self, item: Outgoing) -> bool:
