@@ -135,7 +135,7 @@ class Client:
         facts = self._message(dice.choice(_TALKED_TO), dice)
         heard = await self._performer.repeat(facts, dice)
         if heard.get("status") == "suspended" and dice.random() < 0.7:
-            for wait in await self._looked(self._runtime.session(facts["session"]).waits(), []):
+            for wait in await self._looked(self._runtime.session(facts["session"]).waits(children=False), []):
                 await self._answer(facts["session"], wait, dice)
 
     async def overrule(self, dice: random.Random) -> None:
@@ -145,7 +145,7 @@ class Client:
         if role.program == "agent":
             first |= {"verb": "send", "text": f"{first['key']} {dice.choice(('ask look', 'ship', 'pay+ask pay'))}"}
         await self._performer.repeat(first, dice)
-        for wait in await self._looked(self._runtime.session(role.session).waits(), []):
+        for wait in await self._looked(self._runtime.session(role.session).waits(children=False), []):
             await self._answer(role.session, wait, dice)
         await asyncio.sleep(dice.uniform(0, 0.15))
         await self._performer.repeat(self._message(role, dice) | {"verb": "send", "when_busy": "rollback"}, dice)
@@ -175,7 +175,7 @@ class Client:
     async def answer(self, dice: random.Random) -> None:
         """Answer something that some session waits for, children included."""
         session = await self._any_session(dice)
-        waits = [] if session is None else await self._looked(self._runtime.session(session).waits(), [])
+        waits = [] if session is None else await self._looked(self._runtime.session(session).waits(children=False), [])
         if not waits:
             return
         await self._answer(str(session), dice.choice(waits), dice)

@@ -346,6 +346,13 @@ async def drained(runtime: SessionRuntime, world: World, moment: Moment) -> None
     await runtime.drain()
 
 
+async def regenerated(runtime: SessionRuntime, world: World, session: str, key: str, moment: Moment) -> None:
+    """Make the last turn again, and die at the moment named."""
+    world.probe = Probe(moment)
+    runtime.store.backend = Probed(runtime.store.backend, world.probe)
+    await runtime.session(session).regenerate(key=key)
+
+
 async def send(runtime: SessionRuntime, _: World, session: str, text: str, **options: Any) -> Any:
     """Say something to a session; a typed refusal is told by its category."""
     try:
@@ -392,7 +399,8 @@ async def follow(runtime: SessionRuntime, _: World, session: str, run: str, seed
 
 
 VERBS: dict[str, Callable[..., Awaitable[Any]]] = {
-    verb.__name__: verb for verb in (swept, taken, recovered, drained, send, work, drain, answer_all, follow)
+    verb.__name__: verb
+    for verb in (swept, taken, recovered, drained, regenerated, send, work, drain, answer_all, follow)
 }
 
 

@@ -32,6 +32,7 @@ class EventType(StrEnum):
     RUN_STARTED = "run_started"
     RUN_ENDED = "run_ended"
     LANE_TAKEN_OVER = "lane_taken_over"
+    WAIT_OPENED = "wait_opened"
     WAIT_SETTLED = "wait_settled"
     EFFECT_SETTLED = "effect_settled"
     HOOK_FAILED = "hook_failed"

@@ -8,9 +8,12 @@ import pytest
 from tenuto import JSON, AskChild, Turn, WaitFor, program
 from tenuto.errors import InvalidInput
 from tenuto.runtime.program.tool import Tool
+from tenuto.runtime.stream.notices import Notice, WaitOpened
 from tenuto.testing.agent import calls
 from tests.conftest import OurHarness
 from tests.runtime.runtimes import Database, agent, counting, in_memory
+
+TOOLS = [Tool(name="pay", needs_approval=True, run=counting([])), Tool(name="browser")]
 
 
 @program
@@ -25,7 +28,7 @@ async def approves(turn: Turn) -> bool:
 
 @program
 async def middle(turn: Turn) -> JSON:
-    return (await turn.child(asks, "from below")).output
+    return (await turn.child("asks", "from below")).output
 
 
 @program
@@ -115,6 +118,39 @@ async def test_a_root_lists_what_its_children_wait_for_and_can_answer_it(harness
     assert await session.waits() == []
     (last, *_) = await session.runs()
     assert last.run.outcome == {"output": ["answered above", "mine"]}
+
+
+async def test_the_roots_stream_says_when_something_below_it_waits_once(harness: OurHarness) -> None:
+    told: list[WaitOpened] = []
+
+    def listen(notice: Notice) -> None:
+        if isinstance(notice, WaitOpened):
+            told.append(notice)
+
+    made = agent(calls(("c1", "pay", {}), ("c2", "browser", {})), "done", tools=TOOLS, name="asks")
+    runtime = await Database(harness).runtime(root, middle, made, listeners=[listen])
+    session = await runtime.create(root, session_id="root")
+    await session.send("go")
+    await runtime.drain()
+
+    async def opened() -> list[Any]:
+        return [item.data async for item in session.events(live=False) if item.name == "wait_opened"]
+
+    waits = [wait for wait in await session.waits() if wait.session_id != "root" and wait.kind != "child"]
+    below = [{"child": w.session_id, "wait_id": w.wait_id, "kind": w.kind, "signal_id": w.signal_id} for w in waits]
+    assert [wait.kind for wait in waits] == ["approval", "tool_result"]
+    assert await opened() == below
+    assert [notice.data() for notice in told] == below
+    await session.answer(waits[0], True)  # the turn is suspended again, on the other one
+    await runtime.drain()
+    assert (await opened(), len(told)) == (below, 2)
+    await session.answer(waits[1], "page")
+    await runtime.drain()
+    (mine,) = await session.waits()
+    await session.answer(mine, 1)
+    await runtime.drain()
+    assert (await session.runs())[0].status == "completed"
+    assert await opened() == below
 
 
 @in_memory

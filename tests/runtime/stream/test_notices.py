@@ -81,5 +81,5 @@ def test_a_notice_leaves_out_its_session_and_what_is_not_there() -> None:
 def test_every_kind_of_notice_has_a_name_of_its_own() -> None:
     found = (each for each in vars(notices).values() if isinstance(each, type) and issubclass(each, Notice))
     names = [kind.type for kind in found if kind not in (Notice, Failure)]
-    assert len(names) == len(set(names)) == 13
+    assert len(names) == len(set(names)) == 14
     assert "notice" not in names

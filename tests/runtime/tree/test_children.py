@@ -404,7 +404,7 @@ async def test_an_answer_given_above_reaches_the_grandchild_that_waits_exactly_o
     leaf = await child_of(runtime, middle)
     assert (await runtime.session(leaf).info()).profile.root == "r"
     (wait,) = await runtime.session(leaf).waits()
-    (above,) = await runtime.session(middle).waits()
+    (above,) = await runtime.session(middle).waits(children=False)
     for wait_id, stranger in ((wait.wait_id, "foreign"), (above.wait_id, leaf)):
         with pytest.raises(AnswerMismatch):
             await runtime.session(stranger).answer(wait_id, "no")
@@ -676,7 +676,7 @@ async def test_no_parent_waits_for_a_child_that_is_deleted_as_it_is_asked(harnes
         async with asyncio.timeout(9):
             await asyncio.gather(ask(n), end(n))
         await runtime.drain()
-        for wait in await runtime.session(f"p{n}").waits():
+        for wait in await runtime.session(f"p{n}").waits(children=False):
             assert await runtime.store.exists(str(wait.metadata["child"]))
             assert await runtime.session(str(wait.metadata["child"])).waits()
 

@@ -45,7 +45,7 @@ from tenuto.runtime.stream.notices import (
     failure,
 )
 from tenuto.runtime.turn.context import TurnContext
-from tenuto.runtime.turn.debts import abandon_waits, result_for_parent
+from tenuto.runtime.turn.debts import abandon_waits, news_for_root, result_for_parent
 from tenuto.runtime.turn.failure_log import log_failed_turn
 from tenuto.runtime.turn.invocation import TurnSuspended
 from tenuto.store.store import Store
@@ -130,6 +130,7 @@ class TurnEnder:
         try:
             await self._settle_hooks(turn)
             end = EndRun(status=RunStatus.SUSPENDED, partial=signal.partial)
+            turn.pending.outgoing.extend(news_for_root(turn.key, turn.replica.profile.root, turn.run_id))
             return await self._end(turn, end, waits=signal.waits)
         except StopRequested as refusal:
             return await self._stopped(turn, refusal.stop)

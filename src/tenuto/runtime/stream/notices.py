@@ -156,6 +156,17 @@ class LaneTakenOver(Notice):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitOpened(Notice):
+    """A session below this one, its `child` or a child's, waits for something that can be answered here."""
+
+    type: ClassVar[str] = EventType.WAIT_OPENED
+    child: str
+    wait_id: str
+    kind: str
+    signal_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitSettled(Notice):
     """A wait was answered, expired, or was abandoned."""
 

@@ -24,11 +24,11 @@ from tenuto.model.input import InputKind, NewInput
 from tenuto.model.outgoing_item import NewOutgoing, OutboxKind, OutgoingStatus
 from tenuto.model.run import Run, RunStatus
 from tenuto.model.session import SessionKey, Tenant
-from tenuto.model.wait import Wait, WaitStatus
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.quote import quote
 from tenuto.runtime.session.ancestry import stands_above
 from tenuto.runtime.session.outcome import Outcome, Outcomes, OutT_co
-from tenuto.runtime.stream.notices import Listeners, WaitSettled
+from tenuto.runtime.stream.notices import Listeners, WaitOpened, WaitSettled
 from tenuto.runtime.tree.answer_form import checked, refuse_foreign, same_json
 from tenuto.runtime.tree.graph_pause import GraphPauses
 from tenuto.runtime.turn.debts import abandon_waits, notice_body
@@ -210,6 +210,22 @@ class AnswerDesk:
             runs = await self._store.runs.of_invocation(stored.invocation_id, tenant=stored.key.tenant)
             outcome = await Outcomes(self._store).of_run(runs[-1])
         return replace(stored.answered, continues="here", outcome=outcome)
+
+    async def announce(self, root: SessionKey, below: SessionKey, run_id: str) -> None:
+        """Say in a root's stream what a run below it waits for and can be answered by somebody; each wait once."""
+        head = await self._store.head(root)
+        if head is None:
+            return
+        for wait in await self._store.waits.of_session(below, run_id=run_id):
+            if wait.kind in (WaitKind.CHILD, WaitKind.TIME):
+                continue
+            notice = WaitOpened(
+                key=root, child=below.session_id, wait_id=wait.wait_id, kind=wait.kind, signal_id=wait.signal_id
+            )
+            operation_id = f"opened:{wait.wait_id}"
+            commit = Commit(key=root, operation_id=operation_id, life=head.life, events=(notice.event(),))
+            if not (await self._committed(commit)).replayed:
+                await self._listeners.tell(notice)
 
     async def abandon_last(self, key: SessionKey) -> int:
         """Abandon all open waits of a session's last run, and return how many there were."""

@@ -55,6 +55,14 @@ def result_for_parent(
     return NewOutgoing(kind=OutboxKind.RESULT, target=target, body=body)
 
 
+def news_for_root(key: SessionKey, root: str | None, run_id: str) -> list[NewOutgoing]:
+    """Return what informs the root of a session's tree that one of its runs waits for something."""
+    if root is None or root == key.session_id:
+        return []
+    target = SessionKey(root, tenant=key.tenant)
+    return [NewOutgoing(kind=OutboxKind.WAITS, target=target, body={"run_id": run_id})]
+
+
 def token_of(body: JSON) -> str | None:
     """Return the token of the parent's wait for the turn that this input begins; None if there is none."""
     origin: Any = body.get("for") if isinstance(body, Mapping) else None
