@@ -21,9 +21,9 @@ NAMES: dict[type, str] = {
         "resume_refused retryable run_id session_id status suspended text version waits"
     ),
     Turn: (
-        "add append attempt child context definition effect emit enqueue frame hand_off input log messages model "
-        "open_calls origin_id record_usage resumed run_id save session_id sleep state step steps tenant text "
-        "trace_id update user_id wait wait_all"
+        "add append attempt child context definition effect emit enqueue frame hand_off input log messages "
+        "model open_calls origin_id record_usage resumed run_id save schedule session_id sleep state step "
+        "steps tenant text trace_id unschedule update user_id wait wait_all"
     ),
     SessionView: (
         "appended cleared commit_number created_at definition document draft event_seq is_draft key logs messages "

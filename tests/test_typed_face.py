@@ -13,6 +13,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from tenuto import (
     JSON,
+    Approval,
+    AskChild,
     Outcome,
     Program,
     RunHandle,
@@ -23,6 +25,8 @@ from tenuto import (
     StreamItem,
     Tool,
     Turn,
+    Wait,
+    WaitFor,
     on,
     program,
     run_tools,
@@ -31,7 +35,7 @@ from tenuto import (
 from tenuto.actions import CompleteSession, ForkSession, SendMessage, StopRun
 from tenuto.blocking import BlockingRun, BlockingSession
 from tenuto.messages import AssistantMessage, ContextMessage, Message
-from tenuto.types import Answered, Document, Forked, Hook, OutcomeStatus, Page, SessionSummary, StopReply
+from tenuto.types import Answered, ChildResult, Document, Forked, Hook, OutcomeStatus, Page, SessionSummary, StopReply
 from tests.checkers import mypy, pyright
 from tests.examples.beside.pairs import APPS
 from tests.examples.programs import EXAMPLES, LIST, RUNS
@@ -79,6 +83,35 @@ async def counted(turn: Turn[Visits]) -> int:
     assert_type(turn.state, Visits)
     turn.update(lambda state: {"count": state.count + 1})
     return turn.state.count
+
+
+class Size(BaseModel):
+    letter: str
+
+
+@program
+async def waits(turn: Turn) -> Size:
+    size = await turn.wait("size", returns=Size)
+    assert_type(size, Size)
+    assert_type(await turn.wait("sure?", kind="approval"), Approval)
+    assert_type(await turn.wait("any", schema={"type": "string"}), JSON)
+    assert_type(await turn.wait("any"), JSON)
+    child = await turn.child(counts, "how many?")
+    assert_type(child, ChildResult[int])
+    assert_type(child.output, int | None)
+    assert_type(child.result(), int)
+    assert_type(await turn.child("counts", "how many?"), ChildResult[JSON])
+    several = await turn.wait_all(
+        WaitFor("size", returns=Size), WaitFor("sure?", kind="approval"), AskChild(counts, "hi"), WaitFor("any")
+    )
+    assert_type(several, tuple[Size, Approval, ChildResult[int], JSON])
+    return size
+
+
+async def listed(runtime: SessionRuntime) -> None:
+    assert_type(await runtime.waits(kind="approval"), Page[Wait])
+    assert_type(await runtime.across_tenants().waits(user_id="ada"), Page[Wait])
+    assert_type(await runtime.session("s").waits(children=False), Sequence[Wait])
 
 
 async def checked(runtime: SessionRuntime) -> None:

@@ -14,10 +14,11 @@ CHILD_LOST = "child_lost"
 class OutboxKind(StrEnum):
     """What an outgoing item requests of its target session.
 
-    `WAKE`: continue, because an answer arrived, a time has come, or a message follows a handoff. `CHILD`: create a
+    `WAKE`: continue, because an answer arrived, or a time has come. `CHILD`: create a
     child, or send an existing one another message. `RESULT`: the outcome of a child's turn, or that the child is gone,
     for the parent that waits. `STOP`: the parent no longer waits for the child; pending until the child has stopped.
     `INPUT`: a message or an action that a program queued. `WAITS`: the root learns what a session below it waits for.
+    `SCHEDULE`: a schedule that a program declared or removed.
     """
 
     WAKE = "wake"
@@ -26,6 +27,7 @@ class OutboxKind(StrEnum):
     STOP = "stop_child"
     INPUT = "input"
     WAITS = "waits"
+    SCHEDULE = "schedule"
 
 
 class OutgoingStatus(StrEnum):

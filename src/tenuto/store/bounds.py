@@ -3,6 +3,7 @@
 from tenuto.argument import check_flag, check_items, check_map, refuse
 from tenuto.codec import JSON, dumps
 from tenuto.model.effect import EffectKind
+from tenuto.model.schedule import NewSchedule
 from tenuto.model.token_usage import NewUsage
 from tenuto.store.rules.commit.pack import handle_of
 from tenuto.store.rules.encoding import digest_of
@@ -17,6 +18,7 @@ from tenuto.store.rules.limits import (
     check_timeout,
     check_word,
 )
+from tenuto.store.rules.verbs.schedule_rules import pack_schedule
 
 __all__ = [
     "check_delay",
@@ -29,6 +31,7 @@ __all__ = [
     "check_moment",
     "check_name",
     "check_new_usage",
+    "check_schedule",
     "check_text",
     "check_timeout",
     "check_word",
@@ -54,6 +57,11 @@ def request_digest(kind: EffectKind, request: JSON) -> str:
 def check_new_usage(usage: NewUsage) -> None:
     """Refuse what no commit would take."""
     USAGE(usage, "usage")
+
+
+def check_schedule(new: NewSchedule) -> None:
+    """Refuse a schedule that no store would declare."""
+    pack_schedule(new)
 
 
 def check_key(key: str) -> str:

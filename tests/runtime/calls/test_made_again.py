@@ -355,6 +355,50 @@ async def test_failed_calls_that_ran_side_by_side_are_both_made_again(harness: O
     assert sorted(provider.asked) == ["a", "a", "b", "b"]
 
 
+@on_disk
+@pytest.mark.parametrize("way", ["tool", "effect"])
+async def test_an_answer_lets_a_call_in_doubt_be_made_once_more_and_not_twice(harness: OurHarness, way: str) -> None:
+    made: list[str] = []
+    gates = [Gate(), Gate(), Gate()]
+
+    async def paying() -> str:
+        gate = gates[len(made)]
+        made.append("pay")
+        await gate()
+        return "receipt"
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        return await paying()
+
+    @program
+    async def payer(turn: Turn) -> None:
+        await turn.effect("pay", paying)
+
+    said: dict[str, Any] = {"role": "assistant", "tool_calls": [{"id": "pay", "name": "pay", "arguments": {}}]}
+    runs: Any = agent({"content": "", **said}, "All done.", tools=[pay]) if way == "tool" else payer
+    database = Database(harness)
+    runtime = await database.runtime(runs)
+    await runtime.create(runs, session_id="s")
+    task = asyncio.create_task(runtime.send("s", "hi"))
+    for lost in range(2):
+        await gates[lost].reached.wait()
+        await database.lose(runtime, task)
+        gates[lost].open.set()
+        runtime = await database.runtime(runs)
+        await runtime.drain()
+        (wait,) = await runtime.session("s").waits()
+        assert (wait.kind, wait.metadata.get("making", 1)) == ("in_doubt", lost + 1)
+        assert len(made) == lost + 1
+        if lost == 0:
+            task = asyncio.create_task(runtime.answer(wait, {"outcome": "retry"}))  # type: ignore[arg-type]
+    answered = await runtime.answer(wait, {"outcome": "done", "result": "receipt"})
+    assert answered.outcome is not None
+    assert answered.outcome.completed
+    assert len(made) == 2
+
+
 @in_memory
 async def test_a_run_that_was_interrupted_in_a_pause_repeats_the_call_when_it_is_resumed(harness: OurHarness) -> None:
     provider, paused = Provider(), asyncio.Event()

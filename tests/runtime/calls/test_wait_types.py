@@ -189,3 +189,40 @@ async def test_any_type_with_a_schema_may_be_declared(
     assert answered.outcome is not None
     kind: TypeAdapter[Any] = returns if isinstance(returns, TypeAdapter) else TypeAdapter(returns)
     assert answered.outcome.result() == repr(kind.validate_python(right))
+
+
+class Left(BaseModel):
+    kind: Literal["left"]
+    x: int
+
+
+class Right(BaseModel):
+    kind: Literal["right"]
+    y: list[Line]
+
+
+@in_memory
+@pytest.mark.parametrize(
+    ("returns", "wrong", "path"),
+    [
+        (Order | None, {**RIGHT, "due": "soon"}, "answer.due"),
+        (Order | None, 5, "answer"),
+        (Left | Right, {"kind": "right", "y": [{"item": "tea", "price": []}]}, "answer.y[0].price"),
+        (Left | Right, {"kind": "left", "x": "1"}, "answer.x"),
+        (Left | Right, {"kind": "up"}, "answer"),
+        (list[Left | Right], [{"kind": "left", "x": 1}, {"kind": "right", "z": 1}], "answer[1]"),
+    ],
+)
+async def test_a_refusal_names_the_path_also_within_one_of_several_forms(
+    harness: OurHarness, returns: Any, wrong: Any, path: str
+) -> None:
+    @program
+    async def asks(turn: Turn) -> str:
+        return repr(await turn.wait("s", returns=returns))
+
+    runtime = await Database(harness).runtime(asks)
+    session = await runtime.create(asks, session_id="s")
+    (wait,) = (await session.send("hi")).waits
+    with pytest.raises(AnswerInvalid) as refused:
+        await session.answer(wait, wrong)
+    assert refused.value.problems[0]["path"] == path

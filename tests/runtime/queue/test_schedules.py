@@ -176,6 +176,34 @@ async def test_a_session_that_is_closed_pauses_it_and_a_rewind_does_not_undo_it(
     assert paused.paused == "The session is completed."
 
 
+async def test_a_program_schedules_in_the_commit_of_its_turn(harness: OurHarness) -> None:
+    """A turn that fails takes it back; one that schedules again, or removes it, has the last word."""
+    clock = FakeClock(START)
+
+    @program(name="planner")
+    async def planner(turn: Turn) -> None:
+        heard.append((turn.text, None))
+        if turn.text in ("plan", "fail"):
+            turn.schedule(turn.text, "now", every=timedelta(hours=1), missed="none", when_waiting="skip")
+        if turn.text == "stop":
+            turn.unschedule("plan")
+        if turn.text == "fail":
+            raise ValueError("no luck")
+
+    runtime = await opened(await harness.open(clock=clock), [planner])
+    ours = Desk(runtime, clock)
+    await runtime.create("planner", session_id="s")
+    await ours.session.send("plan")
+    assert (await ours.session.send("fail")).status == "failed"
+    assert await ours.after(0) == []
+    (found,) = await ours.session.schedules()
+    assert (found.name, found.every, found.missed, found.when_waiting) == ("plan", 3600.0, "none", "skip")
+    assert await ours.after(3600) == [("now", None)]
+    await ours.session.send("stop")
+    await ours.after(0)
+    assert await ours.session.schedules() == []
+
+
 async def test_one_that_cannot_be_fired_stops_no_other(ours: Desk, harness: OurHarness) -> None:
     await ours.session.schedule("broken", "never", cron="0 1 * * *")
     await _nightly(ours)

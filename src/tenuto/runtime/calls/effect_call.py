@@ -186,6 +186,8 @@ async def _settled(
     metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
     if known.call_id is not None:
         metadata["call_id"] = known.call_id
+    if known.making > 1:
+        metadata["making"] = known.making
     wanted = WaitRequest(
         signal_id=f"in_doubt:{place}{f' #{known.making}' if known.making > 1 else ''}",
         kind=WaitKind.IN_DOUBT,

@@ -1,4 +1,4 @@
-"""Input that a program queues, for its own session or another one, in the commit that writes what it did."""
+"""Input that a program queues, or schedules, in the commit that writes what it did."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,12 +8,15 @@ from tenuto.errors import InvalidInput
 from tenuto.ids import new_id
 from tenuto.model.effect import EffectKind
 from tenuto.model.outgoing_item import NewOutgoing, OutboxKind
+from tenuto.model.schedule import NewSchedule
 from tenuto.model.session import session_key
 from tenuto.runtime.calls.arguments import sized
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import KEPT, SENT, Place, check_same, result_of
-from tenuto.store.bounds import check_delay, check_flag, check_key, check_moment
+from tenuto.store.bounds import check_delay, check_flag, check_key, check_moment, check_name, check_schedule
 from tenuto.words import Seconds
+
+_WORDS = ("body", "every", "cron", "tz")
 
 
 def enqueue(
@@ -71,3 +74,18 @@ def _place(turn: TurnContext, key: str | None, *, lasts: bool) -> Place:
     else:
         named = f"={key}"
     return Place(KEPT if lasts else SENT, turn.step, f"{inside}/{named}" if inside else named)
+
+
+def schedule(turn: TurnContext, name: str, new: NewSchedule | None) -> None:
+    """Declare a schedule of the turn's session with the next commit, or remove the one of that name."""
+    turn.check_open()
+    words: JSON = None
+    if new is not None:
+        check_schedule(new)
+        words = {each: getattr(new, each) for each in _WORDS} | {
+            "missed": str(new.missed),
+            "when_waiting": str(new.when_waiting),
+        }
+    body: dict[str, JSON] = {"name": check_name(name, "name"), "words": words}
+    sized(dumps(body, "schedule"), "schedule", turn.room)
+    turn.pending.outgoing.append(NewOutgoing(kind=OutboxKind.SCHEDULE, target=turn.key, body=body))

@@ -185,7 +185,7 @@ def _is_approved(turn: TurnContext, call: Mapping[str, Any], tool: ToolSpec, bat
 
 
 def _sort_in_doubt(turn: TurnContext, job: _Job, place: Place, known: Known, batch: _Batch) -> None:
-    """Decide about a call that a lost runner had started: repeat it, ask, or fail."""
+    """Decide about a call that a lost runner had started: repeat it, ask, or fail. An answer is about one making."""
     call_id = job.call["id"]
     if known.idempotent or job.tool.idempotent or turn.in_doubt == "retry":
         batch.jobs.append(job)
@@ -193,8 +193,10 @@ def _sort_in_doubt(turn: TurnContext, job: _Job, place: Place, known: Known, bat
     if turn.in_doubt == "fail":
         raise in_doubt_error(turn, place)
     wait = turn.waits.of_call(call_id, WaitKind.IN_DOUBT)
-    if wait is None:
+    if wait is None or wait.metadata.get("making", 1) != known.making:
         about = {"call_id": call_id, "effect": place.record(), "request": known.request, "tool": job.tool.name}
+        if known.making > 1:
+            about["making"] = known.making
         batch.waits.append(WaitRequest(signal_id=call_id, kind=WaitKind.IN_DOUBT, metadata=about))
         return
     if wait.status is not WaitStatus.ANSWERED:

@@ -30,10 +30,11 @@ from tenuto.runtime.calls.arguments import check_callable, check_frame, check_on
 from tenuto.runtime.calls.effect_call import call_effect
 from tenuto.runtime.calls.failure import Raises
 from tenuto.runtime.calls.model_call import call_model
-from tenuto.runtime.calls.outgoing_input import enqueue
+from tenuto.runtime.calls.outgoing_input import enqueue, schedule
 from tenuto.runtime.calls.result_form import Returns, form_of
 from tenuto.runtime.calls.retry import Backoff, Retry, RetryOn
 from tenuto.runtime.conversation.frame import frame_mark, seen_since
+from tenuto.runtime.conversation.scheduled_message import new_schedule
 from tenuto.runtime.program.program_name import Named, full_name
 from tenuto.runtime.program.turn_state import Document, typed_state
 from tenuto.runtime.program.turn_waits import TurnWaits
@@ -44,7 +45,7 @@ from tenuto.runtime.stream.moments import TokensCounted
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.effect_journal import USED, Place
 from tenuto.store.bounds import check_name
-from tenuto.words import JSON, EffectKind, FrameKind, Seconds
+from tenuto.words import JSON, EffectKind, FrameKind, MissedOccurrences, Seconds, WhenWaiting
 
 T = TypeVar("T")
 StateT = TypeVarWithDefault("StateT", bound=BaseModel | Document, default=Document)
@@ -281,6 +282,28 @@ class Turn(TurnWaits, Generic[StateT]):
         return enqueue(
             self._context, message, session=session, due_at=due_at, delay=delay, key=key, even_if_failed=even_if_failed
         )
+
+    def schedule(
+        self,
+        name: str,
+        message: Sendable,
+        *,
+        every: Seconds | None = None,
+        cron: str | None = None,
+        tz: str = "UTC",
+        missed: MissedOccurrences = "latest",
+        when_waiting: WhenWaiting = "hold",
+    ) -> None:
+        """Declare a schedule of this session with the next commit, as `Session.schedule`; a worker puts it in force.
+
+        A turn that fails takes it back. One that cannot be declared then is refused, as for `enqueue`.
+        """
+        given = new_schedule(name, message, every=every, cron=cron, tz=tz, missed=missed, when_waiting=when_waiting)
+        schedule(self._context, name, given)
+
+    def unschedule(self, name: str) -> None:
+        """Remove a schedule of this session with the next commit; a turn that fails takes it back."""
+        schedule(self._context, name, None)
 
     def emit(self, chunk: str | Delta) -> None:
         """Emit a part of the reply in progress to the readers of the session's stream.

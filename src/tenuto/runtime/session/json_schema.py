@@ -112,7 +112,7 @@ class JsonSchema:
             found = sorted(self._validator.iter_errors(value), key=lambda error: [str(p) for p in error.absolute_path])
         except Exception as error:  # it refers to itself without end
             return [Problem("", f"It cannot be checked: {text_of(error)}")]
-        return [Problem(_place(error), _said(error)) for error in found]
+        return [Problem(_place(leaf), _said(leaf)) for error in found for leaf in _narrowed(error)]
 
 
 def shown(problems: Sequence[Problem]) -> list[dict[str, JSON]]:
@@ -142,6 +142,24 @@ def _place(error: ValidationError) -> str:
     if error.validator == "required" and isinstance(error.validator_value, list):
         parts += [name for name in error.validator_value if error.message.startswith(f"{name!r} ")][:1]
     return path_of(parts)
+
+
+def _narrowed(error: ValidationError) -> list[ValidationError]:
+    """Return what is wrong with a value that fits none of several forms: with the only form of its kind, if it is one.
+
+    So the path is named also in a model that may be null, and in one of several that differ in a constant field.
+    """
+    forms: dict[Any, list[ValidationError]] = {}
+    for each in error.context or () if error.validator in ("anyOf", "oneOf") else ():
+        forms.setdefault(each.schema_path[0], []).append(each)
+    depth = len(error.absolute_path)
+    near = [found for found in forms.values() if not any(_is_of_another_kind(each, depth) for each in found)]
+    return [leaf for each in near[0] for leaf in _narrowed(each)] if len(near) == 1 else [error]
+
+
+def _is_of_another_kind(error: ValidationError, depth: int) -> bool:
+    below = len(error.absolute_path) - depth
+    return (error.validator == "type" and below == 0) or (error.validator in ("const", "enum") and below == 1)
 
 
 def _said(error: ValidationError) -> str:

@@ -26,6 +26,7 @@ from tenuto.errors import (
 from tenuto.model.input import InputKind, NewInput
 from tenuto.model.outgoing_item import CHILD_LOST, OutboxKind, Outgoing, OutgoingStatus
 from tenuto.model.run import Run, RunStatus, StopKind
+from tenuto.model.schedule import NewSchedule
 from tenuto.model.session import SessionKey
 from tenuto.model.wait import Wait, WaitStatus
 from tenuto.runtime.change.create import NewSession, SessionCreator
@@ -132,6 +133,8 @@ class Deliveries:
                 return await self._queue_input(item)
             case OutboxKind.WAITS:
                 return await self._announce_waits(item)
+            case OutboxKind.SCHEDULE:
+                return await self._schedule(item)
             case _:
                 _log.warning("Unknown outbox kind %r (%s)", item.kind, item.outbox_id)
                 return False
@@ -160,6 +163,17 @@ class Deliveries:
         try:
             await self._store.inbox.enqueue(item.target, new)
         except (SessionNotFound, StatusRefused, OperationConflict, InvalidInput) as error:
+            raise _NotTaken(error) from error
+        return True
+
+    async def _schedule(self, item: Outgoing) -> bool:
+        body: Any = item.body
+        try:
+            if body["words"] is None:
+                await self._store.schedules.remove(item.target, body["name"])
+            else:
+                await self._store.schedules.declare(item.target, NewSchedule(name=body["name"], **body["words"]))
+        except (SessionNotFound, StatusRefused, InvalidInput) as error:
             raise _NotTaken(error) from error
         return True
 

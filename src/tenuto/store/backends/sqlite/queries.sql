@@ -104,14 +104,14 @@ ORDER BY w.created_at, w.wait_id
 -- waits_of_tree --
 The open waits of the sessions below one, in the order they were opened.
 WITH RECURSIVE below (sid, session_id) AS (
-    SELECT s.sid, s.session_id FROM profile p JOIN session s ON s.sid = p.session
+    SELECT s.sid, s.session_id FROM profile p CROSS JOIN session s ON s.sid = p.session
     WHERE p.parent = ?3 AND s.tenant = ?1 AND s.kind = ?2 AND s.alive
     UNION
-    SELECT s.sid, s.session_id FROM below b JOIN profile p ON p.parent = b.session_id JOIN session s ON s.sid = p.session
+    SELECT s.sid, s.session_id FROM below b CROSS JOIN profile p ON p.parent = b.session_id CROSS JOIN session s ON s.sid = p.session
     WHERE s.tenant = ?1 AND s.kind = ?2 AND s.alive
 )
 SELECT s.*, w.*, r.invocation_id
-FROM below b JOIN session s ON s.sid = b.sid JOIN wait w ON w.session = s.sid LEFT JOIN run r ON r.run_id = w.run_id
+FROM below b CROSS JOIN session s ON s.sid = b.sid CROSS JOIN wait w ON w.session = s.sid LEFT JOIN run r ON r.run_id = w.run_id
 WHERE w.status = 'open'
 ORDER BY w.created_at, w.wait_id
 
