@@ -91,7 +91,7 @@ class Outcome(Generic[OutT_co]):
         what = f"input {self.input_id}" if self.run_id is None else f"run {self.run_id}"
         raise RunFailed(
             f"The {what} of session {self.session_id!r} is {self.status}"
-            + (f": {error.get('message')}" if error else "")
+            + (f": {str(error.get('message')).removesuffix('.')}" if error else "")
             + (f"; it waits for {', '.join(w.signal_id or w.kind for w in self.waits)}" if self.waits else "")
             + ".",
             run_id=self.run_id,
