@@ -5,7 +5,7 @@ from typing import Any
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import AnswerInvalid, InvalidInput
-from tenuto.model.wait import Wait, WaitKind
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.quote import quote
 from tenuto.runtime.session.json_schema import JsonSchema, Problem, sentence, shown
 
@@ -62,7 +62,8 @@ def refuse_foreign(wait: Wait) -> None:
             child = wait.metadata.get("child")
             raise _invalid(wait, [Problem("", f"Only the child {quote(child)} answers it, when its turn ends.")])
         case WaitKind.TIME:
-            raise _invalid(wait, [Problem("", "Only the clock wakes a sleeping run; abandon its waits, or stop it.")])
+            way = "Only the clock wakes a sleeping run; `abandon_waits`, or a new message, ends its sleep."
+            raise _invalid(wait, [Problem("", way)])
 
 
 def same_json(one: JSON, other: JSON) -> bool:
@@ -95,8 +96,9 @@ def _check(wait: Wait, value: JSON, schema: Any) -> None:
 
 def _invalid(wait: Wait, problems: Sequence[Problem]) -> AnswerInvalid:
     placed = [Problem(f"answer{_joined(path)}", problem) for path, problem in problems]
+    state = "still open" if wait.status is WaitStatus.OPEN else wait.status
     return AnswerInvalid(
-        f"Wait {wait.wait_id} ({wait.signal_id or wait.kind}) of {wait.key} is still open: the answer does not fit, "
+        f"Wait {wait.wait_id} ({wait.signal_id or wait.kind}) of {wait.key} is {state}: the answer does not fit, "
         f"and nothing was stored. {sentence(placed)}",
         wait_id=wait.wait_id,
         problems=shown(placed),
