@@ -79,7 +79,7 @@ class GraphPauses:
 
 
 def _takes_fields(wait: Wait) -> bool:
-    """Return whether a wait is of a graph that paused in a turn: its schema has the names of fields alone."""
+    """Return whether a wait belongs to a graph that paused in a turn: its schema has the names of fields alone."""
     schema: Any = wait.schema or {}
     fields = schema.get("properties")
     return wait.kind == WaitKind.SIGNAL and wait.graph is None and bool(fields) and not any(fields.values())
