@@ -111,6 +111,8 @@ class AnswerDesk:
         if wait.status is WaitStatus.ANSWERED and operation_id is None:
             return await self._repeated(wait, run, value, error)
         answer = checked(wait, value, error)
+        if wait.status is WaitStatus.OPEN:
+            await self._pauses.check(wait, answer)
         notice = WaitSettled(key=wait.key, wait_id=wait_id, kind=wait.kind, status=str(WaitStatus.ANSWERED))
         wake = NewOutgoing(kind=OutboxKind.WAKE, target=wait.key, body={"run_id": run.run_id})
         commit = Commit(
