@@ -150,6 +150,8 @@ def test_a_stop_says_how_the_run_was_found(listed: tuple[Place, str, str]) -> No
     place, _, _ = listed
     stopped = reported("session", "stop", "refund-7", *place.arguments, "--kind", "abort")
     assert stopped["run_status"] == "suspended"
+    told = tenuto("session", "stop", "refund-7", *place.arguments)[1]
+    assert told == "Nothing runs, so nothing was stopped; the run still takes answers (run status: suspended).\n"
     assert refused("session", "stop", "idle", *place.arguments)[:2] == (1, "store_commit_failed")
 
 

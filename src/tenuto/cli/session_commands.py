@@ -7,7 +7,7 @@ import typer
 
 from tenuto.cli.parameters import Address, AsJson, Schema
 from tenuto.cli.session_store import Id, Tenant, on_sessions, print_table
-from tenuto.model.run import StopAnswer, StopKind
+from tenuto.model.run import RunStatus, StopAnswer, StopKind
 from tenuto.model.session import Page, SessionStatus, SessionSummary
 from tenuto.model.wait import Wait, WaitKind
 from tenuto.runtime.runtime import SessionRuntime
@@ -25,6 +25,7 @@ _STOP_ANSWERS = {
     StopAnswer.ALREADY: "A stop was already requested",
     StopAnswer.ENDED: "The run has already ended",
 }
+_SUSPENDED = "Nothing runs, so nothing was stopped; the run still takes answers"
 
 
 @sessions.command("list")
@@ -188,7 +189,9 @@ def stop(
     if as_json:
         typer.echo(json.dumps({"answer": str(reply.answer), "run_status": str(reply.status)}))
         return
-    typer.echo(f"{_STOP_ANSWERS.get(reply.answer, reply.answer)} (run status: {reply.status}).")
+    waits = reply.answer is StopAnswer.ENDED and reply.status is RunStatus.SUSPENDED
+    said = _SUSPENDED if waits else _STOP_ANSWERS.get(reply.answer, reply.answer)
+    typer.echo(f"{said} (run status: {reply.status}).")
 
 
 def _summary(each: SessionSummary) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class AnswerMismatch(AnswerRefused):
 
 
 class AnswerInvalid(AnswerRefused):
-    """An answer is not what its wait takes; `problems` say where, and what was expected. The wait is still open."""
+    """An answer is not what its wait takes; `problems` say where, and what was expected. Nothing changes."""
 
     category = "answer_invalid"
     problems: Public[Any]

@@ -10,6 +10,9 @@ from tenuto.quote import quote
 FRAME = "frame"
 ROLES = ("system", "user", "assistant", "tool", FRAME)
 
+_SPEAKERS = ("user", "assistant", "system")
+"""The roles whose content a model reads; a tool's result may be any JSON."""
+
 _FORM = (
     "An assistant's message has 'tool_calls': [{'id': ..., 'name': ..., 'arguments': {...}}], and a result is "
     "{'role': 'tool', 'tool_call_id': ..., 'content': ...}."
@@ -40,6 +43,9 @@ def check_message(message: Any, where: str = "the message") -> str:
         raise InvalidHistory(f"{where} has the role {quote(role)}; expected one of {', '.join(ROLES)}.")
     if role == "tool" and not (isinstance(message.get("tool_call_id"), str) and message["tool_call_id"]):
         raise InvalidHistory(f"{where} is a tool's result without a tool_call_id.")
+    content = message.get("content")
+    if content is not None and not isinstance(content, str) and role in _SPEAKERS and not _are_parts(content):
+        raise InvalidHistory(f"{where} has the content {quote(content)}; expected a text, or a list of parts.")
     if calls := message.get("tool_calls"):
         if not isinstance(calls, Sequence) or isinstance(calls, str):
             raise InvalidHistory(f"{where} has tool_calls that are not a list.")
@@ -48,6 +54,10 @@ def check_message(message: Any, where: str = "the message") -> str:
         for call in calls:
             _check_call(call, where)
     return role
+
+
+def _are_parts(content: Any) -> bool:
+    return isinstance(content, Sequence) and all(isinstance(each, MAPPING) for each in content)
 
 
 def refuse_native(message: Any, where: str = "the message") -> None:

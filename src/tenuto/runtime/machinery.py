@@ -35,7 +35,7 @@ from tenuto.runtime.run.live_turns import LiveTurns
 from tenuto.runtime.run.predecessor import turn_to_fork
 from tenuto.runtime.run.resume import resume_stopped
 from tenuto.runtime.run.runner import Runner
-from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.session.outcome import Outcome, Outcomes
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.stream.failures import Failures
 from tenuto.runtime.stream.notices import Listener, Listeners
@@ -133,9 +133,12 @@ class Machinery:
             cache_bytes=options.cache_bytes,
             lane_wait=(options.lanes or store.timing).wait,
         )
-        self.sender = Sender(store, self.dispatcher, self.live)
-        self.repeated = RepeatedInput(store, self.factory, self.dispatcher, self.sender, options.retry_failed)
-        self.answers = AnswerDesk(store, self.listeners, GraphPauses(store, self.programs))
+        self.outcomes = Outcomes(store, self.programs)
+        self.sender = Sender(store, self.dispatcher, self.live, self.outcomes)
+        self.repeated = RepeatedInput(
+            store, self.factory, self.dispatcher, self.sender, self.outcomes, options.retry_failed
+        )
+        self.answers = AnswerDesk(store, self.listeners, GraphPauses(store, self.programs), self.outcomes)
         self.creator = SessionCreator(store, self.programs, self.pipeline)
         self.deliveries = Deliveries(store, self.live, self.answers, self.creator)
         self.in_doubt = InDoubtCalls(store, self.listeners, self.answers, self.deliveries)

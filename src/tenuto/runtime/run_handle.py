@@ -10,7 +10,7 @@ from tenuto.model.event import EventType
 from tenuto.model.input import Input
 from tenuto.model.run import StopReply
 from tenuto.runtime.lifetime import Lifetime
-from tenuto.runtime.session.outcome import Outcome, Outcomes, OutT_co
+from tenuto.runtime.session.outcome import Outcome, OutT_co
 from tenuto.runtime.stream.reader import StreamItem, read_stream
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.words import StopKind
@@ -93,7 +93,7 @@ class RunHandle(Generic[OutT_co]):
         """Ask the run to stop, and return at once; raise `RunNotLive` if the message is still queued."""
         parts = self._lifetime.parts()
         if self.run_id is None:
-            self.run_id = (await Outcomes(parts.store).of_input(self.input_id, self._key.tenant)).run_id
+            self.run_id = (await parts.outcomes.of_input(self.input_id, self._key.tenant)).run_id
         if self.run_id is None:
             raise RunNotLive(
                 f"Message {self.input_id} of {self._key} is still queued; cancel it instead.",

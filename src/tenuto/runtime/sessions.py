@@ -22,7 +22,7 @@ from tenuto.runtime.lifetime import Lifetime
 from tenuto.runtime.program.program import Program
 from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.definition import Definition
-from tenuto.runtime.session.outcome import Outcome, Outcomes
+from tenuto.runtime.session.outcome import Outcome
 from tenuto.runtime.session.session_view import SessionView
 from tenuto.runtime.tree.answer import Answered
 from tenuto.store.bounds import check_word
@@ -143,7 +143,7 @@ class Sessions:
 
     async def outcome(self, input_or_run_id: str) -> Outcome[JSON]:
         """Return the status of an input or a run, or the outcome of its turn; any process may ask."""
-        return await Outcomes(self._lifetime.parts().store).of_input(input_or_run_id, self._tenant)
+        return await self._lifetime.parts().outcomes.of_input(input_or_run_id, self._tenant)
 
     async def answer(
         self,

@@ -12,6 +12,7 @@ from tenuto.graph import END, CompiledGraph, GraphBuilder, SignalDescriptor, Sta
 from tenuto.graph.runtime.graph_program import GraphProgram
 from tenuto.model.run import RunStatus
 from tenuto.runtime.change.action import WriteMetadata
+from tenuto.runtime.runtime import SessionRuntime
 from tests.graph.desk import Desk, adds, answers, both, desk, line, runs_of, says, texts, turn_here, waits
 from tests.graph.talking import Body
 from tests.runtime.runtimes import Database, Gate, in_memory, on_disk, opened
@@ -393,18 +394,32 @@ async def test_nobody_answering_in_time_is_a_failed_run(harness: Any) -> None:
 
 
 @in_memory
-async def test_an_answer_that_has_no_fields_is_refused_and_one_that_does_not_fit_them_fails_the_run(
-    store: Store,
-) -> None:
+async def test_an_answer_that_does_not_fit_the_fields_is_refused_and_the_run_waits_on(store: Store) -> None:
     runtime = await desk(store, waits, answers)
     await runtime.create("desk", session_id="s")
     (wait,) = (await runtime.send("s", "hello")).waits
     for payload in (["approved"], "approved", None):
         with pytest.raises(AnswerInvalid, match="object"):
             await runtime.answer(wait.wait_id, payload)
+    for value in ("perhaps", [True], {"yes": True}):
+        with pytest.raises(AnswerInvalid) as unfit:
+            await runtime.answer(wait, {"approved": value})
+        assert [each["path"] for each in unfit.value.problems] == ["answer.approved"]
     assert [each.wait_id for each in await runtime.session("s").waits()] == [wait.wait_id]
+    answered = await runtime.answer(wait, {"approved": True})
+    assert answered.outcome is not None
+    assert answered.outcome.completed
 
-    answered = await runtime.answer(wait.wait_id, {"approved": "perhaps"})
+
+@in_memory
+async def test_an_answer_from_where_the_graph_is_not_registered_fails_the_run_if_it_does_not_fit(store: Store) -> None:
+    runtime = await desk(store, waits, answers)
+    await runtime.create("desk", session_id="s")
+    (wait,) = (await runtime.send("s", "hello")).waits
+    async with SessionRuntime(store) as door:
+        await door.answer(wait, {"approved": "perhaps"}, run=False)
+    await runtime.drain()
+    answered = await runtime.answer(wait, {"approved": "perhaps"})
 
     assert answered.outcome is not None
     error: Any = answered.outcome.error

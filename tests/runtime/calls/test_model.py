@@ -349,7 +349,7 @@ async def test_a_tool_that_took_too_long_is_asked_about_and_the_others_have_thei
     await runtime.create("agent", session_id="s")
     outcome = await runtime.send("s", "hi")
     (wait,) = outcome.waits
-    assert (wait.kind, wait.metadata["call_id"]) == ("in_doubt", "pay")
+    assert (wait.kind, wait.tool, wait.call_id) == ("in_doubt", "pay", "pay")
     assert [each.get("tool_call_id") for each in await runtime.session("s").messages()][2:] == ["look_up"]
     answered = await runtime.answer(wait, {"outcome": "done", "result": "receipt"})
     assert answered.outcome is not None

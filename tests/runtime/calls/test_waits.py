@@ -261,7 +261,7 @@ async def test_a_sleeping_turn_is_woken_by_a_worker_when_its_time_has_come(harne
     await runtime.create("sleeper", session_id="s")
     (wait,) = (await runtime.send("s", "hi")).waits
     assert wait.kind == "time"
-    with pytest.raises(AnswerInvalid, match="Only the clock wakes"):
+    with pytest.raises(AnswerInvalid, match=r"is still open.*Only the clock wakes"):
         await runtime.answer(wait.wait_id, None)
     database.clock.advance(seconds * 0.9)
     await runtime.drain()
@@ -271,6 +271,8 @@ async def test_a_sleeping_turn_is_woken_by_a_worker_when_its_time_has_come(harne
     database.clock.advance(seconds)
     await runtime.drain()
     assert [run.run.outcome for run in await runtime.session("s").runs()] == [{"output": "awake"}, None, None]
+    with pytest.raises(AnswerInvalid, match=r"is expired.*Only the clock wakes"):
+        await runtime.answer(wait.wait_id, None)
 
 
 async def test_a_long_sleep_that_ends_while_the_session_is_closed_goes_on_when_it_is_resumed(

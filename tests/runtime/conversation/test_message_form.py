@@ -100,6 +100,28 @@ async def test_a_malformed_call_is_refused_where_it_is_given(harness: OurHarness
 
 
 @in_memory
+@pytest.mark.parametrize("content", [5, {"text": "hi"}, ["hi"], True])
+async def test_content_that_is_neither_a_text_nor_parts_is_refused_where_it_is_given(
+    harness: OurHarness, content: Any
+) -> None:
+    assert "a text, or a list of parts" in await refused(
+        harness, {"role": "assistant", "content": content}, InvalidHistory
+    )
+
+    @program
+    async def agent(turn: Turn) -> None: ...
+
+    runtime = await Database(harness).runtime(agent)
+    message: Any = {"role": "user", "content": content}
+    with pytest.raises(InvalidHistory):
+        await runtime.create("agent", {"messages": [message]}, session_id="seeded")
+    with pytest.raises(InvalidHistory):
+        await runtime.send("s", message)
+    with pytest.raises(InvalidHistory):
+        await runtime.session("s").enqueue(message)
+
+
+@in_memory
 async def test_an_object_of_a_providers_library_is_refused_with_the_name_of_its_converter(harness: OurHarness) -> None:
     why = await refused(harness, LibraryObject(), MessageRefused)
     assert why.startswith("the message is a LibraryObject of openai")

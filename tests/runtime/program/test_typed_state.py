@@ -337,6 +337,9 @@ async def test_a_stored_state_that_does_not_fit_fails_the_turn_which_can_be_resu
     outcome = await strict.send("s", "hi")
     assert isinstance(outcome.exception, StateInvalid)
     assert outcome.exception.path == "state.visits"
+    assert "is stored so: set it by an action" in str(outcome.exception)
+    with pytest.raises(RunFailed, match=r"is failed: state\.visits .*`schema_version`\.$"):
+        outcome.result()
     assert (await strict.get("s")).document["visits"] == "many"
     mended = await opened(store, [program(state=Loose, name="shop")(count)])
     assert (await mended.session("s").resume()).result() == "many"

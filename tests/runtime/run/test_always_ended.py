@@ -323,8 +323,9 @@ async def test_a_value_is_refused_by_its_path_and_nothing_of_it_is_pending(harne
     @program
     async def careful(turn: Turn) -> None:
         bad: Any = {"deep": [1, {"at": object()}]}
+        noted: Any = {"role": "assistant", "content": "x", "metadata": bad}
         for give, path in (
-            (lambda: turn.append({"role": "assistant", "content": bad}, once="k"), r"message\.content\.deep\[1\]\.at"),
+            (lambda: turn.append(noted, once="k"), r"message\.metadata\.deep\[1\]\.at"),
             (lambda: turn.add("notes", 1, bad, once="k"), r"notes\.deep\[1\]\.at"),
             (lambda: turn.state.update(a=1, b=bad), r"b\.deep\[1\]\.at"),
             (lambda: turn.update(lambda _: {"a": 1, "b": bad}), r"b\.deep\[1\]\.at"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import Store
+from tenuto import Definition, Store
 from tenuto.runtime.change.action import ClearSession, RewindSession, WriteMetadata
 from tenuto.runtime.change.hooks import on
 from tenuto.runtime.conversation.history import preview_of, title_of
@@ -36,6 +36,20 @@ async def test_a_list_shows_what_was_said_first_and_what_was_said_last(store: St
     await session.send("really")
     assert await shown(elsewhere) == ("where is my order?", "re: really")
     assert (await session.get()).profile.preview == "re: really"
+
+
+async def test_a_session_that_begins_with_messages_shows_them(store: Store) -> None:
+    runtime = await opened(store, [echo])
+    seed: Mapping[str, Any] = {
+        "messages": [{"role": "user", "content": "is it sent?"}, {"role": "assistant", "content": "it is"}]
+    }
+    session = await runtime.create("echo", seed, "s")
+    assert await shown(runtime) == ("is it sent?", "it is")
+    await session.send("thanks")
+    assert await shown(runtime) == ("is it sent?", "re: thanks")
+    draft = SessionView.draft(Definition(name="echo"), "titled").appended("messages", *seed["messages"])
+    await runtime.create(draft.with_profile(title="Imported"))
+    assert await shown(runtime, "titled") == ("Imported", "it is")
 
 
 async def test_a_queue_that_is_drained_leaves_the_last_text(store: Store) -> None:

@@ -120,6 +120,26 @@ async def test_a_root_lists_what_its_children_wait_for_and_can_answer_it(harness
     assert last.run.outcome == {"output": ["answered above", "mine"]}
 
 
+async def test_what_the_children_of_a_users_session_wait_for_is_listed_for_the_user(harness: OurHarness) -> None:
+    runtime = await Database(harness).runtime(root, middle, asks)
+    for tenant, user in (("", "ada"), ("", "bob"), ("acme", "ada")):
+        await (await runtime.for_tenant(tenant).create(root, session_id=f"of {user}", user_id=user)).send("go")
+    await runtime.drain()
+    others = await runtime.create(asks, parent="of ada", user_id="eve")
+    await others.send("hi")
+    for user in ("ada", "bob"):
+        waits = await runtime.waits(user_id=user)
+        assert [wait.kind for wait in waits] == ["child", "signal", "child", "signal"]
+        assert list(waits) == [
+            wait for wait in await runtime.session(f"of {user}").waits() if wait.session_id != others.session_id
+        ]
+    first = await runtime.waits(user_id="ada", kind="signal", limit=1)
+    (second,) = await runtime.waits(user_id="ada", kind="signal", after=first.next)
+    assert (first[0].session_id, second.session_id == "of ada") == ("of ada", False)
+    assert len(await runtime.across_tenants().waits(user_id="ada")) == 8
+    assert [wait.session_id for wait in await runtime.waits(user_id="eve")] == [others.session_id]
+
+
 async def test_the_roots_stream_says_when_something_below_it_waits_once(harness: OurHarness) -> None:
     told: list[WaitOpened] = []
 

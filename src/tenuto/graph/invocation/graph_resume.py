@@ -186,9 +186,11 @@ def _declared(restored: RestoredRun) -> list[str]:
     return [name for path in restored.points.ends() for name in restored.points.at(path).schema.fields]
 
 
-def _faults(fields: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what does not fit, by the path of each value."""
+def faults(fields: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what does not fit, by the path of each value; names that are not among the fields are passed over."""
     for name, value in given.items():
+        if name not in fields:
+            continue
         try:
             fields[name].check(value)
         except ValidationError as error:
@@ -208,11 +210,9 @@ def _fitting(
             checked = {name: fields[name].check(value) for name, value in given.items()}
         except ValidationError as error:
             raise SuspensionResumePayloadInvalid(
-                f"The payload does not fit the state of invocation {invocation_id!r}, which is still paused: {error}",
+                f"The payload does not fit the state of invocation {invocation_id!r}, and nothing ran: {error}",
                 invocation_id=invocation_id,
-                problems=[
-                    {"path": f"answer.{name}", "problem": fault["msg"]} for name, fault in _faults(fields, given)
-                ],
+                problems=[{"path": f"answer.{name}", "problem": fault["msg"]} for name, fault in faults(fields, given)],
             ) from error
         if checked:
             found[path] = checked

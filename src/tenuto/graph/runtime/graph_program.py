@@ -22,7 +22,7 @@ from tenuto.graph.engine.scope import Scope
 from tenuto.graph.events.event_queue import Observer, subscription
 from tenuto.graph.events.update_stream import Updates, delta_of
 from tenuto.graph.invocation import execution
-from tenuto.graph.invocation.graph_resume import overlay
+from tenuto.graph.invocation.graph_resume import faults, overlay
 from tenuto.graph.invocation.opened_run import OpenedRun, fresh_journal
 from tenuto.graph.invocation.restore import RestoredRun, restore
 from tenuto.graph.invocation.run_request import RunRequest
@@ -187,6 +187,10 @@ class GraphProgram(Generic[R]):
     def graph_name(self) -> str:
         """The name of the graph, which also names its pauses where it runs without the runtime."""
         return self.graph.name
+
+    def unfit(self, answer: Mapping[str, JSON]) -> list[tuple[str, str]]:
+        """Return the fields of an answer that the graph's state does not take, and why."""
+        return [(path, fault["msg"]) for path, fault in faults(self.graph.schema.fields, answer)]
 
     async def resume_pause(self, store: Store, wait: Wait, payload: dict[str, Any]) -> Outcome[Any]:
         """Resume the graph where it had paused without the runtime, and return the outcome."""

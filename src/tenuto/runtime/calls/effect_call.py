@@ -64,7 +64,7 @@ async def call_effect(
     turn.keys.use(place, caller or turn.caller)
     if known is not None:
         if known.in_doubt:
-            known = await _settled(turn, place, known, idempotent=idempotent)
+            known = await _settled(turn, place, known, idempotent=idempotent, tool=tool)
         elif known.status is EffectStatus.STARTED and record is None:
             raise InvalidInput(f"The effect {place} is already running; give each call its own key.")
         if known is not None and known.status is EffectStatus.FAILED and making.is_due(known):
@@ -85,7 +85,7 @@ async def call_effect(
             check_model_call(turn, place)
         started = turn.journal.start(place, kind, request, idempotent=idempotent, call_id=call_id)
         turn.pending.effects.append(started)
-        if kind is not EffectKind.MODEL or started.making > 1:
+        if kind is not EffectKind.MODEL or started.making > 1 or _has_failures(turn):
             await turn.commit()
     if turn.writer.has_lapsed:
         await _make_sure(turn)  # a runner that was suspended for long must not start a call in a session it has lost
@@ -95,7 +95,7 @@ async def call_effect(
     try:
         result = await making.made()
     except TimedOut:
-        await _settled(turn, place, turn.journal.doubt(place), idempotent=False, is_new=True)
+        await _settled(turn, place, turn.journal.doubt(place), idempotent=False, tool=tool, is_new=True)
         raise
     finally:
         turn.tools_under_way -= 1
@@ -107,6 +107,11 @@ async def call_effect(
     if known is not None and known.error is not None:
         raise making.failure(known.error)  # no commit had room for its result
     return result
+
+
+def _has_failures(turn: TurnContext) -> bool:
+    """Return whether a failure is not written yet: a runner that takes over has to take the same branch after it."""
+    return any(isinstance(each, FinishEffect) and each.error is not None for each in turn.pending.effects)
 
 
 def _replayed(making: Making, known: Known) -> Any:
@@ -169,7 +174,7 @@ def shorten_result(turn: TurnContext) -> bool:
 
 
 async def _settled(
-    turn: TurnContext, place: Place, known: Known, *, idempotent: bool, is_new: bool = False
+    turn: TurnContext, place: Place, known: Known, *, idempotent: bool, tool: str | None, is_new: bool = False
 ) -> Known | None:
     """Decide about a call in doubt: return None to repeat the call, otherwise its settled state.
 
@@ -186,6 +191,8 @@ async def _settled(
     metadata: dict[str, Any] = {"effect": place.record(), "request": known.request}
     if known.call_id is not None:
         metadata["call_id"] = known.call_id
+    if tool is not None:
+        metadata["tool"] = tool
     if known.making > 1:
         metadata["making"] = known.making
     wanted = WaitRequest(

@@ -274,7 +274,7 @@ class Commands:
         """Return the kind, body and key of an action, or of a message, as queued input."""
         match value:
             case type() if hasattr(value, "apply") or value in self._by_name.values():
-                raise InvalidInput(f"{value.__name__} is the class of an action; pass an action of it.")
+                raise InvalidInput(f"{value.__name__} is the class of an action; pass an instance.")
             case SendMessage():
                 if None not in (key, value.key) and key != value.key:
                     raise InvalidInput(f"The message has two keys, {quote(key)} and {quote(value.key)}; give one.")

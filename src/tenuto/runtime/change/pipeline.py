@@ -21,7 +21,7 @@ from tenuto.model.session import Profile, SessionKey, SessionStatus
 from tenuto.runtime.change.action import ChangeProgram
 from tenuto.runtime.change.hooks import Hooks, same_session
 from tenuto.runtime.change.program_state import as_read, created, settled
-from tenuto.runtime.conversation.history import History, preview_of
+from tenuto.runtime.conversation.history import History, preview_of, title_of
 from tenuto.runtime.program.program import Programs
 from tenuto.runtime.session.action_protocol import Action
 from tenuto.runtime.session.info import head_of
@@ -89,6 +89,7 @@ class Pipeline:
             check_transition(key, SessionStatus.ACTIVE, session.status, session.version)
             if is_conversation:
                 History().judged(session.messages)
+                session = _first_shown(session)
             session = created(self._programs, session)
             check_names(session.document)
             if clash := session.document.keys() & session.logs.keys():
@@ -312,6 +313,15 @@ def _shown(replica: Replica, before: SessionView, after: SessionView) -> Session
     ):
         return after
     return after.with_profile(preview=preview_of(after.messages))
+
+
+def _first_shown(session: SessionView) -> SessionView:
+    """Return a new session with the texts that lists show of the messages it begins with, where it has none."""
+    profile, said = session.profile, session.messages
+    if not said or (profile.title is not None and profile.preview is not None):
+        return session
+    title = title_of(said) if profile.title is None else profile.title
+    return session.with_profile(title=title, preview=profile.preview or preview_of(said))
 
 
 def _profile_of(session: SessionView) -> Profile:

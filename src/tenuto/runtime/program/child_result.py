@@ -13,6 +13,7 @@ from tenuto.model.wait import Wait
 from tenuto.runtime.calls.arguments import check_child
 from tenuto.runtime.calls.suspension import spawning
 from tenuto.runtime.calls.wait_for import WaitFor, seconds_of
+from tenuto.runtime.program.output_form import read_output
 from tenuto.runtime.program.program_name import full_name
 from tenuto.runtime.turn.context import TurnContext
 from tenuto.runtime.turn.invocation_waits import WaitRequest, answer_of
@@ -102,8 +103,5 @@ class AskChild(WaitFor[ChildResult[OutT]], Generic[OutT]):
         child = str(wait.metadata["child"])
         if "error" in answer:
             return ChildResult(session_id=child, error=answer["error"])
-        output = answer.get("result")
-        reads = getattr(self._program, "reads_output", None)
-        if reads is not None and output is not None:
-            output = reads(output)
+        output = read_output(self._program, answer.get("result"))
         return ChildResult(session_id=child, output=output, text=answer.get("text") or "")

@@ -13,6 +13,7 @@ from tenuto.codec import encode
 from tenuto.errors import InvalidInput, ProgramNotRegistered
 from tenuto.migration import Migrate
 from tenuto.quote import quote
+from tenuto.runtime.program.output_form import is_plain, read_output
 from tenuto.runtime.program.program_name import accepted_versions, version_text
 from tenuto.runtime.program.tool import Tool, child_tool
 from tenuto.runtime.program.turn import Turn, context_of
@@ -103,6 +104,11 @@ class FunctionProgram(Generic[OutT_co]):
         made: OutT_co = self._plain(await result)
         return made
 
+    @cached_property
+    def types_output(self) -> bool:
+        """Whether the annotation declares a type whose values are not JSON themselves."""
+        return self._returns is not None and not is_plain(self._declared)
+
     def reads_output(self, output: JSON) -> OutT_co:
         """Return what the function returned, from its stored form; `InvalidInput` if its annotation does not fit."""
         try:
@@ -124,10 +130,16 @@ class FunctionProgram(Generic[OutT_co]):
     def _returns(self) -> TypeAdapter[Any] | None:
         """The declared type of the output; None if it is not declared, or cannot be read."""
         try:
-            declared = get_type_hints(self._function, include_extras=True).get("return", Any)
-            return None if declared in (Any, JSON) else TypeAdapter(declared)
-        except Exception:  # it names what only a type checker sees
+            return None if self._declared in (Any, JSON) else TypeAdapter(self._declared)
+        except Exception:  # Pydantic cannot describe it
             return None
+
+    @cached_property
+    def _declared(self) -> Any:
+        try:
+            return get_type_hints(self._function, include_extras=True).get("return", Any)
+        except Exception:  # it names what only a type checker sees
+            return Any
 
     def _misfit(self, what: str, error: Exception) -> InvalidInput:
         return InvalidInput(f"The program {self.name}: {what} does not fit the annotation of its function: {error}")
@@ -275,7 +287,7 @@ class Programs:
                 "The session has no program: it was not created by a runtime, or its definition is not a program's. "
                 "Set one with an action that returns `session.with_definition(name=...)`",
             )
-        found = self._programs.get((definition.name, definition.version)) or self._accepting(definition)
+        found = self._running(definition.name, definition.version)
         if found is None:
             name = f"{definition.name}@{definition.version}"
             raise self._unknown(
@@ -283,9 +295,22 @@ class Programs:
             )
         return found
 
-    def _accepting(self, definition: Definition) -> Program[Any] | None:
-        others = (each for (name, _), each in reversed(self._programs.items()) if name == definition.name)
-        return next((each for each in others if definition.version in getattr(each, "accepts", ())), None)
+    def read_output(self, returned_by: Any, stored: JSON) -> Any:
+        """Return the output of a run that is over as its program, or one that accepts its version, declares it.
+
+        `returned_by` is its name and version, noted if it declares a type. If neither is registered, it is JSON.
+        """
+        if returned_by is None:
+            return stored
+        name, version = returned_by
+        return read_output(self._running(name, version), stored)
+
+    def _running(self, name: str, version: str) -> Program[Any] | None:
+        """Return the program that runs what a version of it began."""
+        if (found := self._programs.get((name, version))) is not None:
+            return found
+        others = (each for (called, _), each in reversed(self._programs.items()) if called == name)
+        return next((each for each in others if version in getattr(each, "accepts", ())), None)
 
     def _unknown(self, name: str | None, what: str) -> ProgramNotRegistered:
         registered = ", ".join(self.names) or "none"

@@ -26,9 +26,16 @@ class RepeatedInput:
     """Answers messages that were sent before and whose turn has begun; `retry_failed` decides about failed turns."""
 
     def __init__(
-        self, store: Store, factory: TurnFactory, dispatcher: Dispatcher, sender: Sender, retry_failed: RetryFailed
+        self,
+        store: Store,
+        factory: TurnFactory,
+        dispatcher: Dispatcher,
+        sender: Sender,
+        outcomes: Outcomes,
+        retry_failed: RetryFailed,
     ) -> None:
         self._store = store
+        self._outcomes = outcomes
         self._factory = factory
         self._dispatcher = dispatcher
         self._sender = sender
@@ -39,7 +46,7 @@ class RepeatedInput:
 
         It is resumed only if it is still the session's last run; repeats that come at once share one run.
         """
-        found = await Outcomes(self._store).of_input(known.input_id, known.key.tenant)
+        found = await self._outcomes.of_input(known.input_id, known.key.tenant)
         retries = self._retry_failed != "never"
         if retries and found.run_id is not None and found.status == "failed" and found.retryable and found.can_resume:
             turn = await self._resumed(known.key, found.run_id)

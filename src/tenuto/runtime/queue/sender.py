@@ -60,12 +60,12 @@ class Sender:
     Work that is done for waiting senders is in `background` until it is over.
     """
 
-    def __init__(self, store: Store, dispatcher: Dispatcher, live: LiveTurns) -> None:
+    def __init__(self, store: Store, dispatcher: Dispatcher, live: LiveTurns, outcomes: Outcomes) -> None:
         self.background: set[asyncio.Future[Progress]] = set()
         self._store = store
         self._dispatcher = dispatcher
         self._live = live
-        self._outcomes = Outcomes(store)
+        self._outcomes = outcomes
         self._arriving: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
 
     async def begin(

@@ -78,8 +78,13 @@ class TurnEnder:
     hooks: Hooks
     tracebacks: bool = True
 
-    async def completed(self, turn: TurnContext, output: JSON, plan_next: PlanNext | None = None) -> Ended:
-        """End a turn whose program completed; an earlier stop wins. `plan_next` returns the turn to begin with it."""
+    async def completed(
+        self, turn: TurnContext, output: JSON, plan_next: PlanNext | None = None, returned_by: JSON = None
+    ) -> Ended:
+        """End a turn whose program completed; an earlier stop wins. `plan_next` returns the turn to begin with it.
+
+        `returned_by` is the name and version of a program that declares a type for its output.
+        """
         try:
             if not turn.traits.resumes and (left := turn.pending.open_calls()):
                 raise InvalidHistory(
@@ -87,7 +92,7 @@ class TurnEnder:
                     call_id=min(left),
                 )
             await self._settle_hooks(turn)
-            end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(turn, output))
+            end = EndRun(status=RunStatus.COMPLETED, outcome=outcome_record(turn, output, returned_by))
             planned = plan_next(turn) if plan_next is not None else None
             if planned is not None:
                 try:

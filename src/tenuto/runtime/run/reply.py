@@ -66,9 +66,14 @@ def _says_something(message: Mapping[str, Any]) -> bool:
     return bool(message.get("content") or message.get("tool_calls"))
 
 
-def outcome_record(turn: TurnContext, output: JSON) -> JSON:
-    """Return the outcome that a completed run's record stores: the position of its reply, and what was returned."""
+def outcome_record(turn: TurnContext, output: JSON, returned_by: JSON = None) -> JSON:
+    """Return the outcome that a completed run's record stores: the position of its reply, and what was returned.
+
+    The session may have another program by the time that it is read: who returned it is noted, if it has a type.
+    """
     record: dict[str, JSON] = {} if output is None else {"output": output}
+    if returned_by is not None:
+        record["by"] = returned_by
     first = turn.first_entry.get(MESSAGES, 0)
     messages = turn.replica.messages
     at = next((n for n in range(len(messages) - 1, first - 1, -1) if _is_reply(messages[n])), None)

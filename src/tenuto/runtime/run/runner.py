@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tenuto.errors import StopWithdrawn, TenutoError
 from tenuto.model.input import Boundary
 from tenuto.runtime.calls.steps import steer
-from tenuto.runtime.program.program import Programs
+from tenuto.runtime.program.output_form import read_output
+from tenuto.runtime.program.program import Program, Programs
 from tenuto.runtime.program.turn import Turn
 from tenuto.runtime.run.end import Ended, InputArrived, TurnEnder
 from tenuto.runtime.run.live_turns import LiveTurns
@@ -106,16 +108,22 @@ class Runner:
             raise
         turn.runs_in(None)
         try:
-            return await self._ender.completed(turn, result.output, plan_next)
+            typed = result.typed
+            if typed is None or result.output is None:
+                return await self._ender.completed(turn, result.output, plan_next)
+            ended = await self._ender.completed(turn, result.output, plan_next, [typed.name, typed.version])
         except InputArrived:
             return result
+        read = read_output(typed, ended.outcome.output)  # as every repeat of the message reads it
+        return ended._replace(outcome=replace(ended.outcome, output=read))
 
     async def _executed(self, turn: TurnContext, done: "_Done | None") -> "_Done":
         program = self._programs.of(turn.replica.definition)
+        typed = program if getattr(program, "types_output", False) else None
         turn.check_stop()
         while True:
             try:
-                result = _Done(await program.run(Turn(turn))) if done is None else done
+                result = _Done(await program.run(Turn(turn)), typed) if done is None else done
             except BaseExceptionGroup as group:
                 if (signal := signal_in(group)) is not None:
                     raise signal from None
@@ -133,6 +141,7 @@ class Runner:
 
 
 class _Done(NamedTuple):
-    """What a program returned."""
+    """What a program returned, and the program if it declares a type for it."""
 
     output: Any
+    typed: Program[Any] | None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, cast, get_args
+from typing import Any, Generic, Protocol, cast, get_args
 
 from typing_extensions import TypeVar
 
@@ -36,11 +36,13 @@ FINAL = frozenset(get_args(OutcomeStatus)) - {"queued", "running"}
 class Outcome(Generic[OutT_co]):
     """The outcome of a turn, the same for every repeat of its message.
 
-    `output` is what the program returned, `reply` the last message it said, and `text` that message's text. `waits` are
-    the open waits of a suspended run; `error` is plain data. An input that is still queued, or was refused, has no run.
-    `version` is the session's version after the turn, and `exception` what its program raised, if the turn ran here;
-    `replayed` says that the message was sent before, `regenerated` that another turn took the place of the one it
-    began, and `resume_refused` why a turn that did not complete cannot be resumed. These are not compared.
+    `output` is what the program returned: of the type that its return annotation declares, or, if that program is not
+    registered here or its type does not fit the stored value any more, the JSON that is stored. `reply` is the last
+    message it said, and `text` that message's text. `waits` are the open waits of a suspended run; `error` is plain
+    data. An input that is still queued, or was refused, has no run. `version` is the session's version after the turn,
+    and `exception` what its program raised, if the turn ran here; `replayed` says that the message was sent before,
+    `regenerated` that another turn took the place of the one it began, and `resume_refused` why a turn that did not
+    complete cannot be resumed. These are not compared.
     """
 
     session_id: str
@@ -91,7 +93,7 @@ class Outcome(Generic[OutT_co]):
         what = f"input {self.input_id}" if self.run_id is None else f"run {self.run_id}"
         raise RunFailed(
             f"The {what} of session {self.session_id!r} is {self.status}"
-            + (f": {error.get('message')}" if error else "")
+            + (f": {str(error.get('message')).removesuffix('.')}" if error else "")
             + (f"; it waits for {', '.join(w.signal_id or w.kind for w in self.waits)}" if self.waits else "")
             + ".",
             run_id=self.run_id,
@@ -106,11 +108,20 @@ def is_aborted(run: Run) -> bool:
     return run.status is RunStatus.FAILED and error.get("category") == RUN_ABORTED
 
 
+class OutputReader(Protocol):
+    """Knows the types of programs' outputs."""
+
+    def read_output(self, returned_by: JSON, stored: JSON) -> Any:
+        """Return a stored output as the type that the program it is of declares."""
+        ...
+
+
 class Outcomes:
     """Reads the outcomes of inputs and runs from the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, outputs: OutputReader) -> None:
         self.store = store
+        self._outputs = outputs
 
     async def of_input(self, input_id: str, tenant: Tenant) -> Outcome[Any]:
         """Return the status of an input of a tenant, or the outcome of its turn; `InvalidInput` if it is unknown."""
@@ -178,7 +189,7 @@ class Outcomes:
             status=run.status.value,
             run_id=run.run_id,
             input_id=input_id,
-            output=record.get("output"),
+            output=self._outputs.read_output(record.get("by"), record.get("output")),
             reply=reply,
             error=run.error,
             waits=tuple(waits) if run.status is RunStatus.SUSPENDED else (),

@@ -20,6 +20,9 @@ _log = logging.getLogger("tenuto.runtime")
 
 _RESERVED = "messages"
 
+_REFUSED = "nothing of it was written"
+_STORED = "it is stored so: set it by an action, or migrate it to another `schema_version`"
+
 
 class StateShape:
     """What a program declares with `state=`: a model, the version it is stored under, and the migrations to it.
@@ -55,7 +58,7 @@ class StateShape:
 
     def read(self, document: Mapping[str, JSON]) -> Any:
         """Return the model that a document has, and report nothing; raise `StateInvalid`."""
-        return self._read({name: value for name, value in document.items() if name in self.fields})
+        return self._read({name: value for name, value in document.items() if name in self.fields}, _STORED)
 
     def unnamed(self, document: Mapping[str, JSON]) -> set[str]:
         """Return the fields of a document that the model does not declare."""
@@ -195,26 +198,28 @@ class StateShape:
         validate = self.model.__pydantic_validator__.validate_python
         return self._valid(lambda: validate(dict(values), by_alias=False, by_name=True))
 
-    def _read(self, document: Mapping[str, JSON]) -> Any:
+    def _read(self, document: Mapping[str, JSON], advice: str = _REFUSED) -> Any:
         try:
             text = encode(document)
         except ValueError:
             text = _dumped(document)
         validate = self.model.__pydantic_validator__.validate_json
-        return self._valid(lambda: validate(text, by_alias=False, by_name=True))
+        return self._valid(lambda: validate(text, by_alias=False, by_name=True), advice)
 
-    def _valid(self, validate: Any) -> Any:
+    def _valid(self, validate: Any, advice: str = _REFUSED) -> Any:
         try:
             return validate()
         except ValidationError as error:
             (first, *more) = error.errors(include_url=False, include_context=False, include_input=False)
             path = f"state{steps(first['loc'])}"
             others = f" ({len(more)} more)" if more else ""
-            raise _invalid(f"{path} does not fit {self.model.__name__}: {first['msg']}{others}", path) from error
+            what = f"{path} does not fit {self.model.__name__}: {first['msg']}{others}"
+            raise StateInvalid(f"{what}; {advice}.", path=path) from error
         except TenutoError:
             raise
         except Exception as error:
-            raise _invalid(f"{self.model.__name__} could not check the state: {text_of(error)}", "state") from error
+            what = f"{self.model.__name__} could not check the state: {text_of(error)}"
+            raise StateInvalid(f"{what}; {advice}.", path="state") from error
 
 
 @lru_cache(maxsize=256)
@@ -253,7 +258,7 @@ def _dumped(document: Mapping[str, JSON]) -> str:
 
 
 def _invalid(what: str, path: str) -> StateInvalid:
-    return StateInvalid(f"{what}; nothing of it was written.", path=path)
+    return StateInvalid(f"{what}; {_REFUSED}.", path=path)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -68,10 +68,11 @@ class Stored(NamedTuple):
 class AnswerDesk:
     """Stores answers, abandons waits that need no answer any more, and refuses late answers."""
 
-    def __init__(self, store: Store, listeners: Listeners, pauses: GraphPauses) -> None:
+    def __init__(self, store: Store, listeners: Listeners, pauses: GraphPauses, outcomes: Outcomes) -> None:
         self._store = store
         self._listeners = listeners
         self._pauses = pauses
+        self._outcomes = outcomes
 
     async def give(
         self,
@@ -110,6 +111,8 @@ class AnswerDesk:
         if wait.status is WaitStatus.ANSWERED and operation_id is None:
             return await self._repeated(wait, run, value, error)
         answer = checked(wait, value, error)
+        if wait.status is WaitStatus.OPEN:
+            await self._pauses.check(wait, answer)
         notice = WaitSettled(key=wait.key, wait_id=wait_id, kind=wait.kind, status=str(WaitStatus.ANSWERED))
         wake = NewOutgoing(kind=OutboxKind.WAKE, target=wait.key, body={"run_id": run.run_id})
         commit = Commit(
@@ -194,7 +197,7 @@ class AnswerDesk:
         )
         waits_on = last.run_id == wait.run_id and last.status is RunStatus.SUSPENDED
         if last.status is not RunStatus.RUNNING and not waits_on:
-            outcome = await Outcomes(self._store).of_run(last)
+            outcome = await self._outcomes.of_run(last)
             answered = replace(answered, continues="here", open_waits=outcome.waits, outcome=outcome)
         return Stored(answered, wait.key, run.invocation_id, ())
 
@@ -208,7 +211,7 @@ class AnswerDesk:
                 await self._store.outbox.mark(wake, OutgoingStatus.DONE, tenant=stored.key.tenant)
         if outcome is None:
             runs = await self._store.runs.of_invocation(stored.invocation_id, tenant=stored.key.tenant)
-            outcome = await Outcomes(self._store).of_run(runs[-1])
+            outcome = await self._outcomes.of_run(runs[-1])
         return replace(stored.answered, continues="here", outcome=outcome)
 
     async def announce(self, root: SessionKey, below: SessionKey, run_id: str) -> None:

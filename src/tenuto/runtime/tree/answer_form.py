@@ -5,7 +5,7 @@ from typing import Any
 
 from tenuto.codec import JSON, dumps
 from tenuto.errors import AnswerInvalid, InvalidInput
-from tenuto.model.wait import Wait, WaitKind
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.quote import quote
 from tenuto.runtime.session.json_schema import JsonSchema, Problem, sentence, shown
 
@@ -31,7 +31,7 @@ def checked(wait: Wait, value: JSON, error: JSON) -> JSON:
     dumps(value, "answer")
     dumps(error, "error")
     if error is not None and wait.kind not in (WaitKind.TOOL_RESULT, WaitKind.CHILD):
-        raise _invalid(wait, [Problem("error", f"A wait of kind {wait.kind!r} takes a value, not an error.")])
+        raise invalid(wait, [Problem("error", f"A wait of kind {wait.kind!r} takes a value, not an error.")])
     match wait.kind:
         case WaitKind.APPROVAL:
             answer: Any = {"approved": value} if isinstance(value, bool) else value
@@ -60,9 +60,10 @@ def refuse_foreign(wait: Wait) -> None:
     match wait.kind:
         case WaitKind.CHILD:
             child = wait.metadata.get("child")
-            raise _invalid(wait, [Problem("", f"Only the child {quote(child)} answers it, when its turn ends.")])
+            raise invalid(wait, [Problem("", f"Only the child {quote(child)} answers it, when its turn ends.")])
         case WaitKind.TIME:
-            raise _invalid(wait, [Problem("", "Only the clock wakes a sleeping run; abandon its waits, or stop it.")])
+            way = "Only the clock wakes a sleeping run; `abandon_waits`, or a new message, ends its sleep."
+            raise invalid(wait, [Problem("", way)])
 
 
 def same_json(one: JSON, other: JSON) -> bool:
@@ -88,15 +89,17 @@ def _check(wait: Wait, value: JSON, schema: Any) -> None:
     try:
         declared = JsonSchema(schema, "schema")
     except InvalidInput as error:  # opened by a version that did not check it
-        raise _invalid(wait, [Problem("", f"{error.message} Abandon the wait.")]) from error
+        raise invalid(wait, [Problem("", f"{error.message} Abandon the wait.")]) from error
     if found := declared.problems(value):
-        raise _invalid(wait, found)
+        raise invalid(wait, found)
 
 
-def _invalid(wait: Wait, problems: Sequence[Problem]) -> AnswerInvalid:
+def invalid(wait: Wait, problems: Sequence[Problem]) -> AnswerInvalid:
+    """Return the refusal of an answer, with its problems by their paths within it."""
     placed = [Problem(f"answer{_joined(path)}", problem) for path, problem in problems]
+    state = "still open" if wait.status is WaitStatus.OPEN else wait.status
     return AnswerInvalid(
-        f"Wait {wait.wait_id} ({wait.signal_id or wait.kind}) of {wait.key} is still open: the answer does not fit, "
+        f"Wait {wait.wait_id} ({wait.signal_id or wait.kind}) of {wait.key} is {state}: the answer does not fit, "
         f"and nothing was stored. {sentence(placed)}",
         wait_id=wait.wait_id,
         problems=shown(placed),

@@ -1,12 +1,17 @@
 """Pauses of graphs that run without a runtime: answered by resuming the graph, where it is registered as a program."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
 from tenuto.codec import JSON
-from tenuto.errors import AnswerInvalid, LateAnswer, SuspensionRecordInvalid, TenutoError
-from tenuto.model.wait import Wait, WaitStatus
+from tenuto.errors import AnswerInvalid, LateAnswer, ProgramNotRegistered, SuspensionRecordInvalid, TenutoError
+from tenuto.model.wait import Wait, WaitKind, WaitStatus
 from tenuto.runtime.program.program import Programs
+from tenuto.runtime.session.definition import Definition
+from tenuto.runtime.session.json_schema import Problem
 from tenuto.runtime.session.outcome import Outcome
+from tenuto.runtime.tree.answer_form import invalid
 from tenuto.store.store import Store
 from tenuto.writing.pause import pause_refused
 
@@ -18,6 +23,10 @@ class PausedGraph(Protocol):
     @property
     def graph_name(self) -> str:
         """The name of the graph."""
+        ...
+
+    def unfit(self, answer: Mapping[str, JSON]) -> list[tuple[str, str]]:
+        """Return the fields of an answer that the graph's state does not take, and why."""
         ...
 
     async def resume_pause(self, store: Store, wait: Wait, payload: dict[str, Any]) -> Outcome[Any]:
@@ -53,6 +62,24 @@ class GraphPauses:
             raise error
         return None if isinstance(error, SuspensionRecordInvalid) else outcome
 
+    async def check(self, wait: Wait, answer: JSON) -> None:
+        """Refuse an answer to a graph's turn if its state does not take the values; elsewhere the run finds that."""
+        if not _takes_fields(wait) or not isinstance(answer, Mapping):
+            return
+        head = await self._store.head(wait.key)
+        definition = None if head is None else Definition.read(head.profile.definition)
+        with suppress(ProgramNotRegistered):
+            program = self._programs.of(definition)
+            if isinstance(program, PausedGraph) and (found := program.unfit(answer)):
+                raise invalid(wait, [Problem(*each) for each in found])
+
     def _registered(self, wait: Wait) -> PausedGraph | None:
         found = (each for each in reversed(self._programs.by_name.values()) if isinstance(each, PausedGraph))
         return next((each for each in found if each.graph_name == wait.graph), None)
+
+
+def _takes_fields(wait: Wait) -> bool:
+    """Return whether a wait belongs to a graph that paused in a turn: its schema has the names of fields alone."""
+    schema: Any = wait.schema or {}
+    fields = schema.get("properties")
+    return wait.kind == WaitKind.SIGNAL and wait.graph is None and bool(fields) and not any(fields.values())

@@ -62,6 +62,7 @@ class Waits:
     ) -> Page[Wait]:
         """Return a page of a tenant's open waits that fit every condition, in the order they were opened.
 
+        A user's are those of the user's sessions and of the sessions below them that have no other user.
         `graph` means the pauses of that graph alone. A pause past its deadline, which nothing can answer, is left out.
         One that cannot be read is passed over and reported; `get` says what is wrong with it.
         """

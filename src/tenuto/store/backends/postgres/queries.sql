@@ -152,11 +152,18 @@ WHERE w.status = 'open' AND w.tenant = $1 AND w.kind = $2 AND (w.created_at, w.w
 ORDER BY w.created_at, w.wait_id LIMIT $7
 
 -- open_waits_of_user --
-The same for one user's sessions, by the user's index; a null tenant or kind means any.
+The same for one user's sessions and those below them that are nobody else's; a null tenant or kind means any.
+WITH RECURSIVE theirs (sid, tenant, kind, session_id) AS (
+    SELECT s.sid, s.tenant, s.kind, s.session_id FROM profile p JOIN session s ON s.sid = p.session
+    WHERE p.user_id = $3 AND s.alive = 1 AND ($1::TEXT IS NULL OR s.tenant = $1)
+    UNION
+    SELECT s.sid, s.tenant, s.kind, s.session_id
+    FROM theirs b JOIN profile p ON p.parent = b.session_id JOIN session s ON s.sid = p.session
+    WHERE p.user_id IS NULL AND s.tenant = b.tenant AND s.kind = b.kind AND s.alive = 1
+)
 SELECT s.*, w.*, r.invocation_id
-FROM profile p JOIN session s ON s.sid = p.session JOIN wait w ON w.session = s.sid
-    LEFT JOIN run r ON r.run_id = w.run_id
-WHERE p.user_id = $3 AND w.status = 'open' AND ($1::TEXT IS NULL OR s.tenant = $1) AND ($2::TEXT IS NULL OR w.kind = $2)
+FROM theirs b JOIN session s ON s.sid = b.sid JOIN wait w ON w.session = s.sid LEFT JOIN run r ON r.run_id = w.run_id
+WHERE w.status = 'open' AND ($2::TEXT IS NULL OR w.kind = $2)
     AND (w.created_at, w.wait_id) > ($4, $5) AND ($6::BIGINT IS NULL OR w.created_at < $6)
     AND (w.graph IS NULL OR w.deadline IS NULL OR w.deadline > moment($7))
 ORDER BY w.created_at, w.wait_id LIMIT $8
