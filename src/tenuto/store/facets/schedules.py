@@ -94,12 +94,13 @@ class Schedules:
         """
         most, place, behind = check_limit(limit), within(tenant), _place(after)
         only = None if paused is None else check_flag(paused, "paused")
-        query = "paused_schedules" if only else "schedules"
-        given: tuple[object, ...] = behind if only else (*behind, only is None)
-        if place is not None:
-            query, given = f"{query}_of_tenant", (place, *given)
-        elif not only:
-            query = "all_schedules"
+        given: tuple[object, ...]
+        if place is None:
+            query, given = ("paused_schedules", behind) if only else ("all_schedules", (*behind, only is None))
+        elif only:
+            query, given = "paused_schedules_of_tenant", (place, *behind)
+        else:
+            query, given = "schedules_of_tenant", (place, *behind, only is None)
         found = await read_sound(partial(self._store.backend.read, query, *given), most + 1, _placed)
         page = Page[Schedule](schedule for _, schedule in found[:most])
         if page and len(found) > most:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from tenuto.errors import InvalidInput
 from tenuto.model.schedule import NewSchedule, Schedule
 from tenuto.model.session import ANY_TENANT, SessionKey
