@@ -149,6 +149,13 @@ async def failed(w: World) -> None:
     await w.runtime.send(w.id(), "try")
 
 
+async def failed_for_now(w: World) -> None:
+    """A session whose turn failed since something was down; its message had a key."""
+    await w.runtime.create("flaky", session_id=w.id())
+    outcome = await w.runtime.send(w.id(), "try", key="try")
+    assert (outcome.status, outcome.can_resume) == ("failed", True)
+
+
 async def in_doubt(w: World) -> None:
     """A session with a call of which nobody knows what became."""
     await running(w)
@@ -196,6 +203,11 @@ def _session(w: World) -> Session[Any]:
 
 async def _started(w: World) -> None:
     handle = await _session(w).start("hello", key="k")
+    await handle.wait()
+
+
+async def _started_again(w: World) -> None:
+    handle = await _session(w).start("try", key="try")
     await handle.wait()
 
 
@@ -370,6 +382,10 @@ ENTRIES: dict[str, Entry] = {
         scene=waiting, call=lambda w: w.runtime.answer(w.facts["wait"], "yes", key="k"), runs_turns=True
     ),
     "session.send": Entry(scene=idle, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
+    "session.send, again after a failure": Entry(
+        scene=failed_for_now, call=lambda w: _session(w).send("try", key="try"), runs_turns=True
+    ),
+    "session.start, again after a failure": Entry(scene=failed_for_now, call=_started_again, runs_turns=True),
     "session.send, warm": Entry(scene=talked, call=lambda w: _session(w).send("hello", key="k"), runs_turns=True),
     "session.send, to one that waits": Entry(
         scene=waiting, call=lambda w: _session(w).send("never mind", key="k"), runs_turns=True

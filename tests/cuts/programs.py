@@ -35,10 +35,28 @@ async def fails(turn: Turn) -> None:
     turn.append({"role": "assistant", "content": "at last"}, once="reply")
 
 
+async def _pay() -> str:
+    return "receipt"
+
+
+@program
+async def flaky(turn: Turn) -> None:
+    """Pay, and ask a model that is down until the turn is resumed."""
+
+    async def ask() -> str:
+        if not turn.resumed:
+            raise ConnectionError("it is down")
+        return "at last"
+
+    await turn.effect("pay", _pay)
+    turn.append({"role": "assistant", "content": await turn.model(ask, retries=0)}, once="reply")
+
+
 PROGRAMS: list[Any] = [
     echo,
     waits,
     fails,
+    flaky,
     ScriptedAgent(model=Script(calls(("c1", "ask", {})), "thanks"), tools=[Tool(name="ask")]),
 ]
 

@@ -1,35 +1,64 @@
-"""`tenuto schedule`: list, pause, resume and remove the schedules of a session."""
+"""`tenuto schedule`: list the schedules of all sessions or of one; pause, resume and remove them."""
 
 import json
+from collections.abc import Mapping
+from shlex import quote
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
 
 from tenuto.cli.parameters import Address, AsJson, Schema
 from tenuto.cli.session_store import Id, Tenant, on_sessions, print_table
+from tenuto.messages import text_of
 from tenuto.model.schedule import Schedule
+from tenuto.model.session import Page
 from tenuto.runtime.runtime import SessionRuntime
 
-schedules = typer.Typer(help="List, pause, resume and remove the schedules of a session.", no_args_is_help=True)
+schedules = typer.Typer(help="List, pause, resume and remove schedules of sessions.", no_args_is_help=True)
+
+_MOST_SHOWN = 40
 
 Name = Annotated[str, typer.Argument(help="The schedule's name, from `tenuto schedule list`.")]
 
 
 @schedules.command("list")
 def list_schedules(
-    session_id: Id, store: Address, tenant: Tenant = "", schema: Schema = None, as_json: AsJson = False
+    store: Address,
+    session_id: Annotated[str | None, typer.Argument(help="Only this session's.", show_default=False)] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.", show_default="all tenants")] = None,
+    paused: Annotated[
+        bool | None, typer.Option("--paused/--not-paused", help="Only those that are paused, or only the others.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many to list at most.")] = 50,
+    after: Annotated[str | None, typer.Option(help="Continue after a page: its `next`.", show_default=False)] = None,
+    schema: Schema = None,
+    as_json: AsJson = False,
 ) -> None:
-    """List a session's schedules, each with its next occurrence."""
+    """List schedules, of all sessions or of one, each with its next occurrence."""
+    if session_id is not None and (paused, after) != (None, None):
+        raise typer.BadParameter("--paused and --after select among all sessions; leave out the session's id.")
 
     async def work(runtime: SessionRuntime) -> Any:
-        return await runtime.for_tenant(tenant).session(session_id).schedules()
+        if session_id is not None:
+            return Page(await runtime.for_tenant(tenant or "").session(session_id).schedules())
+        within = runtime.across_tenants() if tenant is None else runtime.for_tenant(tenant)
+        return await within.schedules(paused=paused, limit=limit, after=after)
 
-    found = on_sessions(store, schema, as_json, work)
+    page = on_sessions(store, schema, as_json, work)
     if as_json:
-        typer.echo(json.dumps({"schedules": [_report(each) for each in found]}))
+        typer.echo(json.dumps({"schedules": [_report(each) for each in page], "next": page.next}))
         return
-    rows = [(each.name, _times(each), _time(each.next_at), _time(each.fired_at), each.paused or "") for each in found]
-    print_table(("schedule", "when", "next", "last sent", "paused"), rows)
+    columns, rows = ("schedule", "when", "message", "next", "last sent", "paused"), list(map(_cells, page))
+    if session_id is None and tenant is None and any(each.key.tenant for each in page):
+        columns = ("tenant", *columns)
+        rows = [(each.key.tenant, *cells) for each, cells in zip(page, rows, strict=True)]
+    if session_id is None:
+        columns = ("session", *columns)
+        rows = [(each.key.session_id, *cells) for each, cells in zip(page, rows, strict=True)]
+    print_table(columns, rows)
+    if page.next is not None:
+        typer.echo(f"There are more: repeat this with --after {quote(page.next)}")
 
 
 @schedules.command("pause")
@@ -78,6 +107,13 @@ def remove(
         typer.echo(json.dumps({"removed": removed}))
         return
     typer.echo(f"{name!r} is removed." if removed else f"Session {session_id!r} has no schedule {name!r}.")
+
+
+def _cells(each: Schedule) -> tuple[Any, ...]:
+    message = each.message
+    said = text_of(message) if isinstance(message, Mapping) else json.dumps(message)
+    short = shorten(said, _MOST_SHOWN, placeholder=" ...")
+    return each.name, _times(each), short, _time(each.next_at), _time(each.fired_at), each.paused or ""
 
 
 def _report(each: Schedule) -> dict[str, Any]:
