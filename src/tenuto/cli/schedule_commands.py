@@ -49,13 +49,10 @@ def list_schedules(
     if as_json:
         typer.echo(json.dumps({"schedules": [_report(each) for each in page], "next": page.next}))
         return
-    columns, rows = ("schedule", "when", "message", "next", "last sent", "paused"), list(map(_cells, page))
-    if session_id is None and tenant is None and any(each.key.tenant for each in page):
-        columns = ("tenant", *columns)
-        rows = [(each.key.tenant, *cells) for each, cells in zip(page, rows, strict=True)]
-    if session_id is None:
-        columns = ("session", *columns)
-        rows = [(each.key.session_id, *cells) for each, cells in zip(page, rows, strict=True)]
+    several = tenant is None and any(each.key.tenant for each in page)
+    named = [] if session_id is not None else ["session", "tenant"] if several else ["session"]
+    columns = (*named, "schedule", "when", "message", "next", "last sent", "paused")
+    rows = [(*(each.key.session_id, each.key.tenant)[: len(named)], *_cells(each)) for each in page]
     print_table(columns, rows)
     if page.next is not None:
         typer.echo(f"There are more: repeat this with --after {quote(page.next)}")
