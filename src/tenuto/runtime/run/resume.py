@@ -131,8 +131,7 @@ async def rebuild(
         waits=tuple(waits),
         reply_to=start.reply_to,
     )
-    again = again_of(run) if resumes else ()
-    journal = EffectJournal(effects, run_id=writer.run_id, attempt=writer.attempt, again=again)
+    journal = EffectJournal(effects, run_id=writer.run_id, attempt=writer.attempt, again=again_of(runs, effects))
     turn = factory.build(replica, writer, invocation, journal)
     turn.additions = StepAdditions.of(run.additions, is_stored=resumes is None)
     if resumes is None:
