@@ -97,7 +97,7 @@ class Making:
             except Exception as error:
                 if limit.expired() and not self.repeatable:
                     raise TimedOut from error
-                failure = error
+                failure = self._timed_out(error) if limit.expired() else error
             finally:
                 leave_call(before)
             try:
@@ -114,6 +114,14 @@ class Making:
                 raise problem from problem.__cause__
             self.number += 1
             await self._restart()
+
+    def _timed_out(self, error: Exception) -> Exception:
+        """Say which limit it was, where a call took too long: the exception of a cut-off has no text."""
+        if str(error) or type(error) is not TimeoutError:
+            return error
+        told = TimeoutError(f"The call {self.place} took longer than {self.retry.seconds:g} s.")
+        told.__cause__ = error
+        return told
 
     async def _may_repeat(self, error: Exception) -> bool:
         """Return whether the call is made again, after a pause."""
