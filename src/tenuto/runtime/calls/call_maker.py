@@ -80,7 +80,7 @@ class Making:
             value = self.form.read(sized(dumps(stored, where), where, turn.room), where)
         except Exception as error:
             if isinstance(error, NotJson) and isinstance(self.form, PlainForm) and self.tool is None:
-                told = f"{error.message} A result of a declared type comes back as what it was: pass `returns=`."
+                told = f"{error.message} To keep its type, declare it: pass `returns=`."
                 error = NotJson(told, path=error.path)
             problem = self._failed(error)
             raise problem from problem.__cause__
