@@ -3,7 +3,7 @@
 import tenuto
 from tenuto import Outcome, RunHandle, Session, SessionRuntime, Sessions, SessionView, Turn
 
-SESSIONS = "answer create execute get list outcome send session tenant waits"
+SESSIONS = "answer create execute get list outcome schedules send session tenant waits"
 NAMES: dict[type, str] = {
     Sessions: SESSIONS,
     SessionRuntime: (

@@ -35,7 +35,18 @@ from tenuto import (
 from tenuto.actions import CompleteSession, ForkSession, SendMessage, StopRun
 from tenuto.blocking import BlockingRun, BlockingSession
 from tenuto.messages import AssistantMessage, ContextMessage, Message
-from tenuto.types import Answered, ChildResult, Document, Forked, Hook, OutcomeStatus, Page, SessionSummary, StopReply
+from tenuto.types import (
+    Answered,
+    ChildResult,
+    Document,
+    Forked,
+    Hook,
+    OutcomeStatus,
+    Page,
+    Schedule,
+    SessionSummary,
+    StopReply,
+)
 from tests.checkers import mypy, pyright
 from tests.examples.beside.pairs import APPS
 from tests.examples.programs import EXAMPLES, LIST, RUNS
@@ -111,6 +122,8 @@ async def waits(turn: Turn) -> Size:
 async def listed(runtime: SessionRuntime) -> None:
     assert_type(await runtime.waits(kind="approval"), Page[Wait])
     assert_type(await runtime.across_tenants().waits(user_id="ada"), Page[Wait])
+    assert_type(await runtime.schedules(paused=True), Page[Schedule])
+    assert_type(await runtime.across_tenants().schedules(), Page[Schedule])
     assert_type(await runtime.session("s").waits(children=False), Sequence[Wait])
 
 

@@ -498,6 +498,17 @@ async def test_suspended_runs_are_tried_on_their_own_and_go_on_after_their_sessi
     assert (done.state.log, done.state.question) == ([{"text": "first"}], "how")
 
 
+async def test_suspended_runs_are_tried_with_a_graph_that_is_bound_only_where_it_runs(store: Store) -> None:
+    paused = await old_graph(store).run({"log": ["first"], "asked": "why"}, session_id="s")
+    builder = GraphBuilder(New, "asking").with_session_state(Kept).with_session_migration("a", "b", wrapped)
+    builder.with_state_migration("a", "b", wrapped).add_node("ask", ask).add_edge("ask", END).set_entry("ask")
+    graph = builder.compile()
+    (tally,) = await States(graph, store).check_suspended()
+    assert (tally.version, tally.passed, tally.failed) == ("a", 1, 0)
+    done = await graph.bind(store).resume(paused.wait.wait_id if paused.wait else "", {"question": "how"})
+    assert done.result().question == "how"
+
+
 async def test_a_long_log_is_written_in_slices_and_shown_at_once(store: Store) -> None:
     texts = [str(number) for number in range(7_000)]
     await store.create(

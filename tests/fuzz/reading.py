@@ -30,6 +30,7 @@ async def read_all(store: Store, only: Collection[str] = ()) -> dict[str, Any]:
     found["waits"] = plain(await store.waits.open(tenant=ANY_TENANT, limit=10_000))
     found["pending"] = plain(await store.outbox.pending(limit=10_000))
     found["due"] = plain(list(await store.inbox.due(limit=10_000)))
+    found["schedules"] = plain(await store.schedules.list(tenant=ANY_TENANT, limit=10_000))
     found["fires"] = plain(await store.schedules.due(limit=10_000))
     found["next"] = [await store.outbox.next_due(), await store.inbox.next_due()]
     for summary in page:

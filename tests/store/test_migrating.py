@@ -11,6 +11,7 @@ from tenuto.errors import InvalidInput, SchemaMismatch
 from tenuto.graph import END, GraphBuilder, State, suspend
 from tenuto.model.commit import BeginRun, NewCheckpoint
 from tenuto.model.report import DeleteReport
+from tenuto.model.schedule import NewSchedule
 from tenuto.model.session import Profile, SessionKey
 from tenuto.runtime.program.program import program
 from tenuto.runtime.program.turn import Turn
@@ -75,7 +76,13 @@ async def test_a_database_newer_than_the_code_is_refused_naming_both_versions(fr
         assert (refusal.value.found, refusal.value.expected) == (99, len(migrations(fresh.name)))
 
 
+BEFORE_SCHEDULE_LISTS = (
+    *(f"DROP INDEX {name}" for name in ("schedule_tenant", "schedule_paused", "schedule_paused_tenant")),
+    "ALTER TABLE schedule DROP COLUMN tenant",
+)
+
 BEFORE_WAIT_LISTS = (
+    *BEFORE_SCHEDULE_LISTS,
     *(f"DROP INDEX {name}" for name in ("wait_open", "wait_open_tenant", "wait_open_kind", "wait_open_graph")),
     "ALTER TABLE wait DROP COLUMN tenant",
     "ALTER TABLE wait DROP COLUMN graph",
@@ -173,6 +180,23 @@ async def test_what_waited_before_is_listed_by_tenant_and_by_graph(fresh: OurHar
         assert await store.waits.open(tenant="acme") == (*asked, paused.wait)
         assert await store.waits.open(tenant="acme", user_id="ada") == asked
         assert await graph.bind(store, tenant="acme").waiting() == (paused.wait,)
+
+
+async def test_schedules_from_before_are_listed_by_tenant(fresh: OurHarness) -> None:
+    assert fresh.address
+    async with open_store(fresh.address, **fresh.options) as store:
+        mine, theirs = SessionKey("mine"), SessionKey("theirs", tenant="acme")
+        for key in (mine, theirs):
+            await store.create(key)
+            await store.schedules.declare(key, NewSchedule(name="n", body={"message": "hi"}, every=60.0))
+        paused = await store.schedules.pause(theirs, "n")
+    for statement in BEFORE_SCHEDULE_LISTS:
+        await fresh.damage(statement)
+    await go_back_to(fresh, 13)
+    async with open_store(fresh.address, **fresh.options) as store:
+        assert [each.key for each in await store.schedules.list()] == [mine]
+        assert await store.schedules.list(tenant="acme") == (paused,)
+        assert await store.schedules.list(tenant="acme", paused=True) == (paused,)
 
 
 async def test_previews_from_before_are_still_there(fresh: OurHarness) -> None:

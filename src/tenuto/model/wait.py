@@ -81,7 +81,7 @@ class Wait:
     @property
     def arguments(self) -> Mapping[str, JSON]:
         """The arguments of the tool call that waits; empty if no tool call does."""
-        found = self.metadata.get("arguments")
+        found = self.metadata.get("arguments", self.metadata.get("request"))  # a call in doubt has its request
         return found if self.tool is not None and isinstance(found, Mapping) else {}
 
 

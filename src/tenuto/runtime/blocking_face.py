@@ -467,6 +467,10 @@ class BlockingSessions:
             self._wrapped.waits(kind=kind, user_id=user_id, opened_before=opened_before, limit=limit, after=after)
         )
 
+    def schedules(self, *, paused: bool | None = None, limit: int = 50, after: str | None = None) -> Page[Schedule]:
+        """See `Sessions.schedules`."""
+        return self._portal.call(self._wrapped.schedules(paused=paused, limit=limit, after=after))
+
 
 class BlockingOperator:
     """The blocking face of `Operator`."""
@@ -499,6 +503,10 @@ class BlockingOperator:
         return self._portal.call(
             self._wrapped.waits(kind=kind, user_id=user_id, opened_before=opened_before, limit=limit, after=after)
         )
+
+    def schedules(self, *, paused: bool | None = None, limit: int = 50, after: str | None = None) -> Page[Schedule]:
+        """See `Operator.schedules`."""
+        return self._portal.call(self._wrapped.schedules(paused=paused, limit=limit, after=after))
 
 
 class BlockingRuntime(BlockingSessions):

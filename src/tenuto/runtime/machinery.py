@@ -44,7 +44,7 @@ from tenuto.runtime.tree.delivery import Deliveries
 from tenuto.runtime.tree.graph_pause import GraphPauses
 from tenuto.runtime.tree.in_doubt import InDoubtCalls
 from tenuto.runtime.turn.context import DEFAULT_STEPS, TurnContext
-from tenuto.store.bounds import check_key, check_name
+from tenuto.store.bounds import check_key, check_name, check_text
 from tenuto.store.held_lanes import refuse_nested
 from tenuto.store.store import Store
 from tenuto.words import InDoubt, RetryFailed, WhenBusy
@@ -230,4 +230,4 @@ class Machinery:
 
 def _operation_of(wait_id: str, key: str) -> str:
     """Return the id of the commit that stores the answer a client gives under a key."""
-    return f"answer:{wait_id}:{sha256(check_key(key).encode()).hexdigest()}"
+    return f"answer:{check_text(wait_id, 'wait_id')}:{sha256(check_key(key).encode()).hexdigest()}"

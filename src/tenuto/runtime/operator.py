@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from tenuto.model.schedule import Schedule
 from tenuto.model.session import ANY_TENANT, Page, SessionFilter, SessionSummary
 from tenuto.model.session import SessionStatus as StoredStatus
 from tenuto.model.wait import Wait
@@ -50,4 +51,12 @@ class Operator:
             opened_before=opened_before,
             limit=limit,
             after=after,
+        )
+
+    async def schedules(
+        self, *, paused: bool | None = None, limit: int = 50, after: str | None = None
+    ) -> Page[Schedule]:
+        """Return a page of the schedules of all tenants' sessions, the oldest session first; see `Sessions`."""
+        return await self._lifetime.parts().store.schedules.list(
+            tenant=ANY_TENANT, paused=paused, limit=limit, after=after
         )

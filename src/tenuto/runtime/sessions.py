@@ -10,6 +10,7 @@ from tenuto.errors import SessionExists
 from tenuto.messages.message import Sendable
 from tenuto.model.report import DeleteReport
 from tenuto.model.run import StopReply
+from tenuto.model.schedule import Schedule
 from tenuto.model.session import Page, SessionFilter, SessionSummary, session_key
 from tenuto.model.session import SessionStatus as StoredStatus
 from tenuto.model.wait import Wait
@@ -210,4 +211,16 @@ class Sessions:
             opened_before=opened_before,
             limit=limit,
             after=after,
+        )
+
+    async def schedules(
+        self, *, paused: bool | None = None, limit: int = 50, after: str | None = None
+    ) -> Page[Schedule]:
+        """Return a page of the schedules of the tenant's sessions: the oldest session first, each session's by name.
+
+        `paused=True` means only those that are paused, `paused=False` only the others. Its `next` is the `after` of the
+        following page.
+        """
+        return await self._lifetime.parts().store.schedules.list(
+            tenant=self._tenant, paused=paused, limit=limit, after=after
         )

@@ -1,6 +1,7 @@
 """A graph that reads its stored sessions and runs."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from tenuto.errors import (
@@ -34,9 +35,9 @@ class GraphReader:
 
     def __init__(self, graph: GraphPlan[Any], store: Store, *, owner: str, name: str | None = None) -> None:
         self.name = graph.name if name is None else name
-        self.graph = graph
         self._store = store
         self._plan = graph.session.bound_to(store, cache=StateCache(limit=0), owner=owner)
+        self.graph = replace(graph, session=self._plan, store=store)
 
     @property
     def target(self) -> str:

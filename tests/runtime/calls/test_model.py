@@ -316,6 +316,25 @@ async def test_a_call_that_took_too_long_and_must_not_be_repeated_is_asked_about
 
 
 @in_memory
+async def test_a_call_that_took_too_long_says_so_now_and_when_it_is_replayed(harness: OurHarness) -> None:
+    told: list[str] = []
+
+    @program
+    async def asks(turn: Turn) -> None:
+        try:
+            await turn.model(stuck, timeout=0.01, retries=0)
+        except TimeoutError as error:
+            told.append(str(error))
+        await turn.wait("go")
+
+    runtime = await Database(harness).runtime(asks)
+    await runtime.create("asks", session_id="s")
+    (wait,) = (await runtime.send("s", "hi")).waits
+    await runtime.answer(wait, None)
+    assert told == ["The call model (step 1) took longer than 0.01 s."] * 2
+
+
+@in_memory
 @pytest.mark.parametrize("policy", ["fail", "retry"])
 async def test_a_new_doubt_fails_the_turn_where_nobody_is_asked(harness: OurHarness, policy: Any) -> None:
     @program
@@ -333,7 +352,7 @@ async def test_a_tool_that_took_too_long_is_asked_about_and_the_others_have_thei
     calls: list[Any] = []
 
     @tool(timeout=0.01)
-    async def pay() -> str:
+    async def pay(order: int) -> str:
         """Pay."""
         await stuck()
         return "never"
@@ -343,13 +362,14 @@ async def test_a_tool_that_took_too_long_is_asked_about_and_the_others_have_thei
         """Look it up."""
         return str(await saying(calls, *([ConnectionError("dead")] if not calls else ["found"]))())
 
-    made: list[Any] = [{"id": name, "name": name, "arguments": {}} for name in ("pay", "look_up")]
+    arguments = {"pay": {"order": 7}, "look_up": {}}
+    made: list[Any] = [{"id": name, "name": name, "arguments": given} for name, given in arguments.items()]
     replies = {"role": "assistant", "content": "", "tool_calls": made}
     runtime = await Database(harness).runtime(agent(replies, "All done.", tools=[pay, look_up]))
     await runtime.create("agent", session_id="s")
     outcome = await runtime.send("s", "hi")
     (wait,) = outcome.waits
-    assert (wait.kind, wait.tool, wait.call_id) == ("in_doubt", "pay", "pay")
+    assert (wait.kind, wait.tool, wait.call_id, wait.arguments) == ("in_doubt", "pay", "pay", {"order": 7})
     assert [each.get("tool_call_id") for each in await runtime.session("s").messages()][2:] == ["look_up"]
     answered = await runtime.answer(wait, {"outcome": "done", "result": "receipt"})
     assert answered.outcome is not None

@@ -93,6 +93,19 @@ async def test_an_approved_tool_runs_at_once_and_the_turn_goes_on_when_all_have(
         assert len(script.requests) == 2
 
 
+async def test_an_answer_that_has_an_outcome_names_the_waits_that_are_open_then(harness: OurHarness) -> None:
+    paid: list[Any] = []
+    runtime, waits = await begun(Database(harness), shop(paid))
+    answers: dict[str, Any] = {"c1": True, "c3": True, "c2": [48.2, 16.4]}
+    given = await asyncio.gather(*[runtime.answer(waits[call], value) for call, value in answers.items()])
+    known = [each for each in given if each.outcome is not None]
+    assert known
+    for each in known:
+        assert each.outcome is not None
+        assert each.open_waits == each.outcome.waits
+    assert len(paid) == 2
+
+
 async def test_a_worker_runs_what_was_approved_with_run_false(harness: OurHarness) -> None:
     paid: list[Any] = []
     runtime, waits = await begun(Database(harness), shop(paid))

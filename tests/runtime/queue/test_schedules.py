@@ -233,3 +233,31 @@ async def test_a_schedule_that_cannot_be_is_refused_before_anything_is_written(o
     store = ours.runtime.store
     assert isinstance(store, Store)
     assert await store.schedules.of_session(SessionKey("s")) == []
+
+
+async def test_schedules_are_listed_over_all_sessions_of_a_tenant_and_for_operators_of_all(ours: Desk) -> None:
+    """One that a worker paused is among those that are paused, with the reason."""
+    acme = ours.runtime.for_tenant("acme")
+    await acme.create("desk", session_id="s")
+    await ours.runtime.create("desk", session_id="other")
+    sessions = [(ours.runtime, "other", "b"), (acme, "s", "n"), (ours.runtime, "s", "b"), (ours.runtime, "s", "a")]
+    for view, session_id, name in sessions:
+        await view.session(session_id).schedule(name, "report", every=3600)
+    await acme.session("s").execute(CompleteSession())
+    await ours.runtime.session("other").pause_schedule("b", "holidays")
+    assert len(await ours.after(3600)) == 2
+
+    def named(page: Any) -> list[str]:
+        return [f"{each.key.tenant}/{each.key.session_id}/{each.name}" for each in page]
+
+    everything = ["/s/a", "/s/b", "acme/s/n", "/other/b"]
+    assert named(await ours.runtime.schedules()) == ["/s/a", "/s/b", "/other/b"]
+    assert named(await ours.runtime.schedules(paused=False)) == ["/s/a", "/s/b"]
+    assert [each.paused for each in await ours.runtime.schedules(paused=True)] == ["holidays"]
+    assert [each.paused for each in await acme.schedules()] == ["The session is completed."]
+    across = ours.runtime.across_tenants()
+    assert named(await across.schedules()) == everything
+    assert named(await across.schedules(paused=True)) == everything[2:]
+    first = await across.schedules(limit=3)
+    assert named(first) + named(await across.schedules(after=first.next)) == everything
+    assert await ours.runtime.for_tenant("nobody").schedules() == ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import EffectFailed, InvalidInput
+from tenuto.errors import EffectFailed, InvalidInput, NotJson
 from tenuto.model.wait import WaitKind, WaitStatus
 from tenuto.runtime.calls.arguments import sized
 from tenuto.runtime.calls.failure import failure_of, failure_record, without_type
@@ -79,6 +79,9 @@ class Making:
             stored = self.form.stored(result, where)
             value = self.form.read(sized(dumps(stored, where), where, turn.room), where)
         except Exception as error:
+            if isinstance(error, NotJson) and isinstance(self.form, PlainForm) and self.tool is None:
+                told = f"{error.message} To keep its type, declare it: pass `returns=`."
+                error = NotJson(told, path=error.path)
             problem = self._failed(error)
             raise problem from problem.__cause__
         turn.pending.effects.append(turn.journal.finish(self.place, result=stored))
@@ -97,7 +100,7 @@ class Making:
             except Exception as error:
                 if limit.expired() and not self.repeatable:
                     raise TimedOut from error
-                failure = error
+                failure = self._timed_out(error) if limit.expired() else error
             finally:
                 leave_call(before)
             try:
@@ -114,6 +117,14 @@ class Making:
                 raise problem from problem.__cause__
             self.number += 1
             await self._restart()
+
+    def _timed_out(self, error: Exception) -> Exception:
+        """Say which limit it was, where a call took too long: the exception of a cut-off has no text."""
+        if str(error) or type(error) is not TimeoutError:
+            return error
+        told = TimeoutError(f"The call {self.place} took longer than {self.retry.seconds:g} s.")
+        told.__cause__ = error
+        return told
 
     async def _may_repeat(self, error: Exception) -> bool:
         """Return whether the call is made again, after a pause."""

@@ -212,7 +212,7 @@ class AnswerDesk:
         if outcome is None:
             runs = await self._store.runs.of_invocation(stored.invocation_id, tenant=stored.key.tenant)
             outcome = await self._outcomes.of_run(runs[-1])
-        return replace(stored.answered, continues="here", outcome=outcome)
+        return replace(stored.answered, continues="here", open_waits=outcome.waits, outcome=outcome)
 
     async def announce(self, root: SessionKey, below: SessionKey, run_id: str) -> None:
         """Say in a root's stream what a run below it waits for and can be answered by somebody; each wait once."""

@@ -1,20 +1,22 @@
-"""The verbs of schedules: declare, pause, remove, and fire what is due."""
+"""The verbs of schedules: declare, pause, remove, list, and fire what is due."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from tenuto.argument import check_kind
+from tenuto.argument import check_flag, check_kind
+from tenuto.errors import InvalidInput
 from tenuto.model.schedule import Fired, NewSchedule, Schedule
-from tenuto.model.session import Key, SessionKey, as_key
+from tenuto.model.session import Key, Page, SessionKey, Tenant, as_key
+from tenuto.quote import quote
 from tenuto.store.backend import columns_of, session_lock
 from tenuto.store.facets.damage import read_sound
 from tenuto.store.rules.commit.pack import check_budget
 from tenuto.store.rules.encoding import byte_size
-from tenuto.store.rules.limits import check_limit, check_name, check_text
+from tenuto.store.rules.limits import check_limit, check_name, check_text, within
 from tenuto.store.rules.plan import Plan, Row
 from tenuto.store.rules.records import joined
-from tenuto.store.rules.rows import ScheduleRow
+from tenuto.store.rules.rows import SESSION_COLUMNS, ScheduleRow
 from tenuto.store.rules.verbs.schedule_rules import (
     FoundSchedules,
     decide_continue,
@@ -30,6 +32,9 @@ from tenuto.store.rules.verbs.schedule_rules import (
 from tenuto.store.store_context import StoreContext
 
 T = TypeVar("T")
+
+_START = (0, 0, "")
+_LONGEST = 16
 
 
 class Schedules:
@@ -74,12 +79,35 @@ class Schedules:
         key = as_key(key)
         return await self._decide(key, partial(decide_continue, key, check_name(name, "name")))
 
-    async def of_session(self, key: Key) -> list[Schedule]:
+    async def of_session(self, key: Key) -> Sequence[Schedule]:
         """Return a session's schedules, by name."""
         rows = await self._store.backend.read("schedules_of_session", *columns_of(as_key(key)))
         return list(map(_schedule, rows))
 
-    async def due(self, *, limit: int = 100) -> list[Schedule]:
+    async def list(
+        self, *, tenant: Tenant = "", paused: bool | None = None, limit: int = 100, after: str | None = None
+    ) -> Page[Schedule]:
+        """Return a page of the schedules of a tenant's sessions: the oldest session first, each session's by name.
+
+        `paused=True` means only those that are paused, `paused=False` only the others. One that cannot be read is
+        passed over and reported.
+        """
+        most, place, behind = check_limit(limit), within(tenant), _place(after)
+        only = None if paused is None else check_flag(paused, "paused")
+        given: tuple[object, ...]
+        if place is None:
+            query, given = ("paused_schedules", behind) if only else ("all_schedules", (*behind, only is None))
+        elif only:
+            query, given = "paused_schedules_of_tenant", (place, *behind)
+        else:
+            query, given = "schedules_of_tenant", (place, *behind, only is None)
+        found = await read_sound(partial(self._store.backend.read, query, *given), most + 1, _placed)
+        page = Page[Schedule](schedule for _, schedule in found[:most])
+        if page and len(found) > most:
+            page.next = found[most - 1][0]
+        return page
+
+    async def due(self, *, limit: int = 100) -> Sequence[Schedule]:
         """Return schedules of all sessions that are due, the longest due first. Reads only.
 
         Not those that are held because their session waits, nor those whose last message is still in the inbox. One
@@ -112,3 +140,20 @@ class Schedules:
 
 def _schedule(row: Row) -> Schedule:
     return schedule_of(*joined(ScheduleRow, row))
+
+
+def _placed(row: Row) -> tuple[str, Schedule]:
+    """Read a schedule, with its place in the list of all."""
+    at = ScheduleRow(*row[SESSION_COLUMNS:])
+    return f"{at.session}:{at.life}:{at.name}", _schedule(row)
+
+
+def _place(after: str | None) -> tuple[int, int, str]:
+    """Return what a page's `next` stands for: the session of its last schedule, the session's life, and the name."""
+    if after is None:
+        return _START
+    session, _, rest = check_text(after, "after").partition(":")
+    life, _, name = rest.partition(":")
+    if not name or not all(each.isascii() and each.isdigit() and len(each) <= _LONGEST for each in (session, life)):
+        raise InvalidInput(f"{quote(after)} is not a cursor of this list; pass a page's `next`.", cursor=after)
+    return int(session), int(life), name

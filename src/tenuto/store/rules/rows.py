@@ -328,11 +328,12 @@ class ScheduleRow(NamedTuple):
     fired_at: int | None
     input_id: str | None
     paused: str | None
+    tenant: str
 
     @property
     def changes(self) -> tuple[Any, ...]:
-        """What `move_schedules` sets, in the order of the table; the columns before never change."""
-        return _columns(self, "words")
+        """What `move_schedules` sets, in the order of the table; the other columns never change."""
+        return _columns(self, "words", "paused")
 
 
 class EventRow(NamedTuple):

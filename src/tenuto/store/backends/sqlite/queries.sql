@@ -316,6 +316,31 @@ A session's schedules, by name.
 SELECT s.*, c.* FROM session s JOIN schedule c ON c.session = s.sid AND c.life = s.life
 WHERE s.tenant = ?1 AND s.kind = ?2 AND s.session_id = ?3 ORDER BY c.name
 
+-- all_schedules --
+Schedules of live sessions behind one of them, of any tenant, by session and name; also or not those that are paused.
+SELECT s.*, c.* FROM schedule c CROSS JOIN session s ON s.sid = c.session AND s.life = c.life
+WHERE s.alive = 1 AND (c.session, c.life, c.name) > (?1, ?2, ?3) AND (?4 OR c.paused IS NULL)
+ORDER BY c.session, c.life, c.name LIMIT ?5
+
+-- schedules_of_tenant --
+The same for one tenant, by its index.
+SELECT s.*, c.* FROM schedule c CROSS JOIN session s ON s.sid = c.session AND s.life = c.life
+WHERE s.alive = 1 AND c.tenant = ?1 AND (c.session, c.life, c.name) > (?2, ?3, ?4)
+    AND (?5 OR c.paused IS NULL)
+ORDER BY c.session, c.life, c.name LIMIT ?6
+
+-- paused_schedules --
+Schedules of any tenant that are paused, by their index.
+SELECT s.*, c.* FROM schedule c CROSS JOIN session s ON s.sid = c.session AND s.life = c.life
+WHERE s.alive = 1 AND c.paused IS NOT NULL AND (c.session, c.life, c.name) > (?1, ?2, ?3)
+ORDER BY c.session, c.life, c.name LIMIT ?4
+
+-- paused_schedules_of_tenant --
+The same for one tenant, by their index.
+SELECT s.*, c.* FROM schedule c CROSS JOIN session s ON s.sid = c.session AND s.life = c.life
+WHERE s.alive = 1 AND c.paused IS NOT NULL AND c.tenant = ?1 AND (c.session, c.life, c.name) > (?2, ?3, ?4)
+ORDER BY c.session, c.life, c.name LIMIT ?5
+
 -- due_schedules --
 Schedules that are due, the longest due first; not those that are held, or whose last message is still in the inbox.
 SELECT s.*, c.* FROM schedule c JOIN session s ON s.sid = c.session AND s.life = c.life
@@ -782,7 +807,7 @@ DELETE FROM outgoing WHERE outbox_id = ?1 AND status = ?2 AND attempts = ?3
 
 -- insert_schedules --
 Schedules.
-INSERT INTO schedule VALUES (?,?,?,?,?,?,?,?,?,?)
+INSERT INTO schedule VALUES (?,?,?,?,?,?,?,?,?,?,?)
 
 -- move_schedules --
 Change a schedule if it is as it was found.

@@ -111,6 +111,7 @@ def decide_declare(key: SessionKey, new: NewSchedule, words: str, found: FoundSc
         fired_at=None if known is None else known.fired_at,
         input_id=None if known is None else known.input_id,
         paused=None,
+        tenant=key.tenant,
     )
     write = Write("insert_schedules", [changed]) if known is None else _move(known, changed)
     return _told(Plan(schedule_of(changed, key), [write]), key, row, now, changed)
