@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, NoReturn, Optional
 
 import pytest
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from tenuto import SessionRuntime
 from tenuto.errors import AnswerInvalid
@@ -169,3 +169,28 @@ def test_two_types_of_one_name_do_not_become_one() -> None:
     fields = fields_of(Order, other())
     assert fields["parcel"] == {}
     assert fields["$defs"]["Line"]["required"] == ["title", "price"]
+
+
+class ByName(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    price: int = Field(alias="eur")
+
+
+class ByChoice(BaseModel):
+    price: int = Field(validation_alias=AliasChoices("eur", "usd"))
+
+
+class Texts(BaseModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+    text: str
+
+
+def test_a_type_that_takes_more_than_its_schema_says_takes_any_json_there() -> None:
+    class Loose(State):
+        name: ByName | None = None
+        choice: list[ByChoice] = []
+        texts: Texts | None = None
+        count: int = 0
+
+    fields = fields_of(Loose)
+    assert fields == {"name": {}, "choice": {}, "texts": {}, "count": {"type": "integer"}, "$defs": {}}

@@ -17,6 +17,7 @@ _BY_NAME = frozenset({"properties", "patternProperties", "$defs"})
 _IN_A_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _ITSELF = frozenset({"items", "additionalProperties"})
 _CONVERTS = frozenset({"function-before", "function-wrap", "function-plain"})
+_LOOSENS = ("validate_by_name", "populate_by_name", "coerce_numbers_to_str")
 
 
 class _Quiet(GenerateJsonSchema):
@@ -49,11 +50,12 @@ def _with_definitions(taken: Mapping[str, Any], shared: dict[str, Any]) -> Mappi
 def _taken(field: Field) -> Mapping[str, Any]:
     """Return the schema of what a field's type takes; an open one where that is not known, a vague one if it is long.
 
-    A validator of the application that runs first may take anything, and turn it into what the type takes.
+    A validator of the application that runs first may take anything, and turn it into what the type takes; a model may
+    take its fields under several names.
     """
     try:
         made = field.adapter.json_schema(schema_generator=_Quiet)
-        if _converts(field.adapter.core_schema):
+        if _takes_more(field.adapter.core_schema):
             return {}
         made = _bare(made)
         return made if len(encode(made)) <= _LONGEST else _kind_of(made)
@@ -65,13 +67,16 @@ def _kind_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": schema["type"]} if "type" in schema else {}
 
 
-def _converts(schema: Any) -> bool:
-    """Return whether some validator of a core schema runs before the type is checked."""
+def _takes_more(schema: Any) -> bool:
+    """Return whether a core schema takes more than its JSON Schema says: before a validator, or by other names."""
     if isinstance(schema, dict):
-        if schema.get("type") in _CONVERTS:
+        if schema.get("type") in _CONVERTS or isinstance(schema.get("validation_alias"), list):
             return True
-        return any(_converts(each) for name, each in schema.items() if name not in ("metadata", "serialization"))
-    return isinstance(schema, list | tuple) and any(map(_converts, schema))
+        config = schema.get("config")
+        if isinstance(config, dict) and any(config.get(name) for name in _LOOSENS):
+            return True
+        return any(_takes_more(each) for name, each in schema.items() if name not in ("metadata", "serialization"))
+    return isinstance(schema, list | tuple) and any(map(_takes_more, schema))
 
 
 def _bare(schema: Any) -> Any:

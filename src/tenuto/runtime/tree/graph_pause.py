@@ -82,8 +82,7 @@ class GraphPauses:
 
 
 def _takes_fields(wait: Wait) -> bool:
-    """Return whether a wait may belong to a graph that paused in a turn."""
-    schema: Any = wait.schema
-    return (
-        wait.kind == WaitKind.SIGNAL and wait.graph is None and isinstance(schema, Mapping) and "properties" in schema
-    )
+    """Return whether a wait may belong to a graph that paused in a turn: it takes some of declared fields."""
+    if wait.kind != WaitKind.SIGNAL or wait.graph is not None or not isinstance(wait.schema, Mapping):
+        return False
+    return "properties" in wait.schema and "required" not in wait.schema
