@@ -60,13 +60,14 @@ class Series(dict[str, Any]):
 class Field:
     """One declared field: how an update is checked and merged."""
 
-    __slots__ = ("_dump", "check", "name", "reducer", "reducers")
+    __slots__ = ("_dump", "adapter", "check", "name", "reducer", "reducers")
 
     def __init__(self, name: str, annotation: Any, reducers: list[Reducer]) -> None:
         self.name = name
         self.reducers = reducers
         self.reducer = reducers[0] if reducers else last_write_wins
         adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=None if _has_own_config(annotation) else _ANY_TYPE)
+        self.adapter = adapter
         self.check = adapter.validator.validate_python
         # It warns of values that are not of the declared type, which `plain` finds itself.
         self._dump = partial(adapter.dump_python, mode="json", warnings=False)

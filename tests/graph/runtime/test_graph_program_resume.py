@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 
 from tenuto import Store
 from tenuto.errors import AnswerInvalid
@@ -16,6 +17,13 @@ from tenuto.runtime.runtime import SessionRuntime
 from tests.graph.desk import Desk, adds, answers, both, desk, line, runs_of, says, texts, turn_here, waits
 from tests.graph.talking import Body
 from tests.runtime.runtimes import Database, Gate, in_memory, on_disk, opened
+
+
+def known(word: str) -> str:
+    """Return a word that is known, or refuse it."""
+    if word not in ("yes", "no"):
+        raise ValueError("say 'yes' or 'no'")
+    return word
 
 
 def held(gate: Gate, log: list[str], name: str = "held") -> Body:
@@ -412,14 +420,27 @@ async def test_an_answer_that_does_not_fit_the_fields_is_refused_and_the_run_wai
 
 
 @in_memory
-async def test_an_answer_from_where_the_graph_is_not_registered_fails_the_run_if_it_does_not_fit(store: Store) -> None:
-    runtime = await desk(store, waits, answers)
+async def test_an_answer_that_fits_the_schema_and_not_the_state_fails_the_run_where_only_it_knows(store: Store) -> None:
+    """Elsewhere than where the graph is registered, only what the schema of the pause says is known."""
+
+    class Strict(Desk):
+        word: Annotated[str, AfterValidator(known)] | None = None
+
+    async def waits(_: Strict) -> Mapping[str, Any]:
+        await suspend(SignalDescriptor("word"))
+
+    graph = GraphBuilder(Strict, "desk").add_node("a", waits).add_edge("a", END).set_entry("a").compile()
+    runtime = await opened(store, [graph.as_program()])
     await runtime.create("desk", session_id="s")
     (wait,) = (await runtime.send("s", "hello")).waits
+    with pytest.raises(AnswerInvalid, match="'yes' or 'no'"):
+        await runtime.answer(wait, {"word": "perhaps"})
     async with SessionRuntime(store) as door:
-        await door.answer(wait, {"approved": "perhaps"}, run=False)
+        with pytest.raises(AnswerInvalid, match=r"answer\.word"):
+            await door.answer(wait, {"word": 3}, run=False)
+        await door.answer(wait, {"word": "perhaps"}, run=False)
     await runtime.drain()
-    answered = await runtime.answer(wait, {"approved": "perhaps"})
+    answered = await runtime.answer(wait, {"word": "perhaps"})
 
     assert answered.outcome is not None
     error: Any = answered.outcome.error

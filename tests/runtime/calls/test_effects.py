@@ -277,6 +277,7 @@ async def test_what_cannot_be_stored_is_the_failure_of_its_call(harness: OurHarn
     async def asks(turn: Turn) -> Any:
         with pytest.raises(EffectFailed) as failure:
             await turn.effect("k", giving({"at": {1, 2}}), None)
+        assert "pass `returns=`" in str(failure.value)
         return failure.value.details()["error"]["category"]
 
     runtime = await Database(harness).runtime(asks)

@@ -165,7 +165,8 @@ BAD_MESSAGES: list[tuple[Any, type[TenutoError]]] = [
     ({"role": "tool", "tool_call_id": "a", "content": "x"}, InvalidInput),
     ({"role": "frame", "content": "x"}, InvalidInput),
     ({"role": "user", "content": "x", "tool_calls": [{"id": "a"}]}, InvalidHistory),
-    ({"role": "user", "content": {1, 2}}, NotJson),
+    ({"role": "user", "content": {1, 2}}, InvalidHistory),
+    ({"role": "user", "content": "x", "metadata": {"at": {1, 2}}}, NotJson),
     ({"role": "user", "content": "\ud800"}, NotJson),
 ]
 

@@ -347,6 +347,30 @@ async def test_a_fork_that_its_program_could_not_run_is_refused(before: SessionR
 
 
 @in_memory
+async def test_a_move_to_a_program_whose_state_does_not_fit_is_refused(store: Store) -> None:
+    class Counted(BaseModel):
+        visits: int = 0
+
+    @program
+    async def loose(turn: Turn) -> None:
+        turn.state["visits"] = "many"
+
+    @program(state=Counted)
+    async def strict(turn: Turn[Counted]) -> int:
+        return turn.state.visits
+
+    runtime = await opened(store, [loose, strict])
+    session = await runtime.create(loose, session_id="s")
+    await session.send("hi")
+    with pytest.raises(InvalidInput, match=r"cannot be moved to strict@1, .* state\.visits does not fit Counted"):
+        await session.execute(ChangeProgram(strict))
+    definition = (await session.get()).definition
+    assert definition is not None
+    assert definition.name == "loose"
+    assert (await session.send("hi")).completed
+
+
+@in_memory
 async def test_a_hand_off_to_a_program_that_cannot_read_the_state_is_refused(before: SessionRuntime) -> None:
     class Bill(BaseModel):
         schema_version: ClassVar[str] = "9"

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from tenuto.errors import SuspensionPersistenceFailed
+from tenuto.graph.checkpoint.answer_schema import answer_schema
 from tenuto.graph.checkpoint.journal_frame import JournalFrame
 from tenuto.graph.signal import SignalDescriptor
 from tenuto.model.commit import OpenWait, Receipt
@@ -39,13 +40,12 @@ class SuspendRequest:
         if self.waits:
             return self.waits
         frames = self.linear()
-        names = [name for frame, _ in (frames[0], frames[-1]) for name in frame.graph.schema.fields]
         wait = OpenWait(
             kind=WaitKind.SIGNAL,
             signal_id=self.descriptor.signal_id,
             timeout=self.timeout,
             metadata=dict(self.descriptor.metadata),
-            schema={"type": "object", "properties": {name: {} for name in names}, "additionalProperties": False},
+            schema=answer_schema(frame.graph.schema for frame, _ in (frames[0], frames[-1])),
             graph=frames[0][0].graph.name,
         )
         return (wait,)

@@ -188,9 +188,12 @@ class GraphProgram(Generic[R]):
         """The name of the graph, which also names its pauses where it runs without the runtime."""
         return self.graph.name
 
-    def unfit(self, answer: Mapping[str, JSON]) -> list[tuple[str, str]]:
-        """Return the fields of an answer that the graph's state does not take, and why."""
-        return [(path, fault["msg"]) for path, fault in faults(self.graph.schema.fields, answer)]
+    def unfit(self, wait: Wait, answer: Mapping[str, JSON]) -> list[tuple[str, str]]:
+        """Return the fields of an answer to a pause that the graph's state does not take, and why."""
+        fields, schema = self.graph.schema.fields, wait.schema
+        if not fields.keys() <= (schema["properties"].keys() if isinstance(schema, Mapping) else set()):
+            return []  # a node waits for it, and it is not for the state
+        return [(path, fault["msg"]) for path, fault in faults(fields, answer)]
 
     async def resume_pause(self, store: Store, wait: Wait, payload: dict[str, Any]) -> Outcome[Any]:
         """Resume the graph where it had paused without the runtime, and return the outcome."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from tenuto.codec import JSON, dumps
-from tenuto.errors import EffectFailed, InvalidInput
+from tenuto.errors import EffectFailed, InvalidInput, NotJson
 from tenuto.model.wait import WaitKind, WaitStatus
 from tenuto.runtime.calls.arguments import sized
 from tenuto.runtime.calls.failure import failure_of, failure_record, without_type
@@ -79,6 +79,9 @@ class Making:
             stored = self.form.stored(result, where)
             value = self.form.read(sized(dumps(stored, where), where, turn.room), where)
         except Exception as error:
+            if isinstance(error, NotJson) and isinstance(self.form, PlainForm) and self.tool is None:
+                told = f"{error.message} To keep its type, declare it: pass `returns=`."
+                error = NotJson(told, path=error.path)
             problem = self._failed(error)
             raise problem from problem.__cause__
         turn.pending.effects.append(turn.journal.finish(self.place, result=stored))

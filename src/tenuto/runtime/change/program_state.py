@@ -54,7 +54,7 @@ def settled(programs: Programs, stored: SessionView, read: SessionView, after: S
     not fit. A program that is not registered here checks nothing.
     """
     if _program_of(after.definition) != _program_of(stored.definition):
-        return _moved(programs, after)
+        return _moved(programs, after, is_whole=True)
     if after.document is read.document and after.schema_version == read.schema_version:
         return replace(after, document=stored.document, schema_version=stored.schema_version)
     shape = _shape_of(programs, after)
@@ -73,7 +73,7 @@ def handed_over(programs: Programs, session: SessionView, program: str) -> Sessi
     """
     name, _, version = program.partition("@")
     after = session.with_definition(name=name, label=name, version=version or programs.version_of(name))
-    _moved(programs, after)
+    _moved(programs, after, is_whole=False)
     return after
 
 
@@ -97,15 +97,21 @@ def _program_of(definition: Definition | None) -> tuple[str, str] | None:
     return None if definition is None else (definition.name, definition.version)
 
 
-def _moved(programs: Programs, session: SessionView) -> SessionView:
-    """Return a session whose program was changed, with its document as the new one stores it."""
+def _moved(programs: Programs, session: SessionView, *, is_whole: bool) -> SessionView:
+    """Return a session whose program was changed, with its document as the new one stores it.
+
+    A document that `is_whole` has to fit; to that of a turn that hands over, more may be written.
+    """
     try:
         traits = traits_of(programs.of(session.definition))
     except ProgramNotRegistered:
         return session
     try:
         if traits.state is not None:
-            return _migrated(session, traits.state)
+            moved = _migrated(session, traits.state)
+            if is_whole:
+                traits.state.read(moved.document)
+            return moved
         if traits.reads is not None:
             traits.reads(session.schema_version)
     except (StateInvalid, StateMigrationError) as error:

@@ -25,8 +25,8 @@ class PausedGraph(Protocol):
         """The name of the graph."""
         ...
 
-    def unfit(self, answer: Mapping[str, JSON]) -> list[tuple[str, str]]:
-        """Return the fields of an answer that the graph's state does not take, and why."""
+    def unfit(self, wait: Wait, answer: Mapping[str, JSON]) -> list[tuple[str, str]]:
+        """Return the fields of an answer to a pause that the graph's state does not take, and why."""
         ...
 
     async def resume_pause(self, store: Store, wait: Wait, payload: dict[str, Any]) -> Outcome[Any]:
@@ -63,14 +63,17 @@ class GraphPauses:
         return None if isinstance(error, SuspensionRecordInvalid) else outcome
 
     async def check(self, wait: Wait, answer: JSON) -> None:
-        """Refuse an answer to a graph's turn if its state does not take the values; elsewhere the run finds that."""
+        """Refuse an answer to a graph's turn that its state does not take, for reasons that no schema states.
+
+        Where the graph is not registered, the run finds these.
+        """
         if not _takes_fields(wait) or not isinstance(answer, Mapping):
             return
         head = await self._store.head(wait.key)
         definition = None if head is None else Definition.read(head.profile.definition)
         with suppress(ProgramNotRegistered):
             program = self._programs.of(definition)
-            if isinstance(program, PausedGraph) and (found := program.unfit(answer)):
+            if isinstance(program, PausedGraph) and (found := program.unfit(wait, answer)):
                 raise invalid(wait, [Problem(*each) for each in found])
 
     def _registered(self, wait: Wait) -> PausedGraph | None:
@@ -79,7 +82,7 @@ class GraphPauses:
 
 
 def _takes_fields(wait: Wait) -> bool:
-    """Return whether a wait belongs to a graph that paused in a turn: its schema has the names of fields alone."""
-    schema: Any = wait.schema or {}
-    fields = schema.get("properties")
-    return wait.kind == WaitKind.SIGNAL and wait.graph is None and bool(fields) and not any(fields.values())
+    """Return whether a wait may belong to a graph that paused in a turn: it takes some of declared fields."""
+    if wait.kind != WaitKind.SIGNAL or wait.graph is not None or not isinstance(wait.schema, Mapping):
+        return False
+    return "properties" in wait.schema and "required" not in wait.schema
