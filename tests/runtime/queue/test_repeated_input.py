@@ -94,6 +94,36 @@ async def test_another_turn_since_leaves_the_failed_outcome_as_it_was(harness: O
 
 
 @in_memory
+async def test_a_call_is_made_again_although_the_run_that_was_to_make_it_was_interrupted(harness: OurHarness) -> None:
+    asked, gate = 0, Gate()
+
+    @program(name="flaky")
+    async def flaky(turn: Turn) -> str:
+        async def model() -> str:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                raise ConnectionError("it is down")
+            return "hello"
+
+        if asked:
+            await gate()
+        return await turn.model(model, retries=0)
+
+    runtime = await Database(harness).runtime(flaky)
+    await runtime.create("flaky", session_id="s")
+    assert (await runtime.send("s", "hi", key="k")).status == "failed"
+    repeat = asyncio.create_task(runtime.send("s", "hi", key="k"))
+    await gate.reached.wait()
+    repeat.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await repeat
+    gate.open.set()
+    assert ([run.status for run in await runtime.session("s").runs()], asked) == (["interrupted", "failed"], 1)
+    assert ((await runtime.session("s").resume()).output, asked) == ("hello", 2)
+
+
+@in_memory
 async def test_a_runtime_that_never_retries_returns_the_failed_outcome(harness: OurHarness) -> None:
     flaky = Flaky()
     runtime = await begun(harness, flaky, retry_failed="never")
