@@ -165,9 +165,9 @@ async def test_what_is_not_an_exception_type_is_refused_before_the_call(harness:
 
 @pytest.fixture
 def main(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Stand in for a program that runs as a script, `python shop.py`."""
+    """Stand in for a program that runs as a script, `python cash_desk.py`."""
     module = ModuleType("__main__")
-    module.__file__ = "/srv/shop.py"
+    module.__file__ = "/srv/cash_desk.py"
     monkeypatch.setitem(sys.modules, "__main__", module)
     return module
 
@@ -182,9 +182,9 @@ def test_an_exception_of_a_script_is_found_where_the_script_is_imported(
     main.Refused = Refused  # type: ignore[attr-defined]
     record = failure_record(Refused("no"))
     assert type(exception_of(record)) is Refused
-    imported = ModuleType("shop")
-    imported.Refused = type("Refused", (Exception,), {"__module__": "shop"})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "shop", imported)
+    imported = ModuleType("cash_desk")
+    imported.Refused = type("Refused", (Exception,), {"__module__": "cash_desk"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cash_desk", imported)
     assert type(exception_of(record)) is imported.Refused
 
 
