@@ -36,7 +36,7 @@ class StateReader(Protocol):
     async def check(self, key: SessionKey) -> frozenset[str] | None:
         """Read a session as a turn would; write nothing, and return the stored fields that the code does not name.
 
-        Return None if there is no such session any more; raise what a turn would raise.
+        Return None if the session has been deleted since; raise what a turn would raise.
         """
         ...
 
